@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use tympan_content::{Depth, NodePath, Repository, Subtree};
+use tympan_content::{NodePath, Repository, Subtree, SubtreeScope};
 use tympan_store::disk::{Disk, MemoryDisk};
 use tympan_store::{
-    Batch, BlobId, ByteSize, Chunk, ChunkId, ChunkStore, CollectOptions, Lease, LocalOptions,
-    LocalStore, Map, RefUpdate, Root, Value, body, key,
+    BlobId, ByteSize, Chunk, ChunkBatch, ChunkId, ChunkStore, GarbageCollectionOptions, LocalStore,
+    LocalStoreOptions, MapValue, RefUpdate, RootLease, SortedMap, StoreRoot, body, key,
 };
 
 /// References stand behind the header, in this many bytes each.
@@ -48,26 +48,26 @@ fn put(target: &str, name: &str, bytes: &[u8]) -> std::io::Result<()> {
     fs::write(folder.join(name), bytes)
 }
 
-fn records(count: usize) -> Result<Vec<(Vec<u8>, Value)>, Box<dyn Error>> {
+fn records(count: usize) -> Result<Vec<(Vec<u8>, MapValue)>, Box<dyn Error>> {
     let mut records = Vec::new();
     for number in 0..count {
         let name = format!("page-{number:04}");
         let bytes = Bytes::from(format!("value {number}"));
-        records.push((key::record(&["content", &name])?, Value { bytes, body: None }));
+        records.push((key::record_key(&["content", &name])?, MapValue { bytes, body: None }));
     }
     Ok(records)
 }
 
-fn sample_batch(count: usize) -> Result<Batch, Box<dyn Error>> {
-    let mut batch = Batch::new();
-    let content = Map::build(&mut batch, records(count)?.into_iter())?;
-    let root = Root { maps: [("content".to_owned(), content)].into() }.write(&mut batch)?;
-    body::write(&mut batch, b"a short body", &[])?;
-    batch.move_ref(RefUpdate {
+fn sample_batch(count: usize) -> Result<ChunkBatch, Box<dyn Error>> {
+    let mut batch = ChunkBatch::new();
+    let content = SortedMap::build(&mut batch, records(count)?.into_iter())?;
+    let root = StoreRoot { maps: [("content".to_owned(), content)].into() }.write(&mut batch)?;
+    body::write_body(&mut batch, b"a short body", &[])?;
+    batch.add_ref_update(RefUpdate {
         name: "main".to_owned(),
-        expected: None,
-        new: Some(root),
-        at: SystemTime::UNIX_EPOCH,
+        expected_root: None,
+        new_root: Some(root),
+        updated_at: SystemTime::UNIX_EPOCH,
         author: "seeds".to_owned(),
         message: "begin".to_owned(),
     });
@@ -76,7 +76,7 @@ fn sample_batch(count: usize) -> Result<Batch, Box<dyn Error>> {
 
 fn sample_chunks() -> Result<HashMap<ChunkId, Bytes>, Box<dyn Error>> {
     let mut batch = sample_batch(400)?;
-    body::write(&mut batch, &[1; 70_000], &[])?;
+    body::write_body(&mut batch, &[1; 70_000], &[])?;
     Ok(batch.chunks().map(|(id, bytes)| (*id, bytes.clone())).collect())
 }
 
@@ -106,13 +106,13 @@ fn forged(count: usize) -> Result<Vec<u8>, Box<dyn Error>> {
 
 fn pack(is_closed: bool) -> Result<Vec<u8>, Box<dyn Error>> {
     let disk = MemoryDisk::new();
-    let store = LocalStore::open(Arc::new(disk.clone()), LocalOptions::default())?;
+    let store = LocalStore::open(Arc::new(disk.clone()), LocalStoreOptions::default())?;
     store.commit(sample_batch(20)?)?;
     if is_closed {
         store.close()?;
     }
-    let pack = disk.content("pack-000001").ok_or("no pack")?;
-    let index = disk.content("pack-000001.index").unwrap_or_default();
+    let pack = disk.file_content("pack-000001").ok_or("no pack")?;
+    let index = disk.file_content("pack-000001.index").unwrap_or_default();
     let mut seed = u16::try_from(index.len())?.to_le_bytes().to_vec();
     seed.extend(index);
     seed.extend(pack);
@@ -122,29 +122,33 @@ fn pack(is_closed: bool) -> Result<Vec<u8>, Box<dyn Error>> {
 /// Writes what a store leaves that had refs and leases moved and its garbage collected.
 fn records_and_indexes() -> Result<(), Box<dyn Error>> {
     let disk = MemoryDisk::new();
-    let options = LocalOptions { pack_limit: ByteSize::kib(4), ..LocalOptions::default() };
+    let options =
+        LocalStoreOptions { pack_limit: ByteSize::from_kib(4), ..LocalStoreOptions::default() };
     let store = LocalStore::open(Arc::new(disk.clone()), options)?;
     store.commit(sample_batch(300)?)?;
     let root = store.read_ref("main")?.ok_or("no ref")?;
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     for (holder, expires) in [("backup", None), ("clone", Some(SystemTime::UNIX_EPOCH))] {
-        batch.grant(Lease { holder: holder.to_owned(), root, expires });
+        batch.grant_lease(RootLease { holder: holder.to_owned(), root, expires_at: expires });
     }
-    batch.add_blob(BlobId::of(b"icon"), Bytes::from_static(b"icon"));
+    batch.add_blob(BlobId::hash_of(b"icon"), Bytes::from_static(b"icon"));
     store.commit(batch)?;
-    let mut batch = Batch::new();
-    batch.release("clone");
+    let mut batch = ChunkBatch::new();
+    batch.release_lease("clone");
     store.commit(batch)?;
     put_files(&disk, "full")?;
-    let collected = CollectOptions { min_live: 1.0, ..CollectOptions::at(SystemTime::UNIX_EPOCH) };
-    store.collect(&collected, &mut |_| ControlFlow::Continue(()))?;
+    let collected = GarbageCollectionOptions {
+        min_live_share: 1.0,
+        ..GarbageCollectionOptions::at_time(SystemTime::UNIX_EPOCH)
+    };
+    store.collect_garbage(&collected, &mut |_| ControlFlow::Continue(()))?;
     store.close()?;
     put_files(&disk, "collected")
 }
 
 fn put_files(disk: &MemoryDisk, word: &str) -> Result<(), Box<dyn Error>> {
-    for name in disk.list("")? {
-        let content = disk.content(&name).ok_or("no file")?;
+    for name in disk.list_folder("")? {
+        let content = disk.file_content(&name).ok_or("no file")?;
         if name.ends_with(".index") {
             put("index", &format!("{word}-{name}"), &content)?;
             continue;
@@ -172,24 +176,30 @@ fn payloads(pack: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 fn documents() -> Result<(), Box<dyn Error>> {
-    let repository = Repository::memory()?;
+    let repository = Repository::in_memory()?;
     let mut session = repository.session("seeds")?;
     let text = Subtree::new("text", "nt:unstructured")
-        .with("text", tympan_content::Property::text("Words. ".repeat(60)))
-        .with("count", tympan_content::Value::Long(3));
-    let content =
-        Subtree::new("jcr:content", "cq:PageContent").with("jcr:title", "Page").with_child(text);
-    session.put(&NodePath::new("/page")?, Subtree::new("page", "cq:Page").with_child(content))?;
+        .with_property("text", tympan_content::Property::text("Words. ".repeat(60)))
+        .with_property("count", tympan_content::Value::Long(3));
+    let content = Subtree::new("jcr:content", "cq:PageContent")
+        .with_property("jcr:title", "Page")
+        .with_child(text);
     session
-        .put(&NodePath::new("/small")?, Subtree::new("small", "nt:unstructured").with("a", "b"))?;
+        .put_node(&NodePath::new("/page")?, Subtree::new("page", "cq:Page").with_child(content))?;
+    session.put_node(
+        &NodePath::new("/small")?,
+        Subtree::new("small", "nt:unstructured").with_property("a", "b"),
+    )?;
     session.commit("begin", SystemTime::UNIX_EPOCH)?;
     let snapshot = repository.snapshot()?;
     for name in ["page", "small"] {
-        for document in snapshot.documents(&NodePath::new(&format!("/{name}"))?, Depth::Document)? {
-            let mut seed = u16::try_from(document.record.len())?.to_le_bytes().to_vec();
-            seed.extend_from_slice(&document.record);
+        for document in snapshot
+            .stored_documents(&NodePath::new(&format!("/{name}"))?, SubtreeScope::Document)?
+        {
+            let mut seed = u16::try_from(document.record_bytes.len())?.to_le_bytes().to_vec();
+            seed.extend_from_slice(&document.record_bytes);
             if let Some(id) = document.body {
-                seed.extend_from_slice(&body::read(&**repository.chunks(), &id)?.payload);
+                seed.extend_from_slice(&body::read_body(&**repository.chunks(), &id)?.payload);
             }
             put("document", name, &seed)?;
         }

@@ -330,7 +330,7 @@ impl BlobSharing {
         Ok(done)
     }
 
-    /// Returns how a sweep of this home works, by a time that [`trusted_now`](crate::clock::trusted_now) gave.
+    /// Returns how a sweep of this home works, by a time that [`trusted_now`](crate::trusted_clock::trusted_now) gave.
     ///
     /// # Errors
     /// If there is no folder for temporary files.

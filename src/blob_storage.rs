@@ -36,7 +36,7 @@ const BLOB_CACHE_DIR: &str = "blob-cache";
 /// Bytes of blobs of a bucket that are kept on the local disk unless configured.
 const DEFAULT_BLOB_CACHE_BYTES: u64 = 16 << 30;
 
-/// Where large blobs lie. Without any of this: in the folder `blob_sharing` of the home.
+/// Where large blobs lie. Without any of this: in the folder `blobs` of the home.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct BlobsSection {
@@ -63,7 +63,7 @@ pub(crate) struct BlobDelegateSection {
     /// Whether nothing is ever written to it; default false.
     #[serde(default)]
     pub(crate) read_only: OakFlag,
-    /// A folder: the `blob_sharing` of a home or, read-only, the data store of an Oak.
+    /// A folder: the `blobs` of a home or, read-only, the data store of an Oak.
     pub(crate) path: Option<PathBuf>,
     /// A bucket (`s3://`, `az://`) or, read-only, another instance (`https://`).
     pub(crate) url: Option<String>,
@@ -281,10 +281,10 @@ pub(crate) fn open_home_blobs(
 }
 
 /// Opens the blobs of another home, wherever its configuration says that they lie, and writes nothing there. What has to
-/// be kept of buckets goes to `work_dir`, a home of one's own.
+/// be kept of buckets goes to `work`, a home of one's own.
 ///
 /// # Errors
-/// As [`open`]; if the other home's configuration cannot be read.
+/// As [`open_home_blobs`]; if the other home's configuration cannot be read.
 pub(crate) fn open_other_home_blobs(
     dir: &Path,
     work: &Path,

@@ -385,7 +385,7 @@ pub(crate) struct FragmentsSection {
     pub(crate) enabled: Option<bool>,
     /// What they may take together; default 64 MiB. Health names a larger one where it is too small.
     pub(crate) max_bytes: Option<ConfigByteSize>,
-    /// What is left of them when some had to go; default three quarters of `max_response_bytes`.
+    /// What is left of them when some had to go; default three quarters of `max_bytes`.
     pub(crate) avg_bytes: Option<ConfigByteSize>,
     /// Larger ones are not kept; default 4 MiB.
     pub(crate) max_entry_bytes: Option<ConfigByteSize>,

@@ -18,7 +18,7 @@ use crate::home::error_chain_text;
 pub(crate) const COLLECTION_INTERVAL: Duration = Duration::from_hours(6);
 pub(crate) const DEFAULT_BYTES_PER_SECOND: u64 = 32 << 20;
 
-/// Returns how a collection works for this configuration, by a time that [`trusted_now`](crate::clock::trusted_now) gave;
+/// Returns how a collection works for this configuration, by a time that [`trusted_now`](crate::trusted_clock::trusted_now) gave;
 /// what followers have seen last is kept.
 ///
 /// # Errors
@@ -53,7 +53,7 @@ pub(crate) fn purge_versions(
     repository.purge_versions(&config.versions.retention(), revising)
 }
 
-/// Collects at no more than `bytes_per_second` bytes in a second, until it is done or told to stop.
+/// Collects at no more than `rate` bytes in a second, until it is done or told to stop.
 pub(crate) fn collect_paced(
     chunks: &dyn ChunkStore,
     options: &GarbageCollectionOptions,

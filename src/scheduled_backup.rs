@@ -95,7 +95,7 @@ pub(crate) struct BackupSection {
     /// `tympan backup save --beside`; default `true`. Set it to `false` where saves have to end soon, whatever visitors notice.
     pub(crate) give_way: Option<bool>,
     /// The name of this client in the vault; default the host's name. Name it where instances on hosts of one name, such as
-    /// containers, share a vault: each is compared with its own snapshots, and `retention` counts its own alone.
+    /// containers, share a vault: each is compared with its own snapshots, and `keep` counts its own alone.
     pub(crate) client_name: Option<String>,
     /// How old the last success may be until `/health` says so; default 36 h. Set it to a little more than two turns.
     pub(crate) max_age: Option<Span>,

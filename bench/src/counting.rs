@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tympan_store::disk::{Disk, DiskFile, DiskLock, FileDisk, LockError, Mapped};
+use tympan_store::disk::{Disk, DiskFile, DiskLock, DiskLockError, FileDisk, MappedFile};
 use tympan_store::{
-    Batch, BlobId, Chunk, ChunkId, ChunkStore, CollectOptions, Collected, Hold, Lease,
-    LocalOptions, LocalStore, Pin, Progress, ReadChunks, Result, Revision,
+    BlobId, Chunk, ChunkBatch, ChunkId, ChunkStore, CollectionHold, GarbageCollectionOptions,
+    GarbageCollectionProgress, GarbageCollectionReport, LocalStore, LocalStoreOptions, ReadChunks,
+    Result, Revision, RootLease, RootPin,
 };
 
 /// What a disk writes at least.
@@ -90,7 +91,7 @@ impl CountingStore {
         let counters = Arc::new(Counters::default());
         let disk = FileDisk::open(folder.clone())?;
         let disk = CountingDisk { disk, counters: Arc::clone(&counters) };
-        let store = LocalStore::open(Arc::new(disk), LocalOptions::default())?;
+        let store = LocalStore::open(Arc::new(disk), LocalStoreOptions::default())?;
         Ok(Self { store, folder, counters })
     }
 
@@ -131,20 +132,20 @@ impl CountingStore {
 }
 
 impl ReadChunks for CountingStore {
-    fn read(&self, id: &ChunkId) -> Result<Chunk> {
+    fn read_chunk(&self, id: &ChunkId) -> Result<Chunk> {
         add(&self.counters.loads, 1);
-        self.store.read(id)
+        self.store.read_chunk(id)
     }
 
-    fn read_many(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
+    fn read_chunks(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
         add(&self.counters.loads, ids.len());
-        self.store.read_many(ids)
+        self.store.read_chunks(ids)
     }
 }
 
 impl ChunkStore for CountingStore {
-    fn contains_many(&self, ids: &[ChunkId]) -> Result<Vec<bool>> {
-        self.store.contains_many(ids)
+    fn contains_chunks(&self, ids: &[ChunkId]) -> Result<Vec<bool>> {
+        self.store.contains_chunks(ids)
     }
 
     fn read_blob(&self, id: &BlobId) -> Result<Option<bytes::Bytes>> {
@@ -155,9 +156,9 @@ impl ChunkStore for CountingStore {
         self.store.contains_blob(id)
     }
 
-    fn commit(&self, batch: Batch) -> Result<()> {
+    fn commit(&self, batch: ChunkBatch) -> Result<()> {
         let ids: Vec<ChunkId> = batch.chunks().map(|(id, _)| *id).collect();
-        let known = self.store.contains_many(&ids)?;
+        let known = self.store.contains_chunks(&ids)?;
         add(&self.counters.chunks, known.iter().filter(|is_known| !**is_known).count());
         self.store.commit(batch)
     }
@@ -170,32 +171,32 @@ impl ChunkStore for CountingStore {
         self.store.read_ref(name)
     }
 
-    fn refs(&self) -> Result<Vec<(String, ChunkId)>> {
-        self.store.refs()
+    fn list_refs(&self) -> Result<Vec<(String, ChunkId)>> {
+        self.store.list_refs()
     }
 
-    fn history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>> {
-        self.store.history(name, before, limit)
+    fn ref_history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>> {
+        self.store.ref_history(name, before, limit)
     }
 
-    fn leases(&self) -> Result<Vec<Lease>> {
-        self.store.leases()
+    fn list_leases(&self) -> Result<Vec<RootLease>> {
+        self.store.list_leases()
     }
 
-    fn pin(&self, root: ChunkId) -> Pin {
-        self.store.pin(root)
+    fn pin_root(&self, root: ChunkId) -> RootPin {
+        self.store.pin_root(root)
     }
 
-    fn hold(&self) -> Result<Hold> {
-        self.store.hold()
+    fn begin_hold(&self) -> Result<CollectionHold> {
+        self.store.begin_hold()
     }
 
-    fn collect(
+    fn collect_garbage(
         &self,
-        options: &CollectOptions,
-        pace: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
-    ) -> Result<Collected> {
-        self.store.collect(options, pace)
+        options: &GarbageCollectionOptions,
+        pace: &mut dyn FnMut(&GarbageCollectionProgress) -> ControlFlow<()>,
+    ) -> Result<GarbageCollectionReport> {
+        self.store.collect_garbage(options, pace)
     }
 }
 
@@ -214,36 +215,36 @@ impl CountingDisk {
 }
 
 impl Disk for CountingDisk {
-    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        self.wrap(self.disk.open(name)?)
+    fn open_file(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.wrap(self.disk.open_file(name)?)
     }
 
-    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        self.wrap(self.disk.create(name)?)
+    fn create_file(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.wrap(self.disk.create_file(name)?)
     }
 
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.disk.rename(from, to)
+    fn rename_file(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename_file(from, to)
     }
 
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.disk.remove(name)
+    fn remove_file(&self, name: &str) -> io::Result<()> {
+        self.disk.remove_file(name)
     }
 
-    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
-        self.disk.list(folder)
+    fn list_folder(&self, folder: &str) -> io::Result<Vec<String>> {
+        self.disk.list_folder(folder)
     }
 
     fn sync_folder(&self, folder: &str) -> io::Result<()> {
         self.disk.sync_folder(folder)
     }
 
-    fn lock(&self) -> std::result::Result<DiskLock, LockError> {
-        self.disk.lock()
+    fn lock_folder(&self) -> std::result::Result<DiskLock, DiskLockError> {
+        self.disk.lock_folder()
     }
 
-    fn dir(&self) -> PathBuf {
-        self.disk.dir()
+    fn display_path(&self) -> PathBuf {
+        self.disk.display_path()
     }
 }
 
@@ -292,8 +293,8 @@ impl DiskFile for CountingFile {
         Ok(())
     }
 
-    fn map(&self) -> io::Result<Mapped> {
-        self.file.map()
+    fn map_content(&self) -> io::Result<MappedFile> {
+        self.file.map_content()
     }
 
     fn as_file(&self) -> Option<&std::fs::File> {

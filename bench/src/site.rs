@@ -6,10 +6,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tympan_blobs::LocalBlobs;
+use tympan_blobs::LocalBlobStore;
 use tympan_content::Repository;
 use tympan_store::disk::FileDisk;
-use tympan_store::{LocalOptions, LocalStore};
+use tympan_store::{LocalStore, LocalStoreOptions};
 
 use crate::Outcome;
 use crate::context::SERVER_CORE;
@@ -232,8 +232,8 @@ impl Site {
 /// Opens the content of a home in this process.
 fn open(home: &Path) -> Outcome<Repository> {
     let disk = FileDisk::open(home.join("store"))?;
-    let chunks = Arc::new(LocalStore::open(Arc::new(disk), LocalOptions::default())?);
-    let blobs = LocalBlobs::open(&home.join("blobs"), chunks.clone())?;
+    let chunks = Arc::new(LocalStore::open(Arc::new(disk), LocalStoreOptions::default())?);
+    let blobs = LocalBlobStore::open(&home.join("blobs"), chunks.clone())?;
     Ok(Repository::open(chunks, Arc::new(blobs))?)
 }
 

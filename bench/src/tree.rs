@@ -11,8 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use tympan_content::{Date, NodePath, Property, Repository, Subtree, Value};
-use tympan_store::{Batch, Change, ChunkId, ChunkStore, Map, ReadChunks, RefUpdate, Root, body};
+use tympan_content::{JcrDate, NodePath, Property, Repository, Subtree, Value};
+use tympan_store::{
+    ChunkBatch, ChunkId, ChunkStore, MapChange, ReadChunks, RefUpdate, SortedMap, StoreRoot, body,
+};
 
 use crate::Outcome;
 use crate::counting::{CountingStore, SyncCost};
@@ -59,9 +61,9 @@ pub(crate) struct Save {
 /// What a save changes in the content map, with the chunks of the bodies.
 #[derive(Debug)]
 pub(crate) struct Replay {
-    edits: Vec<Change>,
+    edits: Vec<MapChange>,
     bodies: Vec<bytes::Bytes>,
-    expected: Map,
+    expected: SortedMap,
 }
 
 impl Tree {
@@ -74,7 +76,7 @@ impl Tree {
         let full = Arc::new(CountingStore::open(folder.join("full"))?);
         full.set_sync_cost(SyncCost::None);
         let repository =
-            Repository::open(full.clone(), Arc::new(tympan_blobs::MemoryBlobs::default()))?;
+            Repository::open(full.clone(), Arc::new(tympan_blobs::MemoryBlobStore::default()))?;
         let mut session = repository.session("bench")?;
         session.add_node(&NodePath::new("/content")?, "sling:Folder")?;
         session.add_node(&NodePath::new("/content/site")?, "sling:Folder")?;
@@ -84,15 +86,17 @@ impl Tree {
             let mut tree = Subtree::new(section_name(section), "sling:Folder");
             let first = section * PAGES_PER_SECTION;
             tree.children.extend((first..pages.min(first + PAGES_PER_SECTION)).map(page_tree));
-            session
-                .put(&NodePath::new(&format!("/content/site/{}", section_name(section)))?, tree)?;
+            session.put_node(
+                &NodePath::new(&format!("/content/site/{}", section_name(section)))?,
+                tree,
+            )?;
             session.commit("load", SystemTime::UNIX_EPOCH)?;
         }
         let plain = Arc::new(CountingStore::open(folder.join("plain"))?);
         plain.set_sync_cost(SyncCost::None);
-        let content = content_map(&*full, &repository.head()?)?;
+        let content = content_map(&*full, &repository.head_root()?)?;
         copy_chunks(&*full, &*plain, content)?;
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         let plain_root = write_root(&mut batch, content, None)?;
         plain.commit(batch)?;
         full.set_sync_cost(SyncCost::Real);
@@ -114,7 +118,7 @@ impl Tree {
     /// If the store fails.
     pub(crate) fn save_at(&self, page: usize, at: SystemTime) -> Outcome<Save> {
         let version = self.saves.fetch_add(1, Ordering::Relaxed) + 1;
-        let before = self.repository.head()?;
+        let before = self.repository.head_root()?;
         let mut changes = vec![(content_path(page)?, "cq:lastModified", modified(page, version))];
         for component in changed_components(page, version) {
             let path = NodePath::new(&component_path(page, component))?;
@@ -153,12 +157,12 @@ impl Tree {
         Ok(())
     }
 
-    fn replay_between(&self, before: Map, after: Map) -> Outcome<Replay> {
+    fn replay_between(&self, before: SortedMap, after: SortedMap) -> Outcome<Replay> {
         let edits = before.diff(&after, &*self.full).collect::<Result<Vec<_>, _>>()?;
         let mut bodies = Vec::new();
         for id in edits.iter().filter_map(|change| change.right.as_ref()?.body) {
-            for chunk in body::chunks(&*self.full, &id)? {
-                bodies.push(self.full.read(&chunk)?.bytes().clone());
+            for chunk in body::list_body_chunks(&*self.full, &id)? {
+                bodies.push(self.full.read_chunk(&chunk)?.bytes().clone());
             }
         }
         Ok(Replay { edits, bodies, expected: after })
@@ -170,7 +174,7 @@ impl Tree {
     /// If the store fails or the content map comes out differently.
     pub(crate) fn replay(&mut self, replay: &Replay) -> Outcome<Duration> {
         let begin = Instant::now();
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         let bodies = replay.bodies.iter().cloned();
         bodies.for_each(|bytes| _ = batch.add_chunk(bytes));
         let content = content_map(&*self.plain, &self.plain_root)?;
@@ -193,13 +197,13 @@ impl Tree {
     /// If the store fails.
     pub(crate) fn chunks_of(&self, save: &Save) -> Outcome<Vec<(ChunkId, bytes::Bytes)>> {
         let replay = self.replay_of(save)?;
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         replay.bodies.iter().cloned().for_each(|bytes| _ = batch.add_chunk(bytes));
         let before = content_map(&*self.full, &save.before)?;
         let edits =
             replay.edits.into_iter().map(|change| (change.key.to_vec(), change.right)).collect();
         let content = before.edit(&*self.full, &mut batch, edits)?;
-        Root { maps: [(CONTENT_MAP.to_owned(), content)].into() }.write(&mut batch)?;
+        StoreRoot { maps: [(CONTENT_MAP.to_owned(), content)].into() }.write(&mut batch)?;
         Ok(batch.chunks().map(|(id, bytes)| (*id, bytes.clone())).collect())
     }
 
@@ -218,8 +222,8 @@ impl Tree {
     ///
     /// # Errors
     /// If the store fails.
-    pub(crate) fn content_map(&self) -> Outcome<Map> {
-        content_map(&*self.full, &self.repository.head()?)
+    pub(crate) fn content_map(&self) -> Outcome<SortedMap> {
+        content_map(&*self.full, &self.repository.head_root()?)
     }
 }
 
@@ -287,18 +291,18 @@ fn text(page: usize, component: usize, version: u64) -> String {
 
 fn component_tree(page: usize, component: usize, version: u64) -> Subtree {
     Subtree::new(format!("text-{component:02}"), "nt:unstructured")
-        .with("sling:resourceType", "site/components/text")
-        .with("jcr:lastModifiedBy", "editor")
-        .with("created", "2020-07-15T08:00:00.000Z")
-        .with("text", Property::text(text(page, component, version)))
+        .with_property("sling:resourceType", "site/components/text")
+        .with_property("jcr:lastModifiedBy", "editor")
+        .with_property("created", "2020-07-15T08:00:00.000Z")
+        .with_property("text", Property::text(text(page, component, version)))
 }
 
 fn content_tree(page: usize, version: u64) -> Subtree {
     Subtree::new("jcr:content", "cq:PageContent")
-        .with("jcr:title", Property::text(Random::new(page as u64).words(30)))
-        .with("sling:resourceType", "site/components/page")
-        .with("cq:lastModified", modified(page, version))
-        .with("jcr:description", Property::text(Random::new(page as u64 + 1).words(120)))
+        .with_property("jcr:title", Property::text(Random::new(page as u64).words(30)))
+        .with_property("sling:resourceType", "site/components/page")
+        .with_property("cq:lastModified", modified(page, version))
+        .with_property("jcr:description", Property::text(Random::new(page as u64 + 1).words(120)))
 }
 
 fn content_path(page: usize) -> Outcome<NodePath> {
@@ -308,29 +312,33 @@ fn content_path(page: usize) -> Outcome<NodePath> {
 /// Returns when a page was changed: the newest version last.
 fn modified(page: usize, version: u64) -> Property {
     let seconds = 1_600_000_000 + page as u64 + version * 100_000;
-    let date = Date::from_system_time(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+    let date = JcrDate::from_system_time(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
     Property::Single(Value::Date(date))
 }
 
 fn page_tree(page: usize) -> Subtree {
     let mut root = Subtree::new("root", "nt:unstructured")
-        .with("sling:resourceType", "site/components/container");
+        .with_property("sling:resourceType", "site/components/container");
     root.children.extend((0..COMPONENTS).map(|component| component_tree(page, component, 0)));
     let content = content_tree(page, 0).with_child(root);
     Subtree::new(format!("page-{page:06}"), "cq:Page").with_child(content)
 }
 
-fn content_map(reads: &dyn ReadChunks, root: &ChunkId) -> Outcome<Map> {
-    Ok(Root::read(reads, root)?.map(CONTENT_MAP))
+fn content_map(reads: &dyn ReadChunks, root: &ChunkId) -> Outcome<SortedMap> {
+    Ok(StoreRoot::read(reads, root)?.map(CONTENT_MAP))
 }
 
-fn write_root(batch: &mut Batch, content: Map, expected: Option<ChunkId>) -> Outcome<ChunkId> {
-    let root = Root { maps: [(CONTENT_MAP.to_owned(), content)].into() }.write(batch)?;
-    batch.move_ref(RefUpdate {
+fn write_root(
+    batch: &mut ChunkBatch,
+    content: SortedMap,
+    expected: Option<ChunkId>,
+) -> Outcome<ChunkId> {
+    let root = StoreRoot { maps: [(CONTENT_MAP.to_owned(), content)].into() }.write(batch)?;
+    batch.add_ref_update(RefUpdate {
         name: "main".to_owned(),
-        expected,
-        new: Some(root),
-        at: SystemTime::UNIX_EPOCH,
+        expected_root: expected,
+        new_root: Some(root),
+        updated_at: SystemTime::UNIX_EPOCH,
         author: "bench".to_owned(),
         message: "save".to_owned(),
     });
@@ -338,8 +346,8 @@ fn write_root(batch: &mut Batch, content: Map, expected: Option<ChunkId>) -> Out
 }
 
 /// Copies the chunks of a map, several in one commit.
-fn copy_chunks(from: &dyn ReadChunks, to: &dyn ChunkStore, map: Map) -> Outcome<()> {
-    let mut batch = Batch::new();
+fn copy_chunks(from: &dyn ReadChunks, to: &dyn ChunkStore, map: SortedMap) -> Outcome<()> {
+    let mut batch = ChunkBatch::new();
     walk(from, map, &mut |_, bytes| {
         batch.add_chunk(bytes.clone());
         if batch.chunks().len() >= COPY_BATCH {
@@ -353,12 +361,12 @@ fn copy_chunks(from: &dyn ReadChunks, to: &dyn ChunkStore, map: Map) -> Outcome<
 
 fn walk(
     reads: &dyn ReadChunks,
-    map: Map,
+    map: SortedMap,
     visit: &mut dyn FnMut(ChunkId, &bytes::Bytes) -> Outcome<()>,
 ) -> Outcome<()> {
     let mut open: Vec<ChunkId> = map.root().into_iter().collect();
     while let Some(id) = open.pop() {
-        let chunk = reads.read(&id)?;
+        let chunk = reads.read_chunk(&id)?;
         open.extend(chunk.chunk_refs());
         visit(id, chunk.bytes())?;
     }

@@ -2,10 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tympan_web::access_log::parse_line;
+use tympan_web::access_log::parse_access_log_line;
 
 fuzz_target!(|text: &str| {
-    if let Ok(line) = parse_line(text) {
-        assert_eq!(parse_line(&line.to_string()), Ok(line));
+    if let Ok(line) = parse_access_log_line(text) {
+        assert_eq!(parse_access_log_line(&line.to_string()), Ok(line));
     }
 });

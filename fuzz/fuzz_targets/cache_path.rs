@@ -4,18 +4,18 @@
 use std::path::Component;
 
 use libfuzzer_sys::fuzz_target;
-use tympan_web::cache_path::{CanonicalPath, resolve_wire};
+use tympan_web::cache_path::{CanonicalPath, resolve_encoded_path};
 
 fuzz_target!(|raw: &str| {
     let Ok(path) = CanonicalPath::parse(raw) else { return };
     assert!(path.as_str().starts_with('/'));
-    let file = path.relative_file();
+    let file = path.relative_file_path();
     assert!(
         file.components().all(|part| matches!(part, Component::Normal(_))),
         "{}",
         file.display()
     );
     assert!(path.segments().all(|segment| !matches!(segment, "" | "." | "..")));
-    let wire = resolve_wire(raw).expect("fails exactly where parsing does");
+    let wire = resolve_encoded_path(raw).expect("fails exactly where parsing does");
     assert_eq!(CanonicalPath::parse(&wire), Ok(path));
 });

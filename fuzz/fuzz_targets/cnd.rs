@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tympan_content::types::{NodeTypes, parse_cnd, write_cnd};
+use tympan_content::node_type::{NodeTypes, parse_cnd, write_cnd};
 
 fuzz_target!(|text: &str| {
     let cnd = parse_cnd(text);
@@ -13,11 +13,11 @@ fuzz_target!(|text: &str| {
     assert!(again.diagnostics.is_empty(), "{written}");
     assert_eq!((again.types, again.namespaces), (cnd.types.clone(), cnd.namespaces));
     // Definitions that are sound go with the standard set, and can be taken back.
-    if let Ok(types) = NodeTypes::standard().with(&cnd.types) {
+    if let Ok(types) = NodeTypes::standard().with_definitions(&cnd.types) {
         let names: Vec<&str> = cnd.types.iter().map(|one| one.name.as_str()).collect();
         assert!(names.iter().all(|name| types.find(name).is_some()));
-        if let Ok(types) = types.without(&names) {
-            assert_eq!(types.own().count(), 0);
+        if let Ok(types) = types.without_types(&names) {
+            assert_eq!(types.custom_definitions().count(), 0);
         }
     }
 });

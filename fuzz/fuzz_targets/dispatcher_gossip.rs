@@ -2,6 +2,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tympan_dispatcher::fuzzing::gossip;
+use tympan_dispatcher::fuzzing::check_flush_propagation;
 
-fuzz_target!(|input: &[u8]| gossip(input));
+fuzz_target!(|input: &[u8]| check_flush_propagation(input));

@@ -2,6 +2,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tympan_dispatcher::fuzzing::header_file;
+use tympan_dispatcher::fuzzing::check_header_file;
 
-fuzz_target!(|input: &[u8]| header_file(input));
+fuzz_target!(|input: &[u8]| check_header_file(input));

@@ -2,6 +2,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tympan_dispatcher::fuzzing::http2;
+use tympan_dispatcher::fuzzing::check_http2;
 
-fuzz_target!(|input: &[u8]| http2(input));
+fuzz_target!(|input: &[u8]| check_http2(input));

@@ -2,6 +2,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tympan_dispatcher::fuzzing::lane;
+use tympan_dispatcher::fuzzing::check_fast_path;
 
-fuzz_target!(|input: &[u8]| lane(input));
+fuzz_target!(|input: &[u8]| check_fast_path(input));

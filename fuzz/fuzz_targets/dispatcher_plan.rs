@@ -2,6 +2,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tympan_dispatcher::fuzzing::conditions;
+use tympan_dispatcher::fuzzing::check_conditional_request;
 
-fuzz_target!(|input: &[u8]| conditions(input));
+fuzz_target!(|input: &[u8]| check_conditional_request(input));

@@ -2,6 +2,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tympan_dispatcher::fuzzing::url_path;
+use tympan_dispatcher::fuzzing::check_url_path;
 
-fuzz_target!(|input: &str| url_path(input));
+fuzz_target!(|input: &str| check_url_path(input));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
 
 use libfuzzer_sys::fuzz_target;
-use tympan_content::package::{Limits, Package};
+use tympan_content::package::{ContentPackage, PackageLimits};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
@@ -14,9 +14,9 @@ const FILTER: &str =
 
 fuzz_target!(|docview: &[u8]| {
     let Some(package) = package(docview) else { return };
-    let limits = Limits { depth: 64, ..Limits::default() };
-    if let Ok(package) = Package::read(Cursor::new(package), "fuzz.zip", &limits) {
-        assert!(package.root().count() >= 1);
+    let limits = PackageLimits { max_depth: 64, ..PackageLimits::default() };
+    if let Ok(package) = ContentPackage::read(Cursor::new(package), "fuzz.zip", &limits) {
+        assert!(package.root().count_nodes() >= 1);
         let prefixes: &BTreeMap<String, String> = package.namespaces();
         assert!(prefixes.keys().all(|prefix| !prefix.contains(':')));
     }

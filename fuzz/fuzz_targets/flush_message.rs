@@ -3,7 +3,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;
-use tympan_web::flush_message::{Action, FlushMessage};
+use tympan_web::flush_message::{FlushAction, FlushMessage};
 
 fuzz_target!(|data: &[u8]| {
     let mut headers = HeaderMap::new();
@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
     let is_flush = FlushMessage::is_flush(&headers);
     if let Ok(message) = FlushMessage::parse(&headers, rest) {
         // A test names no path that anything happens to.
-        assert!(message.action == Action::Test || message.handle.starts_with('/'));
+        assert!(message.action == FlushAction::Test || message.handle.starts_with('/'));
         assert!(message.refetch.iter().all(|uri| uri.starts_with('/')));
         if is_flush && let Ok(request) = message.to_request("localhost:80") {
             let again = FlushMessage::parse(request.headers(), b"").expect("it was written by us");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use tympan_store::disk::MemoryDisk;
-use tympan_store::{ChunkStore, LocalOptions, LocalStore, ReadChunks, check};
+use tympan_store::{ChunkStore, LocalStore, LocalStoreOptions, ReadChunks, check_store};
 
 fuzz_target!(|data: &[u8]| {
     let Some((length, rest)) = data.split_first_chunk::<2>() else { return };
@@ -16,13 +16,13 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let disk = MemoryDisk::new();
-    disk.put("pack-000001", pack.to_vec());
+    disk.put_file("pack-000001", pack.to_vec());
     if !index.is_empty() {
-        disk.put("pack-000001.index", index.to_vec());
+        disk.put_file("pack-000001.index", index.to_vec());
     }
-    let Ok(store) = LocalStore::open(Arc::new(disk), LocalOptions::default()) else { return };
-    for (_, root) in store.refs().expect("refs are in memory") {
-        drop(store.read(&root));
+    let Ok(store) = LocalStore::open(Arc::new(disk), LocalStoreOptions::default()) else { return };
+    for (_, root) in store.list_refs().expect("refs are in memory") {
+        drop(store.read_chunk(&root));
     }
-    drop(check(&store));
+    drop(check_store(&store));
 });

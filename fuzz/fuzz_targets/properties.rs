@@ -5,13 +5,16 @@ use std::cmp::Ordering;
 use std::io::{Cursor, Write};
 
 use libfuzzer_sys::fuzz_target;
-use tympan_content::package::{Dependency, Limits, Package, PackageId, Version, VersionRange};
+use tympan_content::package::{
+    ContentPackage, PackageDependency, PackageId, PackageLimits, PackageVersion, VersionRange,
+};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 fuzz_target!(|data: &[u8]| {
     if let Some(package) = package(data)
-        && let Ok(package) = Package::read(Cursor::new(package), "fuzz.zip", &Limits::default())
+        && let Ok(package) =
+            ContentPackage::read(Cursor::new(package), "fuzz.zip", &PackageLimits::default())
     {
         // A package that has a path has a name, and is found by it.
         if package.id().path().is_ok() {
@@ -20,17 +23,17 @@ fuzz_target!(|data: &[u8]| {
     }
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (left, right) = text.split_at(text.floor_char_boundary(text.len() / 2));
-    let (left, right) = (Version::new(left), Version::new(right));
+    let (left, right) = (PackageVersion::new(left), PackageVersion::new(right));
     assert_eq!(left.compare(&right), right.compare(&left).reverse());
     assert_eq!(left.compare(&left), Ordering::Equal);
     if let Ok(range) = VersionRange::parse(text) {
         let again = VersionRange::parse(&range.to_string()).expect("it was written by us");
         assert_eq!(range.contains(&left), again.contains(&left), "{range}");
     }
-    if let Ok(list) = Dependency::parse_list(text) {
+    if let Ok(list) = PackageDependency::parse_list(text) {
         let id = PackageId::parse(text);
         for one in list {
-            let again = Dependency::parse(&one.to_string()).expect("it was written by us");
+            let again = PackageDependency::parse(&one.to_string()).expect("it was written by us");
             assert_eq!(one.is_met_by(&id), again.is_met_by(&id), "{one}");
         }
     }

@@ -5,18 +5,19 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use libfuzzer_sys::fuzz_target;
-use tympan_web::proxy_protocol::{parse, read};
+use tympan_web::proxy_protocol::{parse_proxy_header, read_proxy_header};
 
 fuzz_target!(|input: &[u8]| {
     let mut rest = input;
     // Bytes in memory are there at once.
-    let Poll::Ready(outcome) = pin!(read(&mut rest)).poll(&mut Context::from_waker(Waker::noop()))
+    let Poll::Ready(outcome) =
+        pin!(read_proxy_header(&mut rest)).poll(&mut Context::from_waker(Waker::noop()))
     else {
         panic!("nothing to wait for");
     };
     if let Ok(proxied) = outcome {
         let used = &input[..input.len() - rest.len()];
-        assert_eq!(parse(used), Some(proxied));
+        assert_eq!(parse_proxy_header(used), Some(proxied));
     }
-    let _parsed = parse(input);
+    let _parsed = parse_proxy_header(input);
 });

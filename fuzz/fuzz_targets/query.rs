@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
-use tympan_content::Date;
-use tympan_content::query::{BuilderQuery, TextExpression, parse_sql2, parse_xpath};
+use tympan_content::JcrDate;
+use tympan_content::query::{BuilderQuery, FullTextExpression, parse_sql2, parse_xpath};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((language, text)) = bytes.split_first() else { return };
     let Ok(text) = std::str::from_utf8(text) else { return };
-    let now = Date { millis: 0, offset_minutes: 0 };
+    let now = JcrDate { millis: 0, offset_minutes: 0 };
     let query = match language % 4 {
         0 => parse_sql2(text),
         1 => parse_xpath(text),
@@ -22,9 +22,9 @@ fuzz_target!(|bytes: &[u8]| {
             BuilderQuery::parse(&map, now).map(|built| built.query)
         }
         _ => {
-            if let Ok(expression) = TextExpression::parse(text) {
+            if let Ok(expression) = FullTextExpression::parse(text) {
                 let written = expression.to_string();
-                assert_eq!(TextExpression::parse(&written), Ok(expression), "{written}");
+                assert_eq!(FullTextExpression::parse(&written), Ok(expression), "{written}");
             }
             return;
         }

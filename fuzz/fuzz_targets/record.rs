@@ -5,4 +5,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| tympan_store::fuzzing::records(data));
+fuzz_target!(|data: &[u8]| tympan_store::fuzzing::fuzz_records(data));

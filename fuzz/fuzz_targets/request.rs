@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use http::{HeaderName, HeaderValue, Request, Version, header};
 use libfuzzer_sys::fuzz_target;
 use tympan_dispatcher::{RequestView, normalize_authority};
-use tympan_web::listen::Peer;
+use tympan_web::listen::ConnectionPeer;
 
 fuzz_target!(|input: &[u8]| {
     let mut lines = input.split(|byte| *byte == b'\n');
@@ -33,12 +33,12 @@ fuzz_target!(|input: &[u8]| {
     }
     assert!(head.headers.get_all(header::HOST).iter().count() <= 1);
     assert!(head.uri.authority().is_none());
-    let peer = Peer::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), false);
-    let Ok(view) = RequestView::read(&head, peer) else { return };
+    let peer = ConnectionPeer::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), false);
+    let Ok(view) = RequestView::from_head(&head, peer) else { return };
     // What a render gets is read by it as this was.
     let mut again = head.clone();
     again.uri = view.wire_target().parse().expect("a target that was read can be sent");
-    let second = RequestView::read(&again, peer).expect("what was resolved can be read");
+    let second = RequestView::from_head(&again, peer).expect("what was resolved can be read");
     assert_eq!(second.path.as_str(), view.path.as_str());
     assert_eq!((second.host, second.query), (view.host, view.query));
 });

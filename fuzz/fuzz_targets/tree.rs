@@ -8,14 +8,16 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use tympan_store::{Batch, Chunk, ChunkId, Error, Map, ReadChunks, Result, Root, Value, body};
+use tympan_store::{
+    Chunk, ChunkBatch, ChunkId, Error, MapValue, ReadChunks, Result, SortedMap, StoreRoot, body,
+};
 
 const MANY: usize = 100_000;
 
 struct Forged(Vec<Chunk>);
 
 impl ReadChunks for Forged {
-    fn read(&self, id: &ChunkId) -> Result<Chunk> {
+    fn read_chunk(&self, id: &ChunkId) -> Result<Chunk> {
         let [first, ..] = id.as_bytes();
         let chunk = self.0.get(usize::from(*first));
         chunk.cloned().ok_or(Error::ChunkMissing { id: *id })
@@ -33,19 +35,19 @@ fuzz_target!(|data: &[u8]| {
     }
     let count = u8::try_from(chunks.len()).unwrap_or(u8::MAX);
     let reads = Forged(chunks);
-    let map_of = |number: u8| Map::from_root(Some(id_of(number)));
+    let map_of = |number: u8| SortedMap::from_root(Some(id_of(number)));
     for number in 0..count.min(4) {
         let map = map_of(number);
         let all = (Bound::Unbounded, Bound::Unbounded);
         drop(map.get(&reads, b"content"));
-        drop(map.count(&reads));
+        drop(map.count_records(&reads));
         assert!(map.range(&reads, all).take(MANY).count() < MANY);
         assert!(map.diff(&map_of(number.wrapping_add(1)), &reads).take(MANY).count() < MANY);
-        let value = Value { bytes: Bytes::from_static(b"x"), body: None };
+        let value = MapValue { bytes: Bytes::from_static(b"x"), body: None };
         let edits = BTreeMap::from([(b"content".to_vec(), Some(value)), (b"zzz".to_vec(), None)]);
-        drop(map.edit(&reads, &mut Batch::new(), edits));
-        drop(body::read(&reads, &id_of(number)));
-        drop(Root::read(&reads, &id_of(number)));
+        drop(map.edit(&reads, &mut ChunkBatch::new(), edits));
+        drop(body::read_body(&reads, &id_of(number)));
+        drop(StoreRoot::read(&reads, &id_of(number)));
     }
 });
 

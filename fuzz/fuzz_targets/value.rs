@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tympan_content::package::docview::{Literal, parse_value, write_value};
-use tympan_content::{Date, NodePath, Value, ValueType};
+use tympan_content::package::docview::{DocviewLiteral, parse_literal, write_literal};
+use tympan_content::{JcrDate, NodePath, Value, ValueType};
 
 const TYPES: [ValueType; 8] = [
     ValueType::String,
@@ -27,16 +27,16 @@ fuzz_target!(|data: &[u8]| {
         let again = Value::parse(kind, &value.to_text()).expect("it was written by us");
         assert_eq!(again.to_text(), value.to_text());
     }
-    if let Ok(Literal::Property(property)) = parse_value(text, ValueType::String) {
-        let written = write_value(&property, ValueType::String);
-        match parse_value(&written, ValueType::String) {
-            Ok(Literal::Property(again)) => {
-                assert_eq!(write_value(&again, ValueType::String), written);
+    if let Ok(DocviewLiteral::Property(property)) = parse_literal(text, ValueType::String) {
+        let written = write_literal(&property, ValueType::String);
+        match parse_literal(&written, ValueType::String) {
+            Ok(DocviewLiteral::Property(again)) => {
+                assert_eq!(write_literal(&again, ValueType::String), written);
             }
             other => panic!("`{written}` is read as {other:?}"),
         }
     }
-    if let Ok(date) = Date::parse_lenient(text) {
+    if let Ok(date) = JcrDate::parse_lenient(text) {
         std::hint::black_box((date.to_ecma(), date.to_system_time()));
     }
     if let Ok(path) = NodePath::new(text) {

@@ -790,7 +790,7 @@ fn limit_by_open_files(wanted: usize, files: Option<u64>) -> usize {
     wanted.min(most)
 }
 
-/// Returns how the main listener serves; a request's body may be as large as `max_body_bytes` unless configured.
+/// Returns how the main listener serves; a request's body may be as large as `body_bytes` unless configured.
 ///
 /// # Errors
 /// If a certificate or key cannot be read.

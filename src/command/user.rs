@@ -20,7 +20,7 @@ use crate::command::{CommandFault, CommandOutcome, create_runtime};
 use crate::home::{Home, error_chain_text, open_state};
 use crate::say;
 
-/// What `explain_privileges` tells about unless asked for something else.
+/// What `why` tells about unless asked for something else.
 const DEFAULT_PRIVILEGES: [&str; 10] = [
     "rep:readNodes",
     "rep:readProperties",

@@ -2,7 +2,7 @@
 //!
 //! `tests/manual.toml` says for each page with commands what it needs beforehand, what is made smaller, and which commands
 //! are not run, with the reason. Each block runs in a shell, beside a demo, in folders of the test's own; that each command
-//! line is one that the program takes is a test of the program itself (`args::printed`).
+//! line is one that the program takes is a test of the program itself (`args::printed_commands`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

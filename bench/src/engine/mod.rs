@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn rows_decode_to_the_same_properties() {
-        let node = Subtree::new("a", "nt:unstructured").with("text", "words");
+        let node = Subtree::new("a", "nt:unstructured").with_property("text", "words");
         let expected: Vec<_> = node.properties.clone().into_iter().collect();
         assert_eq!(decode(&encode(&node)), expected);
     }

@@ -26,7 +26,7 @@ const TURN: usize = 200_000;
 /// Measures the row.
 pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
     let pairs = context.pairs();
-    let repository = Repository::memory()?;
+    let repository = Repository::in_memory()?;
     build(&repository)?;
     let viewer = repository.viewer(Some("ann"))?;
     let mut figures = vec![decisions(&repository, &viewer, pairs)?];
@@ -50,12 +50,12 @@ fn build(repository: &Repository) -> Outcome<()> {
             Subtree::new(format!("s{section}"), "cq:Page").with_child(policy(section)?);
         for page in 0..PAGES {
             let content = Subtree::new("jcr:content", "nt:unstructured")
-                .with("jcr:title", Property::text(format!("Page {page}")));
+                .with_property("jcr:title", Property::text(format!("Page {page}")));
             folder.put_child(Subtree::new(format!("p{page}"), "cq:Page").with_child(content));
         }
         content.put_child(folder);
     }
-    session.put(&NodePath::new("/content")?, content)?;
+    session.put_node(&NodePath::new("/content")?, content)?;
     session.commit("build", SystemTime::UNIX_EPOCH)?;
     Ok(())
 }
@@ -72,12 +72,13 @@ fn policy(section: usize) -> Outcome<Subtree> {
     let mut policy = Subtree::new("rep:policy", "rep:ACL");
     for (number, (principal, kind)) in entries.into_iter().enumerate() {
         let mut entry = Subtree::new(format!("entry{number}"), kind)
-            .with("rep:principalName", Property::text(principal))
-            .with("rep:privileges", Property::parse_list(ValueType::Name, ["jcr:read"])?);
+            .with_property("rep:principalName", Property::text(principal))
+            .with_property("rep:privileges", Property::parse_list(ValueType::Name, ["jcr:read"])?);
         if section.is_multiple_of(4) {
             let glob = Property::text("/*p*");
             entry = entry.with_child(
-                Subtree::new("rep:restrictions", "rep:Restrictions").with("rep:glob", glob),
+                Subtree::new("rep:restrictions", "rep:Restrictions")
+                    .with_property("rep:glob", glob),
             );
         }
         policy.put_child(entry);
@@ -94,11 +95,11 @@ fn decisions(repository: &Repository, viewer: &Viewer, pairs: usize) -> Outcome<
             NodePath::new(&format!("/content/s{section}/p{page}/jcr:content"))
         })
         .collect::<Result<_, _>>()?;
-    let seen = repository.snapshot()?.seen_by(viewer);
+    let seen = repository.snapshot()?.as_viewer(viewer);
     let turn = || -> Outcome<f64> {
         let (count, seconds) = cpu::spent(|| {
             let rounds = (0..10).flat_map(|_| &paths);
-            rounds.filter(|path| seen.would_see(black_box(path), "nt:unstructured")).count()
+            rounds.filter(|path| seen.can_see(black_box(path), "nt:unstructured")).count()
         });
         if count == 0 || count == TURN {
             return Err("the policies decide nothing".into());
@@ -114,7 +115,7 @@ fn decisions(repository: &Repository, viewer: &Viewer, pairs: usize) -> Outcome<
 /// Times listings of all sections for a viewer and for the program itself.
 fn listings(repository: &Repository, viewer: &Viewer, pairs: usize) -> Outcome<Figure> {
     let whole = repository.snapshot()?;
-    let seen = whole.seen_by(viewer);
+    let seen = whole.as_viewer(viewer);
     let turn = |snapshot: &tympan_content::Snapshot| -> Outcome<f64> {
         let root = snapshot.node(&NodePath::new("/content")?)?.ok_or("no content")?;
         let (nodes, seconds) = cpu::spent(|| root.listed_descendants());
@@ -138,14 +139,14 @@ fn commits(repository: &Repository, viewer: &Viewer, pairs: usize) -> Outcome<[F
         let mut session = repository.session("system")?;
         if changes_policy {
             let path = NodePath::new(&format!("/content/s{}/rep:policy", number % POLICIES))?;
-            session.put(&path, policy(number)?)?;
+            session.put_node(&path, policy(number)?)?;
         } else {
             let path = NodePath::new(&format!("/content/s{}/p0/jcr:content", number % POLICIES))?;
             session.set_property(&path, "number", Value::Long(number as i64).into())?;
         }
         session.commit("change", SystemTime::UNIX_EPOCH)?;
         let snapshot = repository.snapshot()?;
-        let (seen, seconds) = cpu::spent(|| snapshot.seen_by(viewer));
+        let (seen, seconds) = cpu::spent(|| snapshot.as_viewer(viewer));
         black_box(seen);
         Ok(seconds * 1e6)
     };

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tympan_store::disk::FileDisk;
 use tympan_store::{
-    Batch, ChunkId, ChunkStore, CompositeStore, FollowedStore, LocalOptions, LocalStore, RefUpdate,
-    take_lease,
+    ChunkBatch, ChunkId, ChunkStore, LayeredStore, LocalStore, LocalStoreOptions,
+    ReadOnlyLocalStore, RefUpdate, acquire_lease,
 };
 
 use crate::Outcome;
@@ -85,17 +85,17 @@ fn start_clone(tree: &Tree, folder: &Path) -> Outcome<Cost> {
     let now = SystemTime::now();
     let before = disk_bytes(tree.full.folder())?;
     let begin = Instant::now();
-    let base = FollowedStore::open_dir(tree.full.folder(), LocalOptions::default())?;
+    let base = ReadOnlyLocalStore::open_dir(tree.full.folder(), LocalStoreOptions::default())?;
     let holder = folder.display().to_string();
-    let lease = take_lease(&base, &holder, "main", (now, Duration::from_mins(5)))?;
+    let lease = acquire_lease(&base, &holder, "main", (now, Duration::from_mins(5)))?;
     let root = lease.root;
-    let own = LocalStore::open(Arc::new(FileDisk::open(folder)?), LocalOptions::default())?;
-    let clone = CompositeStore::new(Arc::new(own), Arc::new(base), lease)?;
-    let mut batch = Batch::new();
-    batch.move_ref(moves("main", root));
+    let own = LocalStore::open(Arc::new(FileDisk::open(folder)?), LocalStoreOptions::default())?;
+    let clone = LayeredStore::new(Arc::new(own), Arc::new(base), lease)?;
+    let mut batch = ChunkBatch::new();
+    batch.add_ref_update(moves("main", root));
     clone.commit(batch)?;
     let milliseconds = begin.elapsed().as_secs_f64() * 1e3;
-    tympan_store::Root::read(&clone, &root)?;
+    tympan_store::StoreRoot::read(&clone, &root)?;
     let written = disk_bytes(folder)? + disk_bytes(tree.full.folder())? - before;
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let bytes = written as f64;
@@ -105,9 +105,9 @@ fn start_clone(tree: &Tree, folder: &Path) -> Outcome<Cost> {
 fn moves(name: &str, root: ChunkId) -> RefUpdate {
     RefUpdate {
         name: name.to_owned(),
-        expected: None,
-        new: Some(root),
-        at: SystemTime::UNIX_EPOCH,
+        expected_root: None,
+        new_root: Some(root),
+        updated_at: SystemTime::UNIX_EPOCH,
         author: "bench".to_owned(),
         message: "create".to_owned(),
     }
@@ -129,8 +129,8 @@ fn create(tree: &Tree, numbers: &mut std::ops::RangeFrom<u32>) -> Outcome<Cost> 
     let mut times = Vec::new();
     let mut bytes = Vec::new();
     for number in numbers.take(TURN) {
-        let mut batch = Batch::new();
-        batch.move_ref(moves(&format!("branch-{number:06}"), tree.repository.head()?));
+        let mut batch = ChunkBatch::new();
+        batch.add_ref_update(moves(&format!("branch-{number:06}"), tree.repository.head_root()?));
         let before = tree.full.counts();
         let begin = Instant::now();
         tree.full.commit(batch)?;

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_blobs::MemoryBlobs;
-use tympan_content::{NodePath, Place, Repository, Subtree};
-use tympan_store::{Batch, Chunk, ChunkKind, Map, Root, key};
+use tympan_blobs::MemoryBlobStore;
+use tympan_content::{NodePath, Repository, SiblingPosition, Subtree};
+use tympan_store::{Chunk, ChunkBatch, ChunkKind, SortedMap, StoreRoot, key};
 
 use crate::alternate::{Spread, alternate, ratio};
 use crate::context::Context;
@@ -94,7 +94,7 @@ impl Site {
     fn build(folder: &std::path::Path, many: usize, ordered: usize) -> Outcome<Self> {
         eprintln!("building folders of {many} and {ordered} children");
         let store = Arc::new(CountingStore::open(folder.join("store"))?);
-        let repository = Repository::open(store.clone(), Arc::new(MemoryBlobs::default()))?;
+        let repository = Repository::open(store.clone(), Arc::new(MemoryBlobStore::default()))?;
         let site = Self { store, repository };
         for (folder, primary_type, children) in
             [("many", "sling:Folder", many), ("many-ordered", "sling:OrderedFolder", ordered)]
@@ -110,7 +110,7 @@ impl Site {
                 let mut tree = Subtree::new("folder", primary_type);
                 tree.children.extend((0..FEW).map(|child| child_tree(child, small * FEW + child)));
                 let path = NodePath::new(&format!("/{}", small_folder(folder, small)))?;
-                session.put(&path, tree)?;
+                session.put_node(&path, tree)?;
             }
             session.commit("load", SystemTime::UNIX_EPOCH)?;
         }
@@ -121,7 +121,7 @@ impl Site {
         let mut session = self.repository.session("bench")?;
         session.add_node(&NodePath::new(&format!("/{folder}"))?, primary_type)?;
         for child in 0..children {
-            session.put(&child_path(folder, &child_name(child))?, child_tree(child, child))?;
+            session.put_node(&child_path(folder, &child_name(child))?, child_tree(child, child))?;
             if child % LOAD == LOAD - 1 {
                 session.commit("load", SystemTime::UNIX_EPOCH)?;
             }
@@ -141,12 +141,12 @@ impl Site {
         if listed != children {
             return Err(format!("{listed} children were listed, not {children}").into());
         }
-        let content = Root::read(&*self.store, &snapshot.root_id())?.map("content");
+        let content = StoreRoot::read(&*self.store, &snapshot.root_id())?.map("content");
         let range = key::children_range(&[folder])?;
         let records = content.range(&*self.store, range.bounds());
         let records = records.map(|entry| entry.map(|(key, value)| (key.to_vec(), value)));
-        let mut batch = Batch::new();
-        Map::build(&mut batch, records.collect::<Result<Vec<_>, _>>()?.into_iter())?;
+        let mut batch = ChunkBatch::new();
+        SortedMap::build(&mut batch, records.collect::<Result<Vec<_>, _>>()?.into_iter())?;
         let mut leaves = 0_u32;
         for (_, bytes) in batch.chunks() {
             leaves += u32::from(Chunk::parse(bytes.clone())?.kind() == ChunkKind::Leaf);
@@ -184,16 +184,16 @@ impl Site {
         let mut paths = Vec::with_capacity(TURN);
         for one in 0..TURN {
             let name = format!("{}-{one}", child_name(random.below(target.children)));
-            let middle = Place::After(child_name(random.below(target.children)));
+            let middle = SiblingPosition::After(child_name(random.below(target.children)));
             paths.push((child_path(&target.pick(&mut random), &name)?, middle));
         }
         let before = self.store.counts();
         let (result, seconds) = cpu::spent(|| -> Outcome<()> {
             for (one, (path, middle)) in paths.iter().enumerate() {
                 let mut session = self.repository.session("bench")?;
-                session.put(path, child_tree(0, one))?;
+                session.put_node(path, child_tree(0, one))?;
                 if is_ordered {
-                    session.order(path, middle)?;
+                    session.reorder_node(path, middle)?;
                 }
                 session.commit("add", SystemTime::UNIX_EPOCH)?;
             }
@@ -203,7 +203,7 @@ impl Site {
         let counts = self.store.counts().since(before);
         let mut session = self.repository.session("bench")?;
         for (path, _) in &paths {
-            session.remove(path)?;
+            session.remove_node(path)?;
         }
         session.commit("remove", SystemTime::UNIX_EPOCH)?;
         Ok(Cost::of(counts, seconds))
@@ -258,5 +258,5 @@ fn child_path(folder: &str, name: &str) -> Outcome<NodePath> {
 /// Makes a child whose title no other has, so that compression finds as little in small folders as in large ones.
 fn child_tree(child: usize, title: usize) -> Subtree {
     Subtree::new(child_name(child), "nt:unstructured")
-        .with("jcr:title", Random::new(title as u64).words(30).as_str())
+        .with_property("jcr:title", Random::new(title as u64).words(30).as_str())
 }

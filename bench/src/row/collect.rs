@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use tympan_store::{ChunkStore, CollectOptions, Progress};
+use tympan_store::{ChunkStore, GarbageCollectionOptions, GarbageCollectionProgress};
 
 use super::{oak, open};
 use crate::Outcome;
@@ -172,9 +172,9 @@ fn collect_until(
     }
     let mut collections = 0;
     while !is_over.load(Ordering::Relaxed) {
-        let mut options = CollectOptions::at(began);
-        options.retention.all = Duration::from_hours(1);
-        let collected = tree.full.collect(&options, &mut pace(how, is_over));
+        let mut options = GarbageCollectionOptions::at_time(began);
+        options.retention.full_period = Duration::from_hours(1);
+        let collected = tree.full.collect_garbage(&options, &mut pace(how, is_over));
         let collected = collected.map_err(|error| error.to_string())?;
         if !collected.is_stopped {
             collections += 1;
@@ -185,7 +185,10 @@ fn collect_until(
 }
 
 /// Returns what sets a collection's pace, and ends it when the saves are over.
-fn pace(how: Collecting, is_over: &AtomicBool) -> impl FnMut(&Progress) -> ControlFlow<()> {
+fn pace(
+    how: Collecting,
+    is_over: &AtomicBool,
+) -> impl FnMut(&GarbageCollectionProgress) -> ControlFlow<()> {
     let (mut began, mut phase) = (Instant::now(), None);
     move |progress| {
         if phase != Some(progress.phase) {
@@ -193,7 +196,7 @@ fn pace(how: Collecting, is_over: &AtomicBool) -> impl FnMut(&Progress) -> Contr
         }
         if how == Collecting::Paced {
             #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-            let due = Duration::from_secs_f64(progress.bytes as f64 / PACE_BYTES_PER_SECOND);
+            let due = Duration::from_secs_f64(progress.byte_count as f64 / PACE_BYTES_PER_SECOND);
             let wait = due.saturating_sub(began.elapsed());
             if wait >= LEAST_WAIT {
                 std::thread::sleep(wait);

@@ -115,7 +115,7 @@ fn to_f64(count: usize) -> f64 {
 fn put_pages(repository: &Repository) -> Outcome<()> {
     let mut session = repository.session("bench")?;
     for path in ["/apps/crowd", "/apps/crowd/status", "/apps/crowd/part", "/content/crowd"] {
-        session.put(&NodePath::new(path)?, Subtree::new("", "sling:Folder"))?;
+        session.put_node(&NodePath::new(path)?, Subtree::new("", "sling:Folder"))?;
     }
     for folder in ["/apps/crowd/part", "/apps/wayfare", "/apps/tympan-bench"] {
         let folder = NodePath::new(folder)?;
@@ -127,23 +127,23 @@ fn put_pages(repository: &Repository) -> Outcome<()> {
         let path = NodePath::new(&format!("/apps/crowd/{name}/{name}.html.j2"))?;
         let blob = repository.blobs().put(&mut text.as_bytes())?;
         let data = Subtree::new("jcr:content", "nt:resource")
-            .with("jcr:data", Property::Single(Value::Binary(blob)))
-            .with("jcr:mimeType", "text/plain");
-        session.put(&path, Subtree::new(path.name(), "nt:file").with_child(data))?;
+            .with_property("jcr:data", Property::Single(Value::Binary(blob)))
+            .with_property("jcr:mimeType", "text/plain");
+        session.put_node(&path, Subtree::new(path.name(), "nt:file").with_child(data))?;
     }
     let mut content = Subtree::new("jcr:content", "cq:PageContent")
-        .with("sling:resourceType", "crowd/status")
-        .with("jcr:title", "Your orders");
+        .with_property("sling:resourceType", "crowd/status")
+        .with_property("jcr:title", "Your orders");
     for number in 0..PARTS {
         content = content.with_child(
             Subtree::new(&format!("part{number}"), "nt:unstructured")
-                .with("sling:resourceType", "crowd/part")
-                .with("jcr:title", format!("Part {number}").as_str())
-                .with("text", "A line of text that is long enough to look like one"),
+                .with_property("sling:resourceType", "crowd/part")
+                .with_property("jcr:title", format!("Part {number}").as_str())
+                .with_property("text", "A line of text that is long enough to look like one"),
         );
     }
     let path = NodePath::new(DATA_PAGE)?;
-    session.put(&path, Subtree::new(path.name(), "cq:Page").with_child(content))?;
+    session.put_node(&path, Subtree::new(path.name(), "cq:Page").with_child(content))?;
     session.commit("crowd", std::time::SystemTime::now())?;
     Ok(())
 }

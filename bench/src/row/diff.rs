@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tympan_store::Map;
+use tympan_store::SortedMap;
 
 use crate::Outcome;
 use crate::alternate::Spread;
@@ -37,7 +37,7 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
     let note = format!(
         "{} nodes in {} records",
         tree.pages * NODES_PER_PAGE,
-        tree.content_map()?.count(&*tree.full)?
+        tree.content_map()?.count_records(&*tree.full)?
     );
     let what = format!("chunks loaded for {} changed pages", pages.len());
     let time = Figure::value(ROW, "time of that difference", many_ms / scan_ms, "x");
@@ -52,7 +52,7 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
 }
 
 /// Returns the chunks that the difference to now loads, and its time in milliseconds.
-fn loads(tree: &Tree, before: Map, expected: usize) -> Outcome<(f64, f64)> {
+fn loads(tree: &Tree, before: SortedMap, expected: usize) -> Outcome<(f64, f64)> {
     let now = tree.content_map()?;
     let counts = tree.full.counts();
     let begin = Instant::now();

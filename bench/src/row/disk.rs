@@ -9,7 +9,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use tympan_store::{ChunkStore, CollectMode, CollectOptions, Collected, Retention};
+use tympan_store::{
+    ChunkStore, GarbageCollectionMode, GarbageCollectionOptions, GarbageCollectionReport,
+    RevisionRetention,
+};
 
 use crate::Outcome;
 use crate::context::Context;
@@ -77,10 +80,12 @@ fn end_day(tree: &Tree, day: u32, now: SystemTime, totals: &mut Outcomes) -> Out
     };
     // What the load left behind is no subject here: samples begin after the first collection.
     if day > 0 {
-        sample(dry_run(tree, now, Retention::default())?.live_bytes)?;
+        sample(dry_run(tree, now, RevisionRetention::default())?.live_bytes)?;
     }
     let collected =
-        tree.full.collect(&CollectOptions::at(now), &mut |_| ControlFlow::Continue(()))?;
+        tree.full.collect_garbage(&GarbageCollectionOptions::at_time(now), &mut |_| {
+            ControlFlow::Continue(())
+        })?;
     sample(collected.live_bytes)?;
     totals.moved_bytes += collected.moved_bytes;
     totals.freed_bytes += collected.freed_bytes;
@@ -94,8 +99,8 @@ fn after_saves(
     totals: &Outcomes,
 ) -> Outcome<Vec<Figure>> {
     let disk = disk_bytes(tree.full.folder())?;
-    let kept = dry_run(tree, now, Retention::default())?;
-    let newest = dry_run(tree, now, Retention::NONE)?;
+    let kept = dry_run(tree, now, RevisionRetention::default())?;
+    let newest = dry_run(tree, now, RevisionRetention::KEEP_NEWEST)?;
     let against = |live: u64, words: &str| {
         Figure::value(ROW, format!("disk after {saves} saves"), share(disk, live), "x")
             .against(words)
@@ -116,10 +121,17 @@ fn after_saves(
     ])
 }
 
-fn dry_run(tree: &Tree, now: SystemTime, retention: Retention) -> Outcome<Collected> {
-    let options =
-        CollectOptions { retention, mode: CollectMode::DryRun, ..CollectOptions::at(now) };
-    Ok(tree.full.collect(&options, &mut |_| ControlFlow::Continue(()))?)
+fn dry_run(
+    tree: &Tree,
+    now: SystemTime,
+    retention: RevisionRetention,
+) -> Outcome<GarbageCollectionReport> {
+    let options = GarbageCollectionOptions {
+        retention,
+        mode: GarbageCollectionMode::DryRun,
+        ..GarbageCollectionOptions::at_time(now)
+    };
+    Ok(tree.full.collect_garbage(&options, &mut |_| ControlFlow::Continue(()))?)
 }
 
 fn disk_bytes(folder: &Path) -> Outcome<u64> {

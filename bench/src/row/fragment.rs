@@ -4,7 +4,8 @@ use std::time::SystemTime;
 
 use tympan_content::{NodePath, Property, Repository, Subtree, Value};
 use tympan_render::{
-    Body, FragmentCache, FragmentOptions, Options, Recording, RenderRequest, Renderer,
+    FragmentCache, FragmentCacheOptions, ReadRecording, RenderOptions, RenderRequest,
+    RenderResponseBody, Renderer,
 };
 
 use crate::alternate::{Spread, alternate};
@@ -27,9 +28,9 @@ const TEXT: &str = "<section class=\"{{ properties.style }}\"><h2>{{ properties[
 /// Measures the row.
 pub(super) fn measure(_: &mut Context) -> Outcome<Vec<Figure>> {
     let repository = site()?;
-    let plain = Renderer::new(&repository, Options::default());
-    let kept = Renderer::new(&repository, Options::default())
-        .with_fragments(FragmentCache::new(FragmentOptions::default()));
+    let plain = Renderer::new(&repository, RenderOptions::default());
+    let kept = Renderer::new(&repository, RenderOptions::default())
+        .with_fragments(FragmentCache::new(FragmentCacheOptions::default()));
     if draw(&repository, &plain)? != draw(&repository, &kept)? {
         return Err("the two drawings differ".into());
     }
@@ -51,10 +52,10 @@ pub(super) fn measure(_: &mut Context) -> Outcome<Vec<Figure>> {
 }
 
 fn draw(repository: &Repository, renderer: &Renderer) -> Outcome<Vec<u8>> {
-    let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(URL) };
+    let request = RenderRequest { recording: ReadRecording::Paths, ..RenderRequest::get(URL) };
     let drawn = renderer.render(&repository.snapshot()?, &request);
     match drawn.body {
-        Body::Bytes(bytes) if drawn.failed_components == 0 => {
+        RenderResponseBody::Bytes(bytes) if drawn.failed_component_count == 0 => {
             std::hint::black_box(drawn.reads.dependencies());
             Ok(bytes.to_vec())
         }
@@ -63,36 +64,36 @@ fn draw(repository: &Repository, renderer: &Renderer) -> Outcome<Vec<u8>> {
 }
 
 fn site() -> Outcome<Repository> {
-    let repository = Repository::memory()?;
+    let repository = Repository::in_memory()?;
     let mut session = repository.session("bench")?;
     for path in ["/apps", "/apps/bench", "/apps/bench/page", "/apps/bench/text", "/content"] {
         let folder = Subtree::new("", "sling:Folder");
-        let folder = if path == "/apps" { folder.with("cache", "always") } else { folder };
-        session.put(&NodePath::new(path)?, folder)?;
+        let folder = if path == "/apps" { folder.with_property("cache", "always") } else { folder };
+        session.put_node(&NodePath::new(path)?, folder)?;
     }
     for (name, text) in [("page", PAGE), ("text", TEXT)] {
         let path = NodePath::new(&format!("/apps/bench/{name}/{name}.html.j2"))?;
         let blob = repository.blobs().put(&mut text.as_bytes())?;
         let data = Subtree::new("jcr:content", "nt:resource")
-            .with("jcr:data", Property::Single(Value::Binary(blob)))
-            .with("jcr:mimeType", "text/plain");
-        session.put(&path, Subtree::new(path.name(), "nt:file").with_child(data))?;
+            .with_property("jcr:data", Property::Single(Value::Binary(blob)))
+            .with_property("jcr:mimeType", "text/plain");
+        session.put_node(&path, Subtree::new(path.name(), "nt:file").with_child(data))?;
     }
     let mut content = Subtree::new("jcr:content", "cq:PageContent")
-        .with("sling:resourceType", "bench/page")
-        .with("jcr:title", "Page");
+        .with_property("sling:resourceType", "bench/page")
+        .with_property("jcr:title", "Page");
     for number in 0..COMPONENTS {
         let part = Subtree::new(&format!("c{number}"), "nt:unstructured")
-            .with("sling:resourceType", "bench/text")
-            .with("jcr:title", format!("Part {number}").as_str())
-            .with("text", "Some text that is long enough to look like one")
-            .with("style", "wide")
-            .with("label", "More")
-            .with("href", "/content/page");
+            .with_property("sling:resourceType", "bench/text")
+            .with_property("jcr:title", format!("Part {number}").as_str())
+            .with_property("text", "Some text that is long enough to look like one")
+            .with_property("style", "wide")
+            .with_property("label", "More")
+            .with_property("href", "/content/page");
         content = content.with_child(part);
     }
     let page = Subtree::new("page", "cq:Page").with_child(content);
-    session.put(&NodePath::new("/content/page")?, page)?;
+    session.put_node(&NodePath::new("/content/page")?, page)?;
     session.commit("page", SystemTime::UNIX_EPOCH)?;
     Ok(repository)
 }

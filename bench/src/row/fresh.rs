@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
 
 use tympan_content::{NodePath, Property, Repository, Snapshot, Subtree, Value};
-use tympan_render::ledger::{Ledger, Look, Recorded};
-use tympan_render::{Body, Options, Recording, RenderRequest, Renderer};
+use tympan_render::ledger::{DependencyLedger, RecordOutcome, ResponseFingerprint};
+use tympan_render::{ReadRecording, RenderOptions, RenderRequest, RenderResponseBody, Renderer};
 
 use crate::Outcome;
 use crate::context::Context;
@@ -133,35 +133,39 @@ fn to_f64(count: usize) -> f64 {
 struct Site {
     repository: Repository,
     renderer: Renderer,
-    ledger: Ledger,
+    ledger: DependencyLedger,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Site {
     fn new(pages: usize, folder: &Path) -> Outcome<Self> {
-        let repository = Repository::memory()?;
+        let repository = Repository::in_memory()?;
         write_pages(&repository, pages)?;
-        let renderer = Renderer::new(&repository, Options::default());
+        let renderer = Renderer::new(&repository, RenderOptions::default());
         let (ledger, runtime) = open_ledger(folder)?;
-        ledger.stored(repository.snapshot()?.root_id());
+        ledger.acknowledge_step(repository.snapshot()?.root_id());
         Ok(Self { repository, renderer, ledger, runtime })
     }
 
     /// Answers a URL as a publisher does.
     fn fetch(&self, url: &str) -> Outcome<Vec<u8>> {
         loop {
-            let ticket = self.ledger.ticket();
-            let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(url) };
+            let ticket = self.ledger.begin_rendering();
+            let request =
+                RenderRequest { recording: ReadRecording::Paths, ..RenderRequest::get(url) };
             let snapshot = self.repository.snapshot()?;
             let drawn = self.renderer.render(&snapshot, &request);
-            let (look, when) = (Look::of(&drawn, &request), (ticket, snapshot.seen_root()));
+            let (look, when) = (
+                ResponseFingerprint::from_response(&drawn, &request),
+                (ticket, snapshot.visible_root_id()),
+            );
             match self.ledger.record_answer(when, url, &drawn, look) {
-                Recorded::Outdated => {}
-                Recorded::Lost | Recorded::Crowded => {
+                RecordOutcome::Outdated => {}
+                RecordOutcome::NotRecorded | RecordOutcome::TooManyFaults => {
                     return Err("the ledger cannot be written".into());
                 }
-                Recorded::Kept => match drawn.body {
-                    Body::Bytes(bytes) => return Ok(bytes.to_vec()),
+                RecordOutcome::Recorded => match drawn.body {
+                    RenderResponseBody::Bytes(bytes) => return Ok(bytes.to_vec()),
                     other => return Err(format!("{url} is drawn as {other:?}").into()),
                 },
             }
@@ -180,9 +184,9 @@ impl Site {
             Some(self.renderer.render(state, request))
         };
         let after = self.repository.snapshot()?;
-        let affected = self.ledger.affected_shown(&before, &after, &draw)?;
-        self.ledger.settle(&affected);
-        self.runtime.block_on(self.ledger.store())?;
+        let affected = self.ledger.visibly_affected_urls(&before, &after, &draw)?;
+        self.ledger.acknowledge(&affected);
+        self.runtime.block_on(self.ledger.store_pending())?;
         Ok((affected.urls, compared.into_inner()))
     }
 }
@@ -193,25 +197,25 @@ pub(super) fn write_pages(repository: &Repository, pages: usize) -> Outcome<()> 
     for path in ["/apps", "/apps/bench", "/apps/bench/page", "/content"] {
         let path = NodePath::new(path)?;
         if session.node(&path)?.is_none() {
-            session.put(&path, Subtree::new("", "sling:Folder"))?;
+            session.put_node(&path, Subtree::new("", "sling:Folder"))?;
         }
     }
     let script = NodePath::new("/apps/bench/page/page.html.j2")?;
     let blob = repository.blobs().put(&mut TEMPLATE.as_bytes())?;
     let data = Subtree::new("jcr:content", "nt:resource")
-        .with("jcr:data", Property::Single(Value::Binary(blob)))
-        .with("jcr:mimeType", "text/plain");
-    session.put(&script, Subtree::new("page.html.j2", "nt:file").with_child(data))?;
-    session.put(&NodePath::new("/content/site")?, page("site", "Site", "/content/site"))?;
+        .with_property("jcr:data", Property::Single(Value::Binary(blob)))
+        .with_property("jcr:mimeType", "text/plain");
+    session.put_node(&script, Subtree::new("page.html.j2", "nt:file").with_child(data))?;
+    session.put_node(&NodePath::new("/content/site")?, page("site", "Site", "/content/site"))?;
     for section in 0..SECTIONS {
         let name = format!("s{section}");
         let path = NodePath::new(&format!("/content/site/{name}"))?;
-        session.put(&path, page(&name, &format!("Section {section}"), "/content/site"))?;
+        session.put_node(&path, page(&name, &format!("Section {section}"), "/content/site"))?;
     }
     for number in 0..pages {
         let path = NodePath::new(&path_of(number))?;
         let other = content_of(number.saturating_sub(1));
-        session.put(&path, page(path.name(), &format!("Page {number}"), &other))?;
+        session.put_node(&path, page(path.name(), &format!("Page {number}"), &other))?;
     }
     session.commit("pages", SystemTime::UNIX_EPOCH)?;
     Ok(())
@@ -232,9 +236,9 @@ fn content_of(number: usize) -> String {
 
 fn page(name: &str, title: &str, other: &str) -> Subtree {
     let content = Subtree::new("jcr:content", "cq:PageContent")
-        .with("sling:resourceType", "bench/page")
-        .with("jcr:title", title)
-        .with("text", "Some text")
-        .with("other", other);
+        .with_property("sling:resourceType", "bench/page")
+        .with_property("jcr:title", title)
+        .with_property("text", "Some text")
+        .with_property("other", other);
     Subtree::new(name, "cq:Page").with_child(content)
 }

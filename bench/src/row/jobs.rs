@@ -11,10 +11,10 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::json;
 use tokio::sync::watch;
 use tympan_jobs::{
-    Handler, Job, JobContext, MIGRATIONS, NewJob, Outcome as JobOutcome, Queues, Worker,
-    WorkerOptions,
+    JOB_MIGRATIONS, Job, JobContext, JobHandler, JobOutcome, JobQueues, JobWorker,
+    JobWorkerOptions, NewJob,
 };
-use tympan_store::State;
+use tympan_store::StateDatabase;
 
 use crate::Outcome;
 use crate::alternate::Spread;
@@ -32,7 +32,7 @@ const SYNCS: usize = 200;
 /// Does nothing.
 struct Empty(Arc<AtomicUsize>);
 
-impl Handler for Empty {
+impl JobHandler for Empty {
     fn topic(&self) -> &str {
         "bench/**"
     }
@@ -69,12 +69,12 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
 
 /// Adds jobs and has them run; returns how many a second did both.
 async fn rate(file: &std::path::Path) -> Outcome<f64> {
-    let state = State::open(file).await?;
-    state.migrate("jobs", MIGRATIONS).await?;
-    let queues = Queues::new(state.pool().clone());
+    let state = StateDatabase::open(file).await?;
+    state.migrate_tables("jobs", JOB_MIGRATIONS).await?;
+    let queues = JobQueues::new(state.pool().clone());
     let done = Arc::new(AtomicUsize::new(0));
-    let worker = Worker::new(queues.clone(), WorkerOptions::new("bench", "bench".to_owned()));
-    worker.register(Arc::new(Empty(done.clone())));
+    let worker = JobWorker::new(queues.clone(), JobWorkerOptions::new("bench", "bench".to_owned()));
+    worker.register_handler(Arc::new(Empty(done.clone())));
     let (stop, stopped) = watch::channel(false);
     let working = tokio::spawn(worker.run(stopped));
     let began = Instant::now();
@@ -83,7 +83,7 @@ async fn rate(file: &std::path::Path) -> Outcome<f64> {
         tokio::spawn(async move {
             for number in 0..JOBS {
                 let job = NewJob::new("bench/empty", json!([caller, number]));
-                queues.add(job, SystemTime::now()).await?;
+                queues.add_job(job, SystemTime::now()).await?;
             }
             Ok::<(), tympan_jobs::Error>(())
         })
@@ -91,7 +91,7 @@ async fn rate(file: &std::path::Path) -> Outcome<f64> {
     for caller in callers.collect::<Vec<_>>() {
         caller.await??;
     }
-    while queues.count("bench/empty").await? > 0 {
+    while queues.count_jobs("bench/empty").await? > 0 {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     let elapsed = began.elapsed();

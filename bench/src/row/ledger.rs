@@ -11,7 +11,7 @@ mod table;
 use std::path::Path;
 
 use rusqlite::Connection;
-use tympan_render::Recording;
+use tympan_render::ReadRecording;
 
 use self::pool::Pool;
 use self::table::{Form, Set, Synchronous, dependencies, open, url_of, write_page};
@@ -64,8 +64,8 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
     let [renders, home_renders] = RENDERS;
     let (mut bench, mut home) = (Vec::new(), Vec::new());
     for round in 0..=rounds {
-        let drawn = painter.turn(BENCH_PAGE, Recording::Paths, renders)?;
-        let home_drawn = painter.turn(HOME_PAGE, Recording::Paths, home_renders)?;
+        let drawn = painter.turn(BENCH_PAGE, ReadRecording::Paths, renders)?;
+        let home_drawn = painter.turn(HOME_PAGE, ReadRecording::Paths, home_renders)?;
         let written = cases.iter_mut().map(|case| case.turn(round));
         let written = written.collect::<Outcome<Vec<_>>>()?;
         // The first round warms up.

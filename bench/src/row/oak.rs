@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use tympan_blobs::MemoryBlobs;
+use tympan_blobs::MemoryBlobStore;
 use tympan_content::{Node, NodePath, Property, Repository, Subtree};
 use tympan_store::LocalStore;
 use tympan_store::disk::FileDisk;
@@ -133,8 +133,8 @@ struct Ours {
 impl Ours {
     fn build(folder: &Path) -> Outcome<Self> {
         let disk = Arc::new(FileDisk::open(folder)?);
-        let store = Arc::new(LocalStore::open(disk, tympan_store::LocalOptions::default())?);
-        let repository = Repository::open(store, Arc::new(MemoryBlobs::default()))?;
+        let store = Arc::new(LocalStore::open(disk, tympan_store::LocalStoreOptions::default())?);
+        let repository = Repository::open(store, Arc::new(MemoryBlobStore::default()))?;
         let mut session = repository.session("bench")?;
         let mut bench = Subtree::new("bench", "sling:Folder");
         for section in 0..PAGES / SECTION {
@@ -142,14 +142,14 @@ impl Ours {
             folder.children.extend((0..SECTION).map(|page| page_tree(section * SECTION + page)));
             bench.children.push(folder);
         }
-        session.put(&NodePath::new("/bench")?, bench)?;
+        session.put_node(&NodePath::new("/bench")?, bench)?;
         let mut many = Subtree::new("many", "sling:Folder");
         let child = |number| {
             Subtree::new(format!("n{number}"), "nt:unstructured")
-                .with("title", Property::text(format!("Child {number}")))
+                .with_property("title", Property::text(format!("Child {number}")))
         };
         many.children.extend((0..CHILDREN).map(child));
-        session.put(&NodePath::new("/many")?, many)?;
+        session.put_node(&NodePath::new("/many")?, many)?;
         for folder in ["/made", "/moved"] {
             session.add_node(&NodePath::new(folder)?, "sling:Folder")?;
         }
@@ -272,12 +272,12 @@ fn page_tree(number: usize) -> Subtree {
     components.children.extend((0..COMPONENTS).map(|component| {
         let text = format!("Lorem ipsum dolor sit amet {component} on page {number}");
         Subtree::new(format!("text{component}"), "nt:unstructured")
-            .with("type", "bench/text")
-            .with("text", Property::text(text))
+            .with_property("type", "bench/text")
+            .with_property("text", Property::text(text))
     }));
     let content = Subtree::new("jcr:content", "nt:unstructured")
-        .with("title", Property::text(format!("Page {number}")))
-        .with("template", "/conf/bench/page")
+        .with_property("title", Property::text(format!("Page {number}")))
+        .with_property("template", "/conf/bench/page")
         .with_child(components);
     Subtree::new(format!("p{number}"), "cq:Page").with_child(content)
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tympan_content::{NodePath, Repository};
-use tympan_store::{Batch, ChunkStore, RefUpdate, body};
+use tympan_store::{ChunkBatch, ChunkStore, RefUpdate, body};
 
 use super::collect::{ROW, milliseconds};
 use crate::Outcome;
@@ -93,11 +93,11 @@ fn open_content(folder: &Path, tree: &Tree) -> Outcome<Duration> {
     let path = NodePath::new(&page_path(tree.pages / 2))?;
     let begin = Instant::now();
     let store = std::sync::Arc::new(CountingStore::open(folder.to_owned())?);
-    let blobs = std::sync::Arc::new(tympan_blobs::MemoryBlobs::default());
+    let blobs = std::sync::Arc::new(tympan_blobs::MemoryBlobStore::default());
     let repository = Repository::open(store, blobs)?;
     let page = repository.snapshot()?.node(&path)?.ok_or("a page is missing")?;
     let elapsed = begin.elapsed();
-    if repository.head()? != tree.repository.head()? || page.name() != path.name() {
+    if repository.head_root()? != tree.repository.head_root()? || page.name() != path.name() {
         return Err("the opened store is another".into());
     }
     Ok(elapsed)
@@ -111,16 +111,16 @@ fn fill(store: &CountingStore, bytes: usize) -> Outcome<(usize, Vec<Duration>)> 
     let mut records = 0;
     let mut times = Vec::new();
     while store.counts().bytes < bytes as u64 {
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         for _ in 0..BODIES {
             let bytes = random.words(BODY_BYTES);
-            let id = body::write(&mut batch, bytes.as_bytes(), &[])?;
+            let id = body::write_body(&mut batch, bytes.as_bytes(), &[])?;
             if batch.ref_updates().is_empty() {
-                batch.move_ref(RefUpdate {
+                batch.add_ref_update(RefUpdate {
                     name: "main".to_owned(),
-                    expected,
-                    new: Some(id),
-                    at: std::time::SystemTime::UNIX_EPOCH,
+                    expected_root: expected,
+                    new_root: Some(id),
+                    updated_at: std::time::SystemTime::UNIX_EPOCH,
                     author: "bench".to_owned(),
                     message: "save".to_owned(),
                 });

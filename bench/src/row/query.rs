@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tympan_content::query::{QueryEngine, Request, parse_sql2};
+use tympan_content::query::{QueryEngine, QueryRequest, parse_sql2};
 
 use crate::Outcome;
 use crate::alternate::Spread;
@@ -26,7 +26,7 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
     let snapshot = tree.repository.snapshot()?;
     // The newest pages by the date that every save changes: a range of the index, in its order.
     let indexed = "SELECT * FROM [nt:base] WHERE [cq:lastModified] IS NOT NULL ORDER BY [cq:lastModified] DESC OPTION(LIMIT 20)";
-    let request = Request::new(parse_sql2(indexed)?);
+    let request = QueryRequest::new(parse_sql2(indexed)?);
     let index = engine.explain(&snapshot, &request, false)?;
     if index.order != "index" {
         return Err(format!("the query is not served by an index:\n{index}").into());
@@ -36,7 +36,7 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
         let (rows, seconds) = cpu::spent(|| -> Outcome<usize> {
             let mut rows = 0;
             for _ in 0..RUNS {
-                rows = engine.page(&snapshot, &request)?.rows.len();
+                rows = engine.query_page(&snapshot, &request)?.rows.len();
             }
             Ok(rows)
         });
@@ -45,7 +45,8 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
         }
         times.push(seconds * 1_000.0 / f64::from(RUNS));
     }
-    let scan = Request::new(parse_sql2("SELECT * FROM [nt:base] WHERE [no such property] = 'x'")?);
+    let scan =
+        QueryRequest::new(parse_sql2("SELECT * FROM [nt:base] WHERE [no such property] = 'x'")?);
     let mut rates = Vec::new();
     for _ in 0..SCANS {
         let begin = Instant::now();

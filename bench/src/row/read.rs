@@ -52,7 +52,7 @@ fn pages(tree: &Tree, engine: &dyn Engine, pairs: usize) -> Outcome<Figure> {
         for path in &paths {
             let snapshot = tree.repository.snapshot()?;
             let page = snapshot.node(path)?.ok_or("a page is missing")?;
-            assert_count(visit_tree(page.borrowed().ok_or("a page has no body")?))?;
+            assert_count(visit_tree(page.as_borrowed().ok_or("a page has no body")?))?;
         }
         Ok(())
     };
@@ -83,7 +83,7 @@ fn nodes(tree: &Tree, engine: &dyn Engine, pairs: usize) -> Outcome<Figure> {
             let snapshot = tree.repository.snapshot()?;
             for path in paths {
                 let node = snapshot.node(path)?.ok_or("a node is missing")?;
-                visit_node(node.borrowed().ok_or("a node has no body")?);
+                visit_node(node.as_borrowed().ok_or("a node has no body")?);
             }
         }
         Ok(())
@@ -110,8 +110,8 @@ fn copied_pages(tree: &Tree, engine: &dyn Engine, pairs: usize) -> Outcome<Figur
     let ours = || -> Outcome<()> {
         for path in &paths {
             let snapshot = tree.repository.snapshot()?;
-            let page = snapshot.node(path)?.ok_or("a page is missing")?.read()?;
-            assert_count(page.count())?;
+            let page = snapshot.node(path)?.ok_or("a page is missing")?.read_subtree()?;
+            assert_count(page.node_count())?;
             black_box(page);
         }
         Ok(())

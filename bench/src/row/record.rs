@@ -5,9 +5,12 @@ use std::time::SystemTime;
 
 use tokio::runtime::Runtime;
 use tympan_content::ChunkId;
-use tympan_render::ledger::{Ledger, LedgerOptions, Look, MAX_URLS, MIGRATIONS, Recorded};
-use tympan_render::{Body, Options, Recording, RenderRequest, Renderer};
-use tympan_store::State;
+use tympan_render::ledger::{
+    DEFAULT_MAX_URLS, DependencyLedger, LedgerOptions, MIGRATIONS, RecordOutcome,
+    ResponseFingerprint,
+};
+use tympan_render::{ReadRecording, RenderOptions, RenderRequest, RenderResponseBody, Renderer};
+use tympan_store::StateDatabase;
 
 use crate::alternate::{Spread, alternate};
 use crate::context::Context;
@@ -27,8 +30,8 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
         let paths = painter.reads(path)?;
         let [with, without] = alternate(
             TURNS,
-            [&mut || painter.turn(path, Recording::Paths, renders), &mut || {
-                painter.turn(path, Recording::Count, renders)
+            [&mut || painter.turn(path, ReadRecording::Paths, renders), &mut || {
+                painter.turn(path, ReadRecording::Count, renders)
             }],
         )?;
         let (with, without) = (Spread::of(with), Spread::of(without));
@@ -46,25 +49,25 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
 }
 
 /// Opens a new ledger in a folder; it owes nothing.
-pub(super) fn open_ledger(folder: &Path) -> Outcome<(Ledger, Runtime)> {
+pub(super) fn open_ledger(folder: &Path) -> Outcome<(DependencyLedger, Runtime)> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let ledger = runtime.block_on(async {
-        let state = State::open(&folder.join("state.db")).await?;
-        state.migrate("render", MIGRATIONS).await?;
+        let state = StateDatabase::open(&folder.join("state.db")).await?;
+        state.migrate_tables("render", MIGRATIONS).await?;
         let options = LedgerOptions {
             pool: state.pool().clone(),
             folder: folder.to_owned(),
             publisher: "bench".to_owned(),
             boot: "bench".to_owned(),
-            drawn_by: "the same".to_owned(),
-            max_urls: MAX_URLS,
+            renderer_fingerprint: "the same".to_owned(),
+            max_urls: DEFAULT_MAX_URLS,
         };
-        let ledger = Ledger::open(options, SystemTime::now()).await?;
+        let ledger = DependencyLedger::open(options, SystemTime::now()).await?;
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(ledger)
     });
     let ledger = ledger.map_err(|error| error.to_string())?;
-    ledger.settle(&ledger.owed());
+    ledger.acknowledge(&ledger.pending_flushes());
     Ok((ledger, runtime))
 }
 
@@ -72,7 +75,7 @@ pub(super) fn open_ledger(folder: &Path) -> Outcome<(Ledger, Runtime)> {
 pub(super) struct Painter {
     repository: tympan_content::Repository,
     renderer: Renderer,
-    ledger: Ledger,
+    ledger: DependencyLedger,
     /// The ledger's database lives in it.
     _runtime: Runtime,
 }
@@ -80,25 +83,25 @@ pub(super) struct Painter {
 impl Painter {
     pub(super) fn new(context: &mut Context) -> Outcome<Self> {
         let repository = context.site()?.open()?;
-        let renderer = Renderer::new(&repository, Options::default());
+        let renderer = Renderer::new(&repository, RenderOptions::default());
         let (ledger, runtime) = open_ledger(&context.new_folder("record-")?)?;
         // As a publisher does whose flushes are all stored.
-        ledger.stored(repository.snapshot()?.root_id());
+        ledger.acknowledge_step(repository.snapshot()?.root_id());
         Ok(Self { repository, renderer, ledger, _runtime: runtime })
     }
 
     /// Draws a page many times and returns the microseconds of CPU for one.
-    pub(super) fn turn(&self, path: &str, recording: Recording, renders: u32) -> Outcome<f64> {
+    pub(super) fn turn(&self, path: &str, recording: ReadRecording, renders: u32) -> Outcome<f64> {
         let draw = |_| -> Outcome<()> {
-            let ticket = self.ledger.ticket();
+            let ticket = self.ledger.begin_rendering();
             let (drawn, root) = self.render(path, recording)?;
-            if recording == Recording::Count {
+            if recording == ReadRecording::Count {
                 return Ok(());
             }
             let request = RenderRequest { recording, ..RenderRequest::get(path) };
-            let look = Look::of(&drawn, &request);
+            let look = ResponseFingerprint::from_response(&drawn, &request);
             match self.ledger.record_answer((ticket, root), path, &drawn, look) {
-                Recorded::Kept => Ok(()),
+                RecordOutcome::Recorded => Ok(()),
                 other => Err(format!("{path} is not kept: {other:?}").into()),
             }
         };
@@ -109,21 +112,23 @@ impl Painter {
 
     /// Returns how many different paths a page is drawn from.
     pub(super) fn reads(&self, path: &str) -> Outcome<usize> {
-        Ok(self.render(path, Recording::Paths)?.0.reads.dependencies().len())
+        Ok(self.render(path, ReadRecording::Paths)?.0.reads.dependencies().len())
     }
 
     /// Draws a page; tells of which state.
     fn render(
         &self,
         path: &str,
-        recording: Recording,
+        recording: ReadRecording,
     ) -> Outcome<(tympan_render::RenderResponse, Option<ChunkId>)> {
         let request = RenderRequest { recording, ..RenderRequest::get(path) };
         let snapshot = self.repository.snapshot()?;
         let response = self.renderer.render(&snapshot, &request);
         match &response.body {
-            Body::Bytes(bytes) if bytes.len() > 1_000 && response.failed_components == 0 => {
-                Ok((response, snapshot.seen_root()))
+            RenderResponseBody::Bytes(bytes)
+                if bytes.len() > 1_000 && response.failed_component_count == 0 =>
+            {
+                Ok((response, snapshot.visible_root_id()))
             }
             _ => Err(format!("{path} is not drawn: {:?}", response.outcome).into()),
         }

@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tympan_blobs::MemoryBlobs;
-use tympan_content::query::{FullText, TextExpression, TextRequest};
+use tympan_blobs::MemoryBlobStore;
+use tympan_content::query::{FullTextExpression, FullTextIndex, FullTextRequest};
 use tympan_content::{NodePath, Property, Repository, Subtree};
-use tympan_search::{Index, Options};
+use tympan_search::{SearchIndex, SearchIndexOptions};
 use tympan_store::LocalStore;
 
 use super::plain_index::{self, Text};
@@ -42,20 +42,22 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
     let pages = if context.is_quick { 10_000 } else { 100_000 };
     let pairs = context.pairs();
     eprintln!("building {pages} pages");
-    let repository =
-        Repository::open(Arc::new(LocalStore::memory()?), Arc::new(MemoryBlobs::default()))?;
+    let repository = Repository::open(
+        Arc::new(LocalStore::open_in_memory()?),
+        Arc::new(MemoryBlobStore::default()),
+    )?;
     let texts = load(&repository, pages)?;
     let mut figures = builds(context, &repository, &texts)?;
     drop(texts);
     let folder = context.new_folder("search-")?;
-    let index = Index::open(repository.clone(), &folder, Options::default())?;
+    let index = SearchIndex::open(repository.clone(), &folder, SearchIndexOptions::default())?;
     wait_until_built(&index)?;
     for (what, expression) in expressions() {
         figures.push(query_figure(&index, what, &expression, pairs)?);
     }
-    let turn = |expression: &TextExpression| first_pages(&index, expression);
+    let turn = |expression: &FullTextExpression| first_pages(&index, expression);
     let (narrow, general) =
-        (TextExpression::Term("narrow".to_owned()), TextExpression::Term(word(0)));
+        (FullTextExpression::Term("narrow".to_owned()), FullTextExpression::Term(word(0)));
     let [general_costs, narrow_costs] =
         &alternate(pairs, [&mut || turn(&general), &mut || turn(&narrow)])?;
     figures.push(
@@ -86,8 +88,9 @@ fn builds(context: &Context, repository: &Repository, texts: &[Text]) -> Outcome
     let mut ours = || -> Outcome<Built> {
         let folder = context.new_folder("built-")?;
         let begin = Instant::now();
-        let (built, cpu_seconds) = cpu::spent(|| -> Outcome<Index> {
-            let index = Index::open(repository.clone(), &folder, Options::default())?;
+        let (built, cpu_seconds) = cpu::spent(|| -> Outcome<SearchIndex> {
+            let index =
+                SearchIndex::open(repository.clone(), &folder, SearchIndexOptions::default())?;
             wait_until_built(&index)?;
             Ok(index)
         });
@@ -131,36 +134,36 @@ fn builds(context: &Context, repository: &Repository, texts: &[Text]) -> Outcome
     ])
 }
 
-fn wait_until_built(index: &Index) -> Outcome<()> {
-    if index.catch_up(PATIENCE) {
+fn wait_until_built(index: &SearchIndex) -> Outcome<()> {
+    if index.wait_until_current(PATIENCE) {
         return Ok(());
     }
     Err(format!("the index was not built: {:?}", index.status(SystemTime::now())).into())
 }
 
 /// The searches that are measured.
-fn expressions() -> Vec<(&'static str, TextExpression)> {
-    let term = |text: String| TextExpression::Term(text);
+fn expressions() -> Vec<(&'static str, FullTextExpression)> {
+    let term = |text: String| FullTextExpression::Term(text);
     vec![
         ("narrow word", term("narrow".to_owned())),
         ("word on every page", term(word(0))),
-        ("two words on every page", TextExpression::And(vec![term(word(0)), term(word(1))])),
+        ("two words on every page", FullTextExpression::And(vec![term(word(0)), term(word(1))])),
         (
             "either of two words on every page",
-            TextExpression::Or(vec![term(word(0)), term(word(1))]),
+            FullTextExpression::Or(vec![term(word(0)), term(word(1))]),
         ),
         (
             "phrase of two words on every page",
-            TextExpression::Phrase(format!("{} {}", word(0), word(1))),
+            FullTextExpression::Phrase(format!("{} {}", word(0), word(1))),
         ),
-        ("prefix of a tenth of all words", TextExpression::Prefix("w1".to_owned())),
+        ("prefix of a tenth of all words", FullTextExpression::Prefix("w1".to_owned())),
     ]
 }
 
 fn query_figure(
-    index: &Index,
+    index: &SearchIndex,
     what: &str,
-    expression: &TextExpression,
+    expression: &FullTextExpression,
     pairs: usize,
 ) -> Outcome<Figure> {
     let mut costs = Vec::new();
@@ -171,7 +174,7 @@ fn query_figure(
     costs.remove(0);
     costs.sort_by(f64::total_cmp);
     let median = costs.get(costs.len() / 2).copied().unwrap_or_default();
-    let hits = index.search(&request(expression))?.estimate;
+    let hits = index.search(&request(expression))?.estimated_total;
     let is_goal = ["narrow word", "word on every page"].contains(&what);
     let goal = if is_goal { Goal::AtMost(5.0) } else { Goal::None };
     let figure = Figure::value(ROW, format!("first page, CPU: {what}"), median, "ms");
@@ -179,7 +182,7 @@ fn query_figure(
 }
 
 /// Returns the milliseconds of CPU that a first page costs.
-fn first_pages(index: &Index, expression: &TextExpression) -> Outcome<f64> {
+fn first_pages(index: &SearchIndex, expression: &FullTextExpression) -> Outcome<f64> {
     let request = request(expression);
     let (searched, seconds) = cpu::spent(|| -> Outcome<()> {
         for _ in 0..TURN {
@@ -191,22 +194,22 @@ fn first_pages(index: &Index, expression: &TextExpression) -> Outcome<f64> {
     Ok(seconds * 1000.0 / TURN as f64)
 }
 
-fn request(expression: &TextExpression) -> TextRequest {
-    TextRequest {
+fn request(expression: &FullTextExpression) -> FullTextRequest {
+    FullTextRequest {
         expression: expression.clone(),
         property: None,
         node_types: Vec::new(),
-        below: None,
+        ancestor: None,
         after: None,
         limit: 20,
         facets: Vec::new(),
-        excerpt: true,
+        wants_excerpt: true,
     }
 }
 
 /// Measures the time from a commit until the index answers with it: found by the follower itself, and told of it, as
 /// the server tells it after each request that may write.
-fn catch_ups(repository: &Repository, index: &Index, pages: usize) -> Outcome<[Figure; 2]> {
+fn catch_ups(repository: &Repository, index: &SearchIndex, pages: usize) -> Outcome<[Figure; 2]> {
     let mut random = Random::new(99);
     let mut once = |is_woken: bool| -> Outcome<f64> {
         let path = NodePath::new(&format!("{}/jcr:content", page_path(random.below(pages))))?;
@@ -215,7 +218,7 @@ fn catch_ups(repository: &Repository, index: &Index, pages: usize) -> Outcome<[F
         session.set_property(&path, "jcr:title", title)?;
         let root = session.commit("save", SystemTime::now())?;
         if is_woken {
-            index.wake();
+            index.wake_follower();
         }
         let begin = Instant::now();
         while index.indexed_root() != Some(root) {
@@ -257,25 +260,25 @@ fn load(repository: &Repository, pages: usize) -> Outcome<Vec<Text>> {
         let first = section * PAGES_PER_SECTION;
         let parent = page_path(first);
         let parent = parent.rsplit_once('/').map_or("", |(parent, _)| parent).to_owned();
-        session.put(&NodePath::new(&parent)?, Subtree::new("", "sling:Folder"))?;
+        session.put_node(&NodePath::new(&parent)?, Subtree::new("", "sling:Folder"))?;
         for number in first..(first + PAGES_PER_SECTION).min(pages) {
             let title = words(&mut random, 5, number);
             let mut text =
                 Text { path: page_path(number), title: title.clone(), texts: String::new() };
             let mut content = Subtree::new("jcr:content", "cq:PageContent")
-                .with("sling:resourceType", Property::text("bench/components/page"))
-                .with("jcr:title", Property::text(title));
+                .with_property("sling:resourceType", Property::text("bench/components/page"))
+                .with_property("jcr:title", Property::text(title));
             for number_of_text in 0..TEXTS {
                 let words = words(&mut random, WORDS_PER_TEXT, number * TEXTS + number_of_text);
                 text.texts.push_str(&words);
                 text.texts.push('\n');
                 content.put_child(
                     Subtree::new(format!("text{number_of_text}"), "nt:unstructured")
-                        .with("text", Property::text(words)),
+                        .with_property("text", Property::text(words)),
                 );
             }
             let page = Subtree::new("", "cq:Page").with_child(content);
-            session.put(&NodePath::new(&text.path)?, page)?;
+            session.put_node(&NodePath::new(&text.path)?, page)?;
             texts.push(text);
         }
         session.commit("load", SystemTime::UNIX_EPOCH)?;

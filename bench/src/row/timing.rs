@@ -1,7 +1,7 @@
 //! R4/timing: what it costs a render to take the times of its components, and to escape what it writes.
 
 use tympan_content::{NodePath, Property, Repository, Subtree, Value};
-use tympan_render::{Body, Options, RenderRequest, Renderer};
+use tympan_render::{RenderOptions, RenderRequest, RenderResponseBody, Renderer};
 
 use crate::alternate::{Spread, alternate};
 use crate::context::Context;
@@ -18,8 +18,8 @@ const OUTPUTS: usize = 300;
 /// Measures the row.
 pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
     let repository = context.site()?.open()?;
-    let timed = Renderer::new(&repository, Options::default());
-    let untimed = Renderer::new(&repository, Options::default()).without_timing();
+    let timed = Renderer::new(&repository, RenderOptions::default());
+    let untimed = Renderer::new(&repository, RenderOptions::default()).without_timing();
     let mut figures = Vec::new();
     for (what, path, renders) in [("bench page", BENCH_PAGE, 100), ("home page", HOME_PAGE, 10)] {
         let [with, without] = alternate(
@@ -40,7 +40,7 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
 /// Compares a page of many outputs with the same page whose outputs are written as they are.
 fn escaping() -> Outcome<Figure> {
     let repository = outputs()?;
-    let renderer = Renderer::new(&repository, Options::default());
+    let renderer = Renderer::new(&repository, RenderOptions::default());
     let [with, without] = alternate(
         TURNS,
         [&mut || turn(&repository, &renderer, "/content/escaped.html", 30), &mut || {
@@ -71,7 +71,9 @@ fn turn(repository: &Repository, renderer: &Renderer, path: &str, renders: u32) 
     let draw = |_| -> Outcome<()> {
         let drawn = renderer.render(&repository.snapshot()?, &RenderRequest::get(path));
         match &drawn.body {
-            Body::Bytes(bytes) if bytes.len() > 1_000 && drawn.failed_components == 0 => {
+            RenderResponseBody::Bytes(bytes)
+                if bytes.len() > 1_000 && drawn.failed_component_count == 0 =>
+            {
                 std::hint::black_box(&drawn.timing);
                 Ok(())
             }
@@ -85,10 +87,10 @@ fn turn(repository: &Repository, renderer: &Renderer, path: &str, renders: u32) 
 
 /// Makes two pages that write the same texts, escaped and as they are.
 fn outputs() -> Outcome<Repository> {
-    let repository = Repository::memory()?;
+    let repository = Repository::in_memory()?;
     let mut session = repository.session("bench")?;
     for path in ["/apps", "/apps/bench", "/content"] {
-        session.put(&NodePath::new(path)?, Subtree::new("", "sling:Folder"))?;
+        session.put_node(&NodePath::new(path)?, Subtree::new("", "sling:Folder"))?;
     }
     for (name, filter) in [("escaped", ""), ("plain", "|safe")] {
         let one = format!(
@@ -96,19 +98,19 @@ fn outputs() -> Outcome<Repository> {
         );
         let template = one.repeat(OUTPUTS / 2);
         let folder = NodePath::new(&format!("/apps/bench/{name}"))?;
-        session.put(&folder, Subtree::new(name, "sling:Folder"))?;
+        session.put_node(&folder, Subtree::new(name, "sling:Folder"))?;
         let blob = repository.blobs().put(&mut template.as_bytes())?;
         let data = Subtree::new("jcr:content", "nt:resource")
-            .with("jcr:data", Property::Single(Value::Binary(blob)))
-            .with("jcr:mimeType", "text/plain");
+            .with_property("jcr:data", Property::Single(Value::Binary(blob)))
+            .with_property("jcr:mimeType", "text/plain");
         let file = format!("{name}.html.j2");
-        session.put(&folder.child(&file)?, Subtree::new(&file, "nt:file").with_child(data))?;
+        session.put_node(&folder.child(&file)?, Subtree::new(&file, "nt:file").with_child(data))?;
         let content = Subtree::new("jcr:content", "cq:PageContent")
-            .with("sling:resourceType", format!("bench/{name}").as_str())
-            .with("label", "A label of some words")
-            .with("text", "Some text that is long enough to look like one, with a mark");
+            .with_property("sling:resourceType", format!("bench/{name}").as_str())
+            .with_property("label", "A label of some words")
+            .with_property("text", "Some text that is long enough to look like one, with a mark");
         let page = Subtree::new(name, "cq:Page").with_child(content);
-        session.put(&NodePath::new(&format!("/content/{name}"))?, page)?;
+        session.put_node(&NodePath::new(&format!("/content/{name}"))?, page)?;
     }
     session.commit("outputs", std::time::SystemTime::UNIX_EPOCH)?;
     Ok(repository)

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tympan_backup::{
-    Index, KeyCost, LiveStore, LocalBackend, Lock, LockMode, Progress, RepositorySource,
-    SaveOptions, Saved, Session, Vault, Who, save_repository,
+    BackupProgress, BackupRepositorySource, KeyDerivationCost, LiveStore, LocalBackend,
+    SaveOptions, SaveSession, SaveSummary, Vault, VaultIndex, VaultLock, VaultLockMode, VaultUser,
+    save_repository,
 };
-use tympan_blobs::FolderBlobs;
+use tympan_blobs::ReadOnlyBlobFolder;
 
 use crate::Outcome;
 use crate::alternate::{Spread, ratio};
@@ -28,35 +29,36 @@ const SAVES: usize = 21;
 /// A vault that stays open.
 struct Kept {
     vault: Arc<Vault>,
-    index: Arc<Index>,
-    who: Who,
-    blobs: FolderBlobs,
+    index: Arc<VaultIndex>,
+    who: VaultUser,
+    blobs: ReadOnlyBlobFolder,
 }
 
 impl Kept {
     fn make(folder: &Path) -> Outcome<Self> {
-        let who = Who::this_process();
+        let who = VaultUser::this_process();
         let backend = Arc::new(LocalBackend::new(folder.join("vault")));
-        let vault = Vault::init(backend, b"pw", KeyCost::default(), (&who, now()?))?;
-        let blobs = FolderBlobs::new(&folder.join("blobs"));
+        let vault = Vault::init(backend, b"pw", KeyDerivationCost::default(), (&who, now()?))?;
+        let blobs = ReadOnlyBlobFolder::new(&folder.join("blobs"));
         Ok(Self { vault: Arc::new(vault), index: Arc::default(), who, blobs })
     }
 
     /// Saves once; gives the milliseconds, and what came of it.
-    fn save(&mut self, tree: &Tree) -> Outcome<(f64, Option<Saved>)> {
+    fn save(&mut self, tree: &Tree) -> Outcome<(f64, Option<SaveSummary>)> {
         let begin = Instant::now();
-        let lock = Lock::take(&self.vault, &self.who, LockMode::Shared, Duration::ZERO)?;
-        Index::catch_up(&mut self.index, &self.vault)?;
-        let progress = Progress::default();
-        let session = Session::new((&self.vault, &self.index), &lock, &progress);
+        let lock =
+            VaultLock::acquire(&self.vault, &self.who, VaultLockMode::Shared, Duration::ZERO)?;
+        VaultIndex::catch_up(&mut self.index, &self.vault)?;
+        let progress = BackupProgress::default();
+        let session = SaveSession::new((&self.vault, &self.index), &lock, &progress);
         let base = LiveStore::new(tree.full.clone());
-        let source = RepositorySource {
+        let source = BackupRepositorySource {
             base: &base,
             blobs: &self.blobs,
             reference: "main",
             path: "/tympan/bench",
             view: None,
-            below: None,
+            base_owner: None,
             files: &[],
         };
         let saved = save_repository(&session, source, &SaveOptions::new(self.who.clone(), now()?))?;

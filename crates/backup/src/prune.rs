@@ -210,7 +210,7 @@ fn find_needed_blobs(
 }
 
 /// Tells for each pack what is needed from it; what several packs hold is needed from one of them, and is not in
-/// `find_needed_blobs` any more.
+/// `needed` any more.
 fn compute_pack_usage(
     vault: &Vault,
     index: &VaultIndex,

@@ -1,6 +1,6 @@
 //! No faster than a rate: what is done uses up a budget that fills with time.
 //!
-//! Not here: waiting, and what is counted (`backend::paced`, `save`).
+//! Not here: waiting, and what is counted (`backend::rate_limited`, `save`).
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};

@@ -219,7 +219,7 @@ fn read_usable_index(
     Ok((known, files))
 }
 
-/// Reads a pack to its last byte; `repaired_trees` is what an index says of it.
+/// Reads a pack to its last byte; `known` is what an index says of it.
 fn salvage_pack(
     vault: &Vault,
     id: &VaultObjectId,

@@ -331,7 +331,7 @@ impl Vault {
     /// Reads a folder.
     ///
     /// # Errors
-    /// [`Error::UnreadableBlob`] if it is not there or damaged; [`Error::VaultBackend`] if the place cannot be read now.
+    /// [`Error::UnreadableBlob`] if it is not there or damaged; [`Error::Backend`] if the place cannot be read now.
     pub fn read_tree(&self, index: &VaultIndex, id: &VaultObjectId) -> Result<SnapshotTree> {
         let bytes = self.read_blob(index, PackBlobKind::Tree, id)?;
         SnapshotTree::parse(&bytes).map_err(|fault| Error::UnreadableBlob {

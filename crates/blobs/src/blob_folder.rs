@@ -8,7 +8,7 @@
 //! * A blob that somebody puts or touches is not discarded at the same moment: who writes looks again after the touch
 //!   whether the file is still there, who discards looks again after the move whether it was touched.
 //!
-//! Not here: folders that are only read ([`ReadOnlyBlobFolder`](crate::FolderBlobs)), and which blobs are garbage.
+//! Not here: folders that are only read ([`ReadOnlyBlobFolder`](crate::ReadOnlyBlobFolder)), and which blobs are garbage.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;

@@ -15,7 +15,7 @@ pub trait BlobStore: Send + Sync + std::fmt::Debug {
     /// Stores all bytes of `source` and returns their id. Storing what is there already costs reading it, no space.
     ///
     /// # Errors
-    /// [`crate::ClientError::Source`] if the source fails; other variants if the store does. Nothing is stored then.
+    /// [`crate::Error::Source`] if the source fails; other variants if the store does. Nothing is stored then.
     fn put(&self, source: &mut dyn Read) -> Result<BlobId>;
 
     /// Stores several blobs that belong together, in no more waits for the disk than one would take. Returns their ids
@@ -30,7 +30,7 @@ pub trait BlobStore: Send + Sync + std::fmt::Debug {
     /// Stores bytes whose id their sender named. If the blob is there already, they are compared and nothing is written.
     ///
     /// # Errors
-    /// [`crate::ClientError::IdMismatch`] if other bytes came; otherwise as [`BlobStore::put`]. Nothing that content could name
+    /// [`crate::Error::IdMismatch`] if other bytes came; otherwise as [`BlobStore::put`]. Nothing that content could name
     /// is stored then.
     fn put_named(&self, id: &BlobId, source: &mut dyn Read) -> Result<()> {
         let actual = self.put(source)?;

@@ -143,7 +143,7 @@ impl CompositeBlobStorage {
     /// Tells which delegate holds a blob; nothing if none does.
     ///
     /// # Errors
-    /// [`ClientError::BlobDelegate`] if one fails and none of the others has it.
+    /// [`Error::Delegate`] if one fails and none of the others has it.
     pub fn find_delegate(&self, id: &BlobId) -> Result<Option<DelegateIndex>> {
         let found = self.query_delegates(id, |place| Ok(place.contains(id)?.then_some(())))?;
         Ok(found.map(|(origin, ())| origin))
@@ -153,7 +153,7 @@ impl CompositeBlobStorage {
     /// that were. A delegate that fails does not keep the others from it.
     ///
     /// # Errors
-    /// [`ClientError::BlobDelegate`] of the first one that failed, after the others are done.
+    /// [`Error::Delegate`] of the first one that failed, after the others are done.
     pub fn delete_unused(&self, unused_since: SystemTime) -> Result<u64> {
         let mut removed = 0;
         self.apply_to_all_writable(|place| {

@@ -39,7 +39,7 @@ pub trait ReadBlobs: Send + Sync + Debug {
     /// is there all the time is shown once.
     ///
     /// # Errors
-    /// If the place cannot be listed in full; [`ClientError::Unlistable`] if it never can.
+    /// If the place cannot be listed in full; [`Error::Unlistable`] if it never can.
     fn list(&self, _visit: &mut dyn FnMut(ListedBlob) -> ControlFlow<()>) -> Result<()> {
         Err(Error::Unlistable { place: format!("{self:?}") })
     }
@@ -47,7 +47,7 @@ pub trait ReadBlobs: Send + Sync + Debug {
     /// Opens a note that the users of the place left for each other; nothing if there is none of this name.
     ///
     /// # Errors
-    /// [`ClientError::InvalidNoteName`]; if the place fails.
+    /// [`Error::InvalidNoteName`]; if the place fails.
     fn open_note(&self, name: &str) -> Result<Option<BlobContent>> {
         check_note_name(name)?;
         Ok(None)
@@ -78,7 +78,7 @@ pub trait WriteBlobs: ReadBlobs {
     /// damaged: then it is healed.
     ///
     /// # Errors
-    /// [`ClientError::Source`] if the source fails; other variants if the place does. Nothing is stored then.
+    /// [`Error::Source`] if the source fails; other variants if the place does. Nothing is stored then.
     fn put(&self, source: &mut dyn Read) -> Result<BlobId>;
 
     /// Stores several blobs in no more waits for the disk than one would take, and returns their ids in order; after an
@@ -93,7 +93,7 @@ pub trait WriteBlobs: ReadBlobs {
     /// Stores bytes whose id their sender named. If the blob is there already, they are compared and nothing is written.
     ///
     /// # Errors
-    /// [`ClientError::IdMismatch`] if other bytes came; otherwise as [`WriteBlobs::put`]. Nothing is stored then.
+    /// [`Error::IdMismatch`] if other bytes came; otherwise as [`WriteBlobs::put`]. Nothing is stored then.
     fn put_named(&self, id: &BlobId, source: &mut dyn Read) -> Result<()>;
 
     /// Renews the time of a blob that garbage collection goes by, durably; `false` if the blob is not there, or was on its
@@ -138,7 +138,7 @@ pub trait WriteBlobs: ReadBlobs {
     /// 100 letters, digits, `-`, `_` and `.`, beginning with a letter, such as Oak's `repository-<id>`.
     ///
     /// # Errors
-    /// [`ClientError::InvalidNoteName`]; if the place fails.
+    /// [`Error::InvalidNoteName`]; if the place fails.
     fn write_note(&self, name: &str, bytes: &[u8]) -> Result<()>;
 
     /// Writes a note unless there is one of this name; `false` if there is. Of all who try at the same time, one succeeds.

@@ -61,7 +61,7 @@ impl VerifiedFiles {
     /// Opens the file of a blob, whose bytes have its hash; nothing if there is none.
     ///
     /// # Errors
-    /// [`ClientError::Damaged`] or [`ClientError::HashMismatch`] if the file holds other bytes.
+    /// [`Error::Damaged`] or [`Error::HashMismatch`] if the file holds other bytes.
     pub(crate) fn open(&self, path: &Path, id: &BlobId) -> Result<Option<BlobContent>> {
         let opened = blob_file::open_blob_file(path, id)?;
         if let Some(BlobContent::File { file, .. }) = &opened {
@@ -86,7 +86,7 @@ impl VerifiedFiles {
     /// Compares the bytes of a file with its hash, unless that was done since it changed last.
     ///
     /// # Errors
-    /// [`ClientError::HashMismatch`] if it holds other bytes; if it cannot be read.
+    /// [`Error::HashMismatch`] if it holds other bytes; if it cannot be read.
     pub(crate) fn verify(&self, path: &Path, (id, file): (&BlobId, &File)) -> Result<()> {
         let failed = || disk_error("read", path);
         let stamp = FileStamp::from_file(file).map_err(failed())?;

@@ -69,7 +69,7 @@ impl Repository {
     /// Opens a branch: the same stores, read and committed to on that branch.
     ///
     /// # Errors
-    /// [`Error::Branch`] if there is none of that name.
+    /// [`Error::InvalidBranch`] if there is none of that name.
     pub fn open_branch(&self, name: &str) -> Result<Self> {
         if name == self.0.branch {
             return Ok(self.clone());
@@ -87,7 +87,7 @@ impl Repository {
     /// Makes a branch that begins as this one is now. The cost does not depend on the content.
     ///
     /// # Errors
-    /// [`Error::Branch`] if the name is taken or cannot be one.
+    /// [`Error::InvalidBranch`] if the name is taken or cannot be one.
     pub fn create_branch(&self, name: &str, revising: RevisionDetails<'_>) -> Result<ChunkId> {
         self.create_pinned_branch(name, &self.0.chunks.pin_root(self.head_root()?), revising)
     }
@@ -95,7 +95,7 @@ impl Repository {
     /// Makes a branch that begins at a state of any branch's history.
     ///
     /// # Errors
-    /// [`Error::Branch`] if the name is taken or cannot be one, or the state is in no history any more.
+    /// [`Error::InvalidBranch`] if the name is taken or cannot be one, or the state is in no history any more.
     pub fn create_branch_at(
         &self,
         name: &str,
@@ -126,7 +126,7 @@ impl Repository {
     /// Removes a branch; what it had stays in its history for as long as that is kept.
     ///
     /// # Errors
-    /// [`Error::Branch`] if there is none of that name, or it is `main`.
+    /// [`Error::InvalidBranch`] if there is none of that name, or it is `main`.
     pub fn delete_branch(&self, name: &str, revising: RevisionDetails<'_>) -> Result<()> {
         let root = self.own_branch_root(name)?;
         let mut batch = ChunkBatch::new();
@@ -140,7 +140,7 @@ impl Repository {
     /// Renames a branch.
     ///
     /// # Errors
-    /// [`Error::Branch`] if there is none of that name, it is `main`, or the new name is taken or cannot be one.
+    /// [`Error::InvalidBranch`] if there is none of that name, it is `main`, or the new name is taken or cannot be one.
     pub fn rename_branch(&self, from: &str, to: &str, revising: RevisionDetails<'_>) -> Result<()> {
         check_branch_name(to)?;
         let root = self.own_branch_root(from)?;
@@ -188,7 +188,7 @@ impl Repository {
     /// said about visitors: a document counts as activated if it does now, whatever the earlier state says.
     ///
     /// # Errors
-    /// [`Error::Branch`] if the state is in no branch's history any more.
+    /// [`Error::InvalidBranch`] if the state is in no branch's history any more.
     pub fn revert_to_root(&self, root: ChunkId, revising: RevisionDetails<'_>) -> Result<()> {
         let _pin = self.pin_historic_root(root)?;
         let target = self.snapshot_at(root)?;

@@ -111,7 +111,7 @@ impl PathChange {
 }
 
 impl Snapshot {
-    /// Returns the documents that `snapshot_after` has differently, in the order of keys, read as the iterator advances.
+    /// Returns the documents that `after` has differently, in the order of keys, read as the iterator advances.
     pub fn changed_documents<'a>(
         &'a self,
         after: &'a Self,

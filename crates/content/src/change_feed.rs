@@ -102,7 +102,7 @@ pub struct NodeChange {
 pub struct PropertyChange {
     /// The property.
     pub name: String,
-    /// [`FeedChangeKind::Added`], [`FeedChangeKind::SessionChanges`] or [`FeedChangeKind::Removed`].
+    /// [`FeedChangeKind::Added`], [`FeedChangeKind::Changed`] or [`FeedChangeKind::Removed`].
     pub kind: FeedChangeKind,
 }
 

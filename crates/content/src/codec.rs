@@ -30,7 +30,7 @@ pub(crate) struct ByteCursor<'a> {
 }
 
 impl<'a> ByteCursor<'a> {
-    /// Stands at offset `offset`.
+    /// Stands at offset `at`.
     #[inline]
     pub(crate) fn new(bytes: &'a [u8], at: usize) -> Self {
         Self { bytes, offset: at }
@@ -85,7 +85,7 @@ impl<'a> ByteCursor<'a> {
         Some((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
     }
 
-    /// Reads `read_length` bytes.
+    /// Reads `length` bytes.
     #[inline]
     pub(crate) fn read_exact_bytes(&mut self, length: usize) -> Option<&'a [u8]> {
         let end = self.offset.checked_add(length)?;

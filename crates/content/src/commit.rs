@@ -78,7 +78,7 @@ pub(crate) struct CommitConditions<'a> {
 /// Commits edits that were made over `base`, together with what other sessions commit at the moment.
 ///
 /// # Errors
-/// [`Error::Conflicts`] with every clash and who made it, [`Error::DocumentChanged`] for a guarded document, what `check_permissions` says;
+/// [`Error::Conflicts`] with every clash and who made it, [`Error::DocumentChanged`] for a guarded document, what `permit` says;
 /// nothing is written then.
 pub(crate) fn commit_edits(
     base: &Snapshot,
@@ -166,7 +166,7 @@ pub(crate) fn document_changes(
     Ok(changes)
 }
 
-/// Stages what `node_merge` makes for the newest state, and what is added to it, in one group with what other sessions commit
+/// Stages what `merge` makes for the newest state, and what is added to it, in one group with what other sessions commit
 /// at the moment.
 fn stage_commit<'a, T>(
     base: &Snapshot,

@@ -28,7 +28,7 @@ pub(crate) struct DocumentBody {
     bytes: Bytes,
     /// The interned names one after the other, copied so that they need no checking at every use.
     names: String,
-    /// Where each interned name ends in `name_indexes`.
+    /// Where each interned name ends in `names`.
     name_ends: Vec<u32>,
     blobs: Vec<BlobId>,
     root: BodyNode,
@@ -346,7 +346,7 @@ impl DocumentBody {
     }
 }
 
-/// Reads the offsets of the node that begins at `offset`.
+/// Reads the offsets of the node that begins at `at`.
 fn read_node_at(bytes: &[u8], at: usize) -> Option<BodyNode> {
     let mut cursor = ByteCursor::new(bytes, at);
     let name = u32::try_from(cursor.read_varint()?).ok()?;
@@ -363,7 +363,7 @@ fn read_node_at(bytes: &[u8], at: usize) -> Option<BodyNode> {
     })
 }
 
-/// Returns the offset behind the length that stands at `offset`.
+/// Returns the offset behind the length that stands at `at`.
 fn offset_after_length(bytes: &[u8], at: usize) -> Option<usize> {
     let mut cursor = ByteCursor::new(bytes, at);
     cursor.read_length()?;

@@ -4,11 +4,11 @@
 //! |---|---|
 //! | `uuid` | identifier, 0x00, node path |
 //! | `reference` | what is referred to (identifier or path), 0x00, node path, 0x00, property |
-//! | `text_link` | a path that a text may link to, by a link, the name of a tag or of a policy, 0x00, node path, 0x00, property; and the empty key |
+//! | `link` | a path that a text may link to, by a link, the name of a tag or of a policy, 0x00, node path, 0x00, property; and the empty key |
 //! | `type` | primary type or mixin, 0x00, node path |
 //! | `resource` | `sling:resourceType`, 0x00, node path |
-//! | `last_modified` | milliseconds of the last change (big-endian, sign flipped), 0x00, path of the record |
-//! | `order_key` | the record's own key with its order key before the name; and the empty key, so that the map is never empty |
+//! | `modified` | milliseconds of the last change (big-endian, sign flipped), 0x00, path of the record |
+//! | `order` | the record's own key with its order key before the name; and the empty key, so that the map is never empty |
 //!
 //! | `property/…` | a value of the property, then the node path (`property_index`); and the empty key |
 //!
@@ -154,7 +154,7 @@ pub(crate) struct IndexEdits {
 }
 
 impl IndexEdits {
-    /// Begins edits of the maps of these property indexes, and of all others if `map_selection` says so.
+    /// Begins edits of the maps of these property indexes, and of all others if `maps` says so.
     pub(crate) fn new(maps: IndexMapSelection, definitions: Arc<IndexDefinitions>) -> Self {
         Self { map_selection: maps, definitions, edits_by_map: BTreeMap::new() }
     }

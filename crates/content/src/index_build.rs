@@ -89,7 +89,7 @@ pub struct IndexBuild {
     definitions: Arc<IndexDefinitions>,
     /// Which maps it builds besides those of the definitions.
     map_selection: IndexMapSelection,
-    /// The state that has been read, up to `next_key`.
+    /// The state that has been read, up to `next`.
     base_snapshot: Snapshot,
     /// The key behind which the next step goes on; none when all was read.
     next_key: Option<Bound<Vec<u8>>>,
@@ -241,7 +241,7 @@ impl Repository {
         Ok(count)
     }
 
-    /// Sets `needs_reindex` back to false, and counts, where the index has been built.
+    /// Sets `reindex` back to false, and counts, where the index has been built.
     fn reset_reindex_flags(&self) -> Result<()> {
         // The state that the session begins with decides, so that nobody asks anew in between unnoticed.
         let mut session = self.session(SYSTEM_USER_NAME)?;

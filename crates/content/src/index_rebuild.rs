@@ -76,7 +76,7 @@ impl<'a> IndexMapRebuilder<'a> {
         Ok(Some(new))
     }
 
-    /// Adds the difference of two content maps to the index maps of the first; `Unchecked` if that is more than one step.
+    /// Adds the difference of two content maps to the index maps of the first; `None` if that is more than one step.
     fn update_maps(
         &self,
         base: &StoreRoot,
@@ -89,7 +89,7 @@ impl<'a> IndexMapRebuilder<'a> {
         Ok(Some(maps))
     }
 
-    /// Returns what the difference of two content maps changes in the index maps of the first; `Unchecked` if that is more
+    /// Returns what the difference of two content maps changes in the index maps of the first; `None` if that is more
     /// than one step, or if these lack a map.
     pub(crate) fn index_edits_between(
         &self,
@@ -241,7 +241,7 @@ impl<'a> IndexMapRebuilder<'a> {
         Ok(())
     }
 
-    /// Reads a document; `Unchecked` if its bytes make no sense.
+    /// Reads a document; `None` if its bytes make no sense.
     fn read_document(
         &self,
         path: &NodePath,

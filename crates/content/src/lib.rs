@@ -5,7 +5,7 @@
 //! Invariants
 //! * Content is reached only through [`Snapshot`] and [`Session`]; nothing above this room sees a chunk, except
 //!   `replicate`, which moves them unopened.
-//! * The stored form depends on the content only: equal content has one root (`document_boundary`, `document_body`, `record`).
+//! * The stored form depends on the content only: equal content has one root (`boundary`, `body`, `record`).
 //! * Index maps and content change in the same commit.
 //!
 //! Not here: HTTP, templates, full text, stored work.

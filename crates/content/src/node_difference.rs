@@ -2,7 +2,7 @@
 //!
 //! In: two [`Subtree`]s. Out: [`NodeDifference`]s in the order of the later tree, removed nodes first.
 //!
-//! Not here: merging (`merge`), and finding the documents that differ between two states (`launch`).
+//! Not here: merging (`node_merge`), and finding the documents that differ between two states (`branch_merge`).
 
 use std::collections::{BTreeSet, HashSet};
 

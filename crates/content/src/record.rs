@@ -224,7 +224,7 @@ impl NodeSummary {
         decode_date(self.field(field_tag::ACTIVATED)?)
     }
 
-    /// Returns `cq:lastReplicationAction`: `Activate` or `Deactivate`.
+    /// Returns `cq:lastReplicationAction`: `ActivateArgs` or `DeactivateArgs`.
     #[must_use]
     pub fn activation_action(&self) -> Option<&str> {
         self.text_field(field_tag::ACTIVATION)

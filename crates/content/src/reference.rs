@@ -3,7 +3,7 @@
 //!
 //! In: a node's path. Out: who refers to it, and what it refers to.
 //!
-//! The indexes `reference` and `text_link` list candidates; the properties themselves decide, so that long values, which the
+//! The indexes `reference` and `link` list candidates; the properties themselves decide, so that long values, which the
 //! indexes cut, are told apart.
 
 use std::collections::BTreeSet;

@@ -1,14 +1,14 @@
 //! Sessions: one user's view and pending edits over one revision.
 //!
-//! In: edits by path. Out: a [`Snapshot`] that shows them, and with [`Session::commit_edits`] a new revision.
+//! In: edits by path. Out: a [`Snapshot`] that shows them, and with [`Session::commit`] a new revision.
 //!
 //! Invariants
 //! * A session sees the state it began with and its own edits, nothing else, until it commits.
-//! * Records are cut by the rule of `document_boundary` at every edit, so a type change moves children in or out of their
+//! * Records are cut by the rule of `boundary` at every edit, so a type change moves children in or out of their
 //!   parent's record at once.
 //! * A failed commit leaves the pending edits as they were.
 //!
-//! `edited_document` has the document that is being edited, `node_copy` moves and copies, `order` puts siblings in order, `tag` leads from
+//! `document` has the document that is being edited, `copy` moves and copies, `order` puts siblings in order, `tag` leads from
 //! where a tag was to where it is.
 
 mod edited_document;
@@ -361,7 +361,7 @@ impl Session {
     /// there. Without edits nothing is written.
     ///
     /// # Errors
-    /// [`Error::Conflicts`] with every clash; [`Error::Constraint`] with everything that breaks a rule of node types,
+    /// [`Error::Conflicts`] with every clash; [`Error::ConstraintViolations`] with everything that breaks a rule of node types,
     /// names or references; errors of the store. The edits stay pending.
     pub fn commit(&mut self, message: &str, at: SystemTime) -> Result<ChunkId> {
         self.flush_edited_document()?;
@@ -428,7 +428,7 @@ impl Session {
     }
 
     /// Says that the pending edits note what replication does, among it documents that visitors get and that carry no stamps
-    /// in their content, all but pages and assets. `time` is the time of the wish.
+    /// in their content, all but pages and assets. `at` is the time of the wish.
     pub fn record_activated_documents(
         &mut self,
         documents: impl IntoIterator<Item = NodePath>,

@@ -9,7 +9,7 @@
 //!   or a received document would leave one out.
 //! * The map is never empty: it holds the empty key, so that a root without it is known to be from before it.
 //!
-//! Not here: listing all children, which reads their records in order of names and sorts (`snapshot::children`).
+//! Not here: listing all children, which reads their records in order of names and sorts (`snapshot::child_list`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

@@ -7,10 +7,10 @@
 //! * Listing a folder or a page's sub-pages reads record headers only, no bodies.
 //!
 //! On failure: looking nodes up returns errors. A body that fails to load later, while properties are read, leaves
-//! the properties absent and the error in [`Snapshot::first_failure`], which whoever answers a request must ask.
+//! the properties absent and the error in [`Snapshot::failure`], which whoever answers a request must ask.
 //!
-//! Here is how a path is found. `snapshot_view` reads records with pending edits applied, `place` is what is remembered of where a
-//! node was, `node` is what one node tells, and `child_list` lists.
+//! Here is how a path is found. `view` reads records with pending edits applied, `place` is what is remembered of where a
+//! node was, `node` is what one node tells, and `children` lists.
 
 mod child_list;
 mod node;

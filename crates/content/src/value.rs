@@ -131,7 +131,7 @@ impl Value {
     /// Reads a text as a value of the given type.
     ///
     /// # Errors
-    /// [`Error::ValueFormat`] if the text does not fit, and always for `ExternalBinary`: bytes come from a blob store.
+    /// [`Error::ValueFormat`] if the text does not fit, and always for `Binary`: bytes come from a blob store.
     pub fn parse(value_type: ValueType, text: &str) -> Result<Self> {
         let invalid =
             || Error::ValueFormat { text: text.to_owned(), expected_type: value_type.name() };

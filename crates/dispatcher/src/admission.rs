@@ -4,8 +4,8 @@
 //! what does not fit here is refused at once, so that visitors of other pages are not held up.
 //!
 //! Invariants
-//! * At most `max_concurrent_requests` requests are at a render, from the sending of the head to the end of the answer's body.
-//! * At most `max_queued_requests` wait, each for at most `queue_timeout`.
+//! * At most `max_concurrent` requests are at a render, from the sending of the head to the end of the answer's body.
+//! * At most `max_queue` wait, each for at most `queue_wait`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

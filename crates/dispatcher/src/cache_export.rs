@@ -75,7 +75,7 @@ pub struct ExportSummary {
 /// Writes the files of a farm.
 ///
 /// # Errors
-/// [`ClientError::NoDocroot`], [`ClientError::Read`] and [`ClientError::Write`]; what was written is useless then.
+/// [`Error::NoDocroot`], [`Error::Read`] and [`Error::Write`]; what was written is useless then.
 pub fn export_cache<W: Write>(
     export: &CacheExport<'_>,
     sink: ExportSink<W>,

@@ -121,7 +121,7 @@ impl fmt::Display for NotCacheableReason {
 /// What a temporary file's name adds to that of its cache file.
 pub(crate) const TEMPORARY_SUFFIX_BYTES: usize = "_YYYYXXXXXX".len();
 
-/// Returns the file below the document root for `request_view`, if the request side allows to cache it.
+/// Returns the file below the document root for `request`, if the request side allows to cache it.
 ///
 /// # Errors
 /// The first reason against it, in the documented order.

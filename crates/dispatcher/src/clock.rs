@@ -21,7 +21,7 @@ impl fmt::Debug for DispatcherClock {
 }
 
 impl DispatcherClock {
-    /// Returns a clock that asks `read_time` for the time.
+    /// Returns a clock that asks `read` for the time.
     pub fn new(read: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         Self { read_time: Arc::new(read), last_tick: Arc::new(AtomicU64::new(0)) }
     }

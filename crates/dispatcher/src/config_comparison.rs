@@ -101,7 +101,7 @@ impl fmt::Display for RequestDecisionChange {
 /// Compares two configurations; `urls` are paths, or begin with `http://` or `https://`.
 ///
 /// # Errors
-/// [`ClientError::Setting`] if settings cannot be used.
+/// [`Error::Setting`] if settings cannot be used.
 pub fn compare_configs(
     old: ComparedConfig<'_>,
     new: ComparedConfig<'_>,

@@ -5,7 +5,7 @@
 //! Transfer codings (`Transfer-Encoding: gzip, chunked`) belong to one connection, so each answer loses them; one that nobody
 //! here can read makes the answer unusable. Content codings (`Content-Encoding: gzip`, and `br`, `zstd` and `deflate`) are taken
 //! off where a page is stored: it was asked for without `Accept-Encoding`, and goes to visitors who take no coding. Those who
-//! take one get the page in a coding of `memory::encode`.
+//! take one get the page in a coding of `response_memory::encode`.
 //!
 //! Invariants
 //! * A body that ends before its coding does, or is none of that coding, is broken off and never whole.

@@ -5,7 +5,7 @@
 //! * Over a reload the counters, the fetches under way, the open document roots, the re-fetch queues and the vanity URLs
 //!   stay, so that no visitor notices it.
 //!
-//! Not here: the way of a request (`answer`, `serve_listener`), what a flush does (`flush`).
+//! Not here: the way of a request (`answer`, `serve`), what a flush does (`flush`).
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -172,15 +172,15 @@ impl Dispatcher {
     /// A root that cannot be opened is reported, and its farm forwards everything.
     ///
     /// # Errors
-    /// [`ClientError::NoFarm`].
+    /// [`Error::NoFarm`].
     pub fn new(config: DispatcherConfig, runtime: DispatcherRuntime) -> Result<Self, Error> {
         Self::with_settings(config, &DispatcherSettings::default(), runtime)
     }
 
-    /// As [`Dispatcher::opened_farms`], with what stands in `tympan.toml`.
+    /// As [`Dispatcher::new`], with what stands in `tympan.toml`.
     ///
     /// # Errors
-    /// [`ClientError::NoFarm`], or [`ClientError::Setting`] with the key that is wrong.
+    /// [`Error::NoFarm`], or [`Error::Setting`] with the key that is wrong.
     pub fn with_settings(
         config: DispatcherConfig,
         settings: &DispatcherSettings,
@@ -275,7 +275,7 @@ impl Dispatcher {
         Ok(served?)
     }
 
-    /// Serves those who watch the dispatcher, as [`Dispatcher::serve_listener`] serves visitors.
+    /// Serves those who watch the dispatcher, as [`Dispatcher::serve`] serves visitors.
     ///
     /// # Errors
     /// When the socket cannot be used.

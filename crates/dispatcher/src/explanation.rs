@@ -81,7 +81,7 @@ impl fmt::Display for RequestExplanation {
 /// Tells what would happen to a request.
 ///
 /// # Errors
-/// [`ClientError::Setting`] if the settings cannot be used, or [`ClientError::Path`] for a path that would be answered with 400.
+/// [`Error::Setting`] if the settings cannot be used, or [`Error::Path`] for a path that would be answered with 400.
 pub fn explain_request(
     config: &DispatcherConfig,
     settings: &DispatcherSettings,

@@ -18,7 +18,7 @@ pub enum FarmMatch {
     Default,
 }
 
-/// Returns the farm for `request_view`, or nothing if the configuration holds no farm.
+/// Returns the farm for `request`, or nothing if the configuration holds no farm.
 #[must_use]
 pub(crate) fn select_farm<'a>(
     config: &'a DispatcherConfig,

@@ -27,7 +27,7 @@ use crate::request_view::RequestView;
 /// Later segments whose extensions are looked at; of a path with more, a rule that denies any takes one for its own.
 const MAX_PATH_READINGS: usize = 32;
 
-/// Returns the rule that decides about `request_view`: the last one that matches.
+/// Returns the rule that decides about `request`: the last one that matches.
 #[must_use]
 pub(crate) fn deciding_filter_rule<'a>(
     rules: &'a [FilterRule],

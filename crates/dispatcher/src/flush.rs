@@ -271,7 +271,7 @@ impl DispatcherState {
         purged
     }
 
-    /// Carries out a flush; `queue_call` is what renders are told of it.
+    /// Carries out a flush; `call` is what renders are told of it.
     pub(crate) async fn carry_out_flush(
         self: Arc<Self>,
         farm: Arc<FarmState>,
@@ -408,7 +408,7 @@ fn flush_accepted_response() -> Response<ResponseBody> {
     response
 }
 
-/// Tells whether a flush of `flush_handle` names `file`; mirrors what `cache_label::delete` removes.
+/// Tells whether a flush of `handle` names `file`; mirrors what `cache::deletion` removes.
 pub(crate) fn flush_names_file(action: FlushAction, handle: &Path, file: &Path) -> bool {
     let is_gone = matches!(action, FlushAction::Deactivate | FlushAction::Delete);
     if is_gone && file.starts_with(handle) {

@@ -13,7 +13,7 @@ type AdmitKeyFn = dyn Fn(&[u8]) -> io::Result<Option<bool>> + Send + Sync;
 pub struct FlushKeys(Option<Arc<AdmitKeyFn>>);
 
 impl FlushKeys {
-    /// Asks `is_admitted` about each key that is shown. It tells whether a key may flush, and nothing as long as there is no pair
+    /// Asks `admit` about each key that is shown. It tells whether a key may flush, and nothing as long as there is no pair
     /// for flushing.
     #[must_use]
     pub fn new(admit: impl Fn(&[u8]) -> io::Result<Option<bool>> + Send + Sync + 'static) -> Self {

@@ -75,7 +75,7 @@ impl FrontSettings {
     /// Adds what is set here to `front`.
     ///
     /// # Errors
-    /// [`ClientError::Setting`] names the key that cannot be used.
+    /// [`Error::Setting`] names the key that cannot be used.
     pub fn apply_to(&self, mut front: ListenerOptions) -> Result<ListenerOptions, Error> {
         if !self.certificate.is_empty() {
             let roots = self.read_client_roots()?;
@@ -101,7 +101,7 @@ impl FrontSettings {
     /// Reads the certificates again for those who connect from now on.
     ///
     /// # Errors
-    /// [`ClientError::Setting`] names what cannot be used; the old ones stay then.
+    /// [`Error::Setting`] names what cannot be used; the old ones stay then.
     pub fn reload_certificates(&self, front: &ListenerOptions) -> Result<(), Error> {
         let Some(tls) = front.tls.as_ref().filter(|_| !self.certificate.is_empty()) else {
             return Ok(());

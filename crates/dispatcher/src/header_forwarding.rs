@@ -41,7 +41,7 @@ pub(crate) enum ForwardPurpose {
     Cache,
 }
 
-/// Returns the headers that a render gets for `request_view`.
+/// Returns the headers that a render gets for `request`.
 pub(crate) fn request_headers(
     farm: &FarmConfig,
     request: &RequestView,
@@ -61,7 +61,7 @@ fn refused_readings_header(farm: &FarmConfig, request: &RequestView) -> Option<H
     if depths.is_empty() { None } else { HeaderValue::from_str(&depths.join(",")).ok() }
 }
 
-/// Returns the headers that a server gets for `request_view` of those that `client_headers` lets through.
+/// Returns the headers that a server gets for `request` of those that `client_headers` lets through.
 pub(crate) fn proxy_headers(
     client_headers: &ClientHeaderPolicy,
     request: &RequestView,

@@ -51,7 +51,7 @@ impl UrlHeavyHitters {
         counts.insert(path.to_owned(), start + SAMPLE_INTERVAL);
     }
 
-    /// Returns the `count_request` URLs that were asked for most, with about how often.
+    /// Returns the `count` URLs that were asked for most, with about how often.
     pub(crate) fn most_requested(&self, count: usize) -> Vec<(String, u64)> {
         let mut all: Vec<(String, u64)> =
             self.counts.lock().iter().map(|(path, count)| (path.clone(), *count)).collect();

@@ -4,10 +4,10 @@
 //! TOML, and a finding with its line for every directive that has no counterpart. Nothing is dropped in silence but what
 //! says only how httpd itself runs (`ErrorLog`, `ServerAdmin` and the like), and what grants access to everyone.
 //!
-//! Order of a host's rules, as in httpd: `RewriteRule`, `ProxyPass`, `Redirect`, and then who may see what is served or
+//! Order of a host's rules, as in httpd: `RewriteRule`, `ProxyPass`, `RedirectKind`, and then who may see what is served or
 //! proxied.
 //!
-//! Not here: what the rules do (`route`).
+//! Not here: what the rules do (`host_routing`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -116,7 +116,7 @@ fn plain_text_response(
 }
 
 impl Dispatcher {
-    /// Sends those who come without TLS to `https`, as [`Dispatcher::serve_listener`] serves visitors.
+    /// Sends those who come without TLS to `https`, as [`Dispatcher::serve`] serves visitors.
     ///
     /// # Errors
     /// When the socket cannot be used.

@@ -830,7 +830,7 @@ impl CacheFilePlacement {
     }
 }
 
-/// Returns the copy at `destination` if it is still the one that was asked about.
+/// Returns the copy at `file` if it is still the one that was asked about.
 fn find_unchanged_copy(
     farm: &FarmState,
     file: &Path,

@@ -14,7 +14,7 @@
 //!
 //! On failure: a comment stands in the place of the part, and the rest of the page is sent.
 //!
-//! Not here: storing pages with their headers (`fetch`).
+//! Not here: storing pages with their headers (`page_fetch`).
 
 use std::future::Future;
 use std::pin::Pin;

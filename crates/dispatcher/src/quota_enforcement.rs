@@ -10,7 +10,7 @@
 //!
 //! On failure: what cannot be evicted is told once and tried again later; pages are served in any case.
 //!
-//! Not here: choosing and removing files (`cache::survey_files`).
+//! Not here: choosing and removing files (`cache::survey`).
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -56,12 +56,12 @@ pub(crate) struct RefetchQueue(Mutex<RefetchQueueState>);
 #[derive(Debug, Default)]
 struct RefetchQueueState {
     waiting_items: VecDeque<RefetchItem>,
-    /// Those in `waiting_items` and in `postponed_items`.
+    /// Those in `waiting` and in `behind`.
     waiting_files: HashSet<PathBuf>,
     running_files: HashSet<PathBuf>,
     /// Pages whose render was behind, the one that was asked for longest ago first.
     postponed_items: VecDeque<RefetchItem>,
-    /// Whether someone asks again for pages in `postponed_items`.
+    /// Whether someone asks again for pages in `behind`.
     has_retry_task: bool,
     /// Files that flushes are about to queue, with how many flushes are; see [`AnnouncedRefetch`].
     announced_files: HashMap<PathBuf, usize>,

@@ -3,7 +3,7 @@
 //! A render that fails several times in a row is *out* for a while; then one request at a time tries it, and a success
 //! brings it back, at first for a small part of the load. Each time it fails again it stays out twice as long.
 //!
-//! Not here: the health page (`upstream`, `/health_check`), and which of the fit renders is best (`balance`).
+//! Not here: the health page (`upstream`, `/health_check`), and which of the fit renders is best (`load_balancer`).
 
 use std::time::Duration;
 

@@ -43,7 +43,7 @@ pub enum RequestAction<'a> {
     Cache(PathBuf),
 }
 
-/// Decides about `request_view`; nothing if the configuration holds no farm.
+/// Decides about `request`; nothing if the configuration holds no farm.
 #[must_use]
 pub fn decide_request<'a>(
     config: &'a DispatcherConfig,
@@ -52,7 +52,7 @@ pub fn decide_request<'a>(
     decide_request_among(config, request, |_| true)
 }
 
-/// Decides about `request_view` among the farms for which `admits` holds.
+/// Decides about `request` among the farms for which `admits` holds.
 #[must_use]
 pub(crate) fn decide_request_among<'a>(
     config: &'a DispatcherConfig,

@@ -3,7 +3,7 @@
 //! Order: canonical path, flush or rules of the host, farm, filter, vanity URLs, cacheability, look-up, render, error
 //! document, log.
 //!
-//! Not here: how each step decides (`host_routing`, `request_decision`, `freshness`, `plan`), how pages are fetched (`fetch`).
+//! Not here: how each step decides (`route`, `decision`, `freshness`, `plan`), how pages are fetched (`page_fetch`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -48,7 +48,7 @@ use crate::visitor_session::{self, VisitorSession};
 pub(crate) struct RequestExchange<'a> {
     pub(crate) farm: &'a Arc<FarmState>,
     pub(crate) view: &'a RequestView,
-    /// `hit`, `miss`, `none` or `answer_purge`.
+    /// `hit`, `miss`, `none` or `purge`.
     pub(crate) cache_label: &'static str,
     pub(crate) render: Option<String>,
     /// For the header `X-Cache-Info`.

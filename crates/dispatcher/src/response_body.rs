@@ -144,7 +144,7 @@ impl GrowingFile {
     }
 }
 
-/// Returns `known_length` bytes of `file` from `start` on.
+/// Returns `length` bytes of `file` from `start` on.
 pub(crate) fn file_body(file: Arc<File>, start: u64, length: u64) -> std::io::Result<ResponseBody> {
     if length <= READ_CHUNK_BYTES {
         // The file is most likely in the kernel's cache, and a switch of threads costs more than the copy.

@@ -8,7 +8,7 @@
 //!   can change twice, and a weak tag does not promise the same bytes.
 //! * Whatever speaks against a 304 has the page asked for once more without conditions: nothing is kept on its word.
 //!
-//! Not here: whether the copy is still the one that the render was asked about when it is renewed (`fetch`).
+//! Not here: whether the copy is still the one that the render was asked about when it is renewed (`page_fetch`).
 
 use std::time::{Duration, SystemTime};
 

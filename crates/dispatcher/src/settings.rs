@@ -1,6 +1,6 @@
 //! The section `[dispatcher]` of `tympan.toml`: what stood in httpd's configuration beside the module.
 //!
-//! In: what people wrote. Out: [`CompiledSettings`], with every pattern compiled. The converter (`convert`) writes this section
+//! In: what people wrote. Out: [`CompiledSettings`], with every pattern compiled. The converter (`httpd_converter`) writes this section
 //! from a vhost file.
 //!
 //! Not here: farms, filters and caches (`config`); they stay in `dispatcher.any`.
@@ -165,7 +165,7 @@ pub struct RuleSettings {
     /// Whether the path that a rewrite makes is the URL's from then on, for `%{REQUEST_URI}`, `access` and rules with
     /// `of_url`, as `[PT]` has it; it is the last rewrite then. Default false.
     pub pass_through: bool,
-    /// Whether the rule is for paths of URLs, as `Redirect` and `ProxyPass` are: it counts behind a `last` rewrite too, but
+    /// Whether the rule is for paths of URLs, as `RedirectKind` and `ProxyPass` are: it counts behind a `last` rewrite too, but
     /// not for a path that another rule rewrote without `pass_through`. Default false.
     pub of_url: bool,
     /// What becomes of the visitor's query: `"keep"` where the target has none (default), `"append"`, `"drop"`.
@@ -262,7 +262,7 @@ impl DispatcherSettings {
     /// Compiles the settings.
     ///
     /// # Errors
-    /// [`ClientError::Setting`] names the key and what to do.
+    /// [`Error::Setting`] names the key and what to do.
     pub(crate) fn compile_settings(&self) -> Result<CompiledSettings, Error> {
         Ok(CompiledSettings {
             declines_root_url: self.decline_root,

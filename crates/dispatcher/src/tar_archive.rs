@@ -40,7 +40,7 @@ impl<W: Write> TarWriter<W> {
     /// Adds a file.
     ///
     /// # Errors
-    /// Also if `write_body` has fewer bytes than its length; the archive is broken then.
+    /// Also if `body` has fewer bytes than its length; the archive is broken then.
     pub(crate) fn add_member(
         &mut self,
         member: TarMember<'_>,

@@ -9,7 +9,7 @@
 //! * Memory is bounded, whatever URLs and addresses come. Where a table is full, all new pages of a client share a bucket, so
 //!   that who makes pages up holds up himself and no other client.
 //!
-//! Not here: requests of a client whatever they ask for (`front`).
+//! Not here: requests of a client whatever they ask for (`front_settings`).
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};

@@ -185,7 +185,7 @@ impl NewJob {
         self
     }
 
-    /// Lets it be found by the node that it is about ([`crate::JobQueues::given_up_about`]).
+    /// Lets it be found by the node that it is about ([`crate::JobQueues::find_given_up_about`]).
     #[must_use]
     pub fn with_subject_path(mut self, path: NodePath) -> Self {
         self.subject_path = Some(path);

@@ -237,7 +237,7 @@ impl JobQueues {
     }
 
     /// Stores jobs that wait for [`JobQueues::release_held`], all or none: the work that they announce comes between. An ordered
-    /// queue waits for them. After a crash [`JobQueues::release_all`] releases them as they are.
+    /// queue waits for them. After a crash [`JobQueues::release_all_claims`] releases them as they are.
     ///
     /// # Errors
     /// As [`JobQueues::add_job`].

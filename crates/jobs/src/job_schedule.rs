@@ -51,7 +51,7 @@ impl JobQueues {
     /// Stores a schedule, or replaces the one of this name; one that stays the same keeps its next time.
     ///
     /// # Errors
-    /// [`Error::Schedule`] if the rule cannot be read or never comes; the database's.
+    /// [`Error::InvalidSchedule`] if the rule cannot be read or never comes; the database's.
     pub async fn add_schedule(
         &self,
         name: &str,

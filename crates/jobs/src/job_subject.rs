@@ -2,7 +2,7 @@
 //!
 //! In: a topic, a node, a job. Out: the earlier jobs of the topic that are about the node, one above or one below it.
 //!
-//! A job says at the start what it is about ([`crate::NewJob::about`]). Those that an earlier version stored do not; they are
+//! A job says at the start what it is about ([`crate::NewJob::with_subject_path`]). Those that an earlier version stored do not; they are
 //! told apart by whoever asks, who can read their properties.
 
 use sqlx::Row;

@@ -13,7 +13,7 @@
 //! On failure: what cannot be stored is kept and stored when the database is there again; the leases tell others when not
 //! to wait any longer.
 //!
-//! Not here: in which order jobs are chosen (`choose`), and what a round does to the tables (`run_worker_round`).
+//! Not here: in which order jobs are chosen (`choose`), and what a round does to the tables (`worker_round`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -53,7 +53,7 @@ pub struct JobWorkerOptions {
     /// How long jobs that run may go on when the worker stops.
     pub drain_timeout: Duration,
     /// What has to be the same in all processes on the database, by names: such as which folder holds their blobs. See
-    /// [`JobQueues::unlike`].
+    /// [`JobQueues::find_fact_mismatches`].
     pub shared_facts: BTreeMap<String, String>,
     /// The clock by which ended jobs are removed.
     pub removal_clock: RemovalClock,

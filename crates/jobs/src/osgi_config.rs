@@ -1,5 +1,5 @@
 //! Configurations as Sling keeps them in content: `sling:OsgiConfig` nodes, and `.cfg.json` and `.config` files, in folders
-//! named `queue_config` below `/apps` and `/libs`.
+//! named `config` below `/apps` and `/libs`.
 //!
 //! In: a snapshot and the run modes of the instance. Out: one configuration for each PID, and what could not be read.
 //!

@@ -172,7 +172,7 @@ pub(crate) fn join_job_ids(ids: impl IntoIterator<Item = JobId>) -> String {
     ids.into_iter().map(|id| id.0.to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// Returns `$first, …` for an `IN` list of `write_count` texts.
+/// Returns `$first, …` for an `IN` list of `count` texts.
 pub(crate) fn sql_placeholders(first: usize, count: usize) -> String {
     (first..first + count).map(|place| format!("${place}")).collect::<Vec<_>>().join(", ")
 }

@@ -90,7 +90,7 @@ impl fmt::Display for VisitorLoad {
     }
 }
 
-/// Returns by how much the busy time exceeds the average, if `hit_share` of the work falls into `time` of the time.
+/// Returns by how much the busy time exceeds the average, if `share` of the work falls into `time` of the time.
 ///
 /// 80 % of all edits in 20 % of the time is four times the average.
 #[must_use]
@@ -152,7 +152,7 @@ pub struct SpeedupBounds {
 }
 
 impl SpeedupBounds {
-    /// Compares durations; `Idle` if one side has no run.
+    /// Compares durations; `None` if one side has no run.
     #[must_use]
     pub fn from_runs(default: &[Duration], setting: &[Duration]) -> Option<Self> {
         let seconds = |runs: &[Duration]| -> Option<(f64, f64, f64)> {

@@ -87,7 +87,7 @@ fn parse_row(line: &str) -> Option<ComponentTimingRow> {
 /// Asks for the page and tells what its components took.
 ///
 /// # Errors
-/// [`Error::AbsoluteUrl`], [`Error::UnusableInput`], [`Error::Engine`].
+/// [`Error::InvalidUrl`], [`Error::UnusableInput`], [`Error::Engine`].
 pub fn profile_components(profile: &ComponentProfileOptions) -> Result<ReportSheet> {
     Ok(build_profile_sheet(profile, &fetch_page_repeatedly(profile)?))
 }

@@ -26,7 +26,7 @@ pub enum Error {
     /// A file cannot be read or written.
     #[error("cannot {verb} `{}`", path.display())]
     FileAccess {
-        /// `read_failed` or `write_failed`.
+        /// `read` or `write`.
         verb: &'static str,
         /// The file.
         path: PathBuf,

@@ -156,7 +156,7 @@ impl ExperimentResults {
 }
 
 impl LoadExperiment {
-    /// Reads an experiment; names of files count from `base_folder`.
+    /// Reads an experiment; names of files count from `folder`.
     ///
     /// # Errors
     /// [`Error::InvalidFile`].
@@ -202,7 +202,7 @@ impl LoadExperiment {
     /// Carries it out; `tell` hears each trial.
     ///
     /// # Errors
-    /// [`Error::MeasuredProgram`] if a setup or the event fails; what a plan or a load returns.
+    /// [`Error::ProgramFailed`] if a setup or the event fails; what a plan or a load returns.
     pub fn run(&self, tell: &mut dyn FnMut(&ExperimentTrial)) -> Result<ExperimentResults> {
         let mut trials = Vec::new();
         for _ in 0..self.rounds {

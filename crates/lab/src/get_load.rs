@@ -119,7 +119,7 @@ impl GetLoad {
     /// Runs the load.
     ///
     /// # Errors
-    /// [`Error::UnusableInput`] and [`Error::AbsoluteUrl`] for what cannot be run, [`Error::Resolve`], [`Error::Engine`].
+    /// [`Error::UnusableInput`] and [`Error::InvalidUrl`] for what cannot be run, [`Error::Resolve`], [`Error::Engine`].
     pub fn run(&self) -> Result<RunResults> {
         self.run_portion(LoadPortion::default(), &mut ())
     }
@@ -127,7 +127,7 @@ impl GetLoad {
     /// Runs the load and shows it meanwhile.
     ///
     /// # Errors
-    /// As [`GetLoad::run_load`].
+    /// As [`GetLoad::run`].
     pub fn run_with_display(&self, live: &mut LiveDisplay) -> Result<RunResults> {
         self.run_portion(LoadPortion::default(), live)
     }
@@ -361,7 +361,7 @@ struct GetPageSequence {
     arrival_step: u64,
 }
 
-/// A user of `options`.
+/// A user of `get`.
 #[derive(Debug)]
 struct GetUser {
     shared: Arc<GetSharedState>,

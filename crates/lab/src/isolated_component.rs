@@ -57,7 +57,7 @@ impl AddressMeasurement {
 /// Draws each component of a page alone, and the page.
 ///
 /// # Errors
-/// [`Error::AbsoluteUrl`]; [`Error::UnusableInput`] if the server tells no components; [`Error::Engine`].
+/// [`Error::InvalidUrl`]; [`Error::UnusableInput`] if the server tells no components; [`Error::Engine`].
 pub fn measure_components_alone(profile: &ComponentProfileOptions) -> Result<ReportSheet> {
     let page = AbsoluteUrl::parse(&profile.url)?;
     let asked = component_profile::fetch_page_repeatedly(profile)?;
@@ -86,7 +86,7 @@ pub fn measure_components_alone(profile: &ComponentProfileOptions) -> Result<Rep
     Ok(build_component_sheet(profile, &rows, &timed))
 }
 
-/// Returns the address at which the node at `node_path` is drawn by itself: `jcr:content` is `_jcr_content` there, as in Sling.
+/// Returns the address at which the node at `path` is drawn by itself: `jcr:content` is `_jcr_content` there, as in Sling.
 fn component_url_path(path: &str) -> String {
     let segment = |segment: &str| match segment.split_once(':') {
         Some((prefix, name)) => format!("_{prefix}_{name}"),

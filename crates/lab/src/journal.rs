@@ -6,7 +6,7 @@
 //! * A factor stands only between steps that asked for the same thing: what differs in [`JournalStep::asked`] is told instead.
 //! * The file is only ever added to.
 //!
-//! Not here: running what a step measures (the binary), reading diaries of ab's texts ([`crate::ab::parse_all`]).
+//! Not here: running what a step measures (the binary), reading diaries of ab's texts ([`crate::ab::parse_ab_reports`]).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -68,7 +68,7 @@ pub struct RunFigures {
 }
 
 impl RunFigures {
-    /// Returns the figures of a report of this lab in JSON; `Idle` if it is none.
+    /// Returns the figures of a report of this lab in JSON; `None` if it is none.
     #[must_use]
     pub fn from_report(report: &Value) -> Option<Self> {
         let total = report.get("total")?;
@@ -145,7 +145,7 @@ fn is_same_length(old: &str, new: &str) -> bool {
 /// Adds a step at the end of a file, which is made if it is not there.
 ///
 /// # Errors
-/// [`Error::File`].
+/// [`Error::FileAccess`].
 pub fn append_step(path: &Path, step: &JournalStep) -> Result<()> {
     let lost = |error| Error::write_failed(path, error);
     let mut line = serde_json::to_vec(step).map_err(|error| lost(error.into()))?;
@@ -157,7 +157,7 @@ pub fn append_step(path: &Path, step: &JournalStep) -> Result<()> {
 /// Reads all steps of a file.
 ///
 /// # Errors
-/// [`Error::File`]; [`Error::InvalidFile`] with every line that is no step.
+/// [`Error::FileAccess`]; [`Error::InvalidFile`] with every line that is no step.
 pub fn read_steps(path: &Path) -> Result<Vec<JournalStep>> {
     let text = std::fs::read_to_string(path).map_err(|error| Error::read_failed(path, error))?;
     let mut steps = Vec::new();

@@ -8,7 +8,7 @@
 //!   all on one load engine.
 //! * Sending from several processes or machines as from one: [`fleet`].
 //! * Numbers: [`measurement`] (histograms, result files, summary lines), [`result_validity`] (may they be believed), [`goal`].
-//! * Reading what others measured: [`ab::parse`], [`measurement::jtl`], [`request_log`] (logs), [`calculator`], [`metric_comparison`].
+//! * Reading what others measured: [`ab::parse_ab_report`], [`measurement::jtl`], [`request_log`] (logs), [`calculator`], [`metric_comparison`].
 //! * Telling: [`live_display`] (while it runs), [`report`].
 //! * Keeping: [`plan_redaction`] (copies of plans without secrets).
 //! * Proof: [`verification`], [`log_watch`], [`sweep`], [`tuning`], [`paired_run`], [`journal`], which keeps no secrets ([`redaction`]).

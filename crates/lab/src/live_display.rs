@@ -127,7 +127,7 @@ fn format_bars(numbers: &VecDeque<u64>) -> String {
 }
 
 impl LiveDisplay {
-    /// Shows a run called `title` at `output`.
+    /// Shows a run called `title` at `out`.
     #[must_use]
     pub fn new(
         out: Box<dyn Write + Send>,
@@ -298,7 +298,7 @@ impl LiveDisplay {
         lines
     }
 
-    /// Returns a warning if the generator is at its limits, by the marks of [`crate::honesty`].
+    /// Returns a warning if the generator is at its limits, by the marks of [`crate::result_validity`].
     fn generator_warning(&self) -> &'static str {
         let is_late = self.recent_window.schedule_lag.quantile(0.99) > Duration::from_millis(10);
         let is_busy = Self::cpu_share(&self.recent_window, 1.0) > 85.0;

@@ -27,7 +27,7 @@ pub struct MetricComparison {
     pub mean_after: f64,
     /// `after - before`.
     pub difference: f64,
-    /// The difference as a share of `mean_before`; `Idle` if that is 0.
+    /// The difference as a share of `before`; `None` if that is 0.
     pub difference_share: Option<f64>,
     /// Bounds of the difference of the medians, with 95 % confidence.
     pub confidence_interval: (f64, f64),

@@ -3,7 +3,7 @@
 //! Two systems that were measured on different days differ by the days. So runs go A B A B, beginning with the one that
 //! a seed chooses, after one run of each that does not count.
 //!
-//! Not here: what a difference amounts to ([`crate::compare`]).
+//! Not here: what a difference amounts to ([`crate::metric_comparison`]).
 
 use std::path::Path;
 
@@ -38,7 +38,7 @@ pub struct PairedRunOptions {
 /// Measures two programs in turn.
 ///
 /// # Errors
-/// As [`MeasuredProgram::measure_pairs`].
+/// As [`MeasuredProgram::measure`].
 pub fn measure_pairs(
     one: &MeasuredProgram,
     two: &MeasuredProgram,
@@ -89,7 +89,7 @@ impl PairedRuns {
 /// Reads a report in JSON, or every report in a folder and the folders in it, in the order of their names.
 ///
 /// # Errors
-/// [`Error::File`]; [`Error::UnusableInput`] if nothing there is a report.
+/// [`Error::FileAccess`]; [`Error::UnusableInput`] if nothing there is a report.
 pub fn read_reports(path: &Path) -> Result<Vec<RunFigures>> {
     let mut figures = Vec::new();
     if path.is_dir() {

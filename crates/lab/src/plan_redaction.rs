@@ -6,7 +6,7 @@
 //! What is a secret
 //! * Passwords of authorization managers and proxies, values of cookie managers.
 //! * Values of variables, parameters, fields, headers, user parameters and keys of TOML whose names are those of secrets
-//!   ([`redaction::is_secret_name`]); in what is sent and in scripts, the same names in addresses, forms, JSON and XML, and where
+//!   ([`crate::redaction::is_secret_name`]); in what is sent and in scripts, the same names in addresses, forms, JSON and XML, and where
 //!   a script gives a value to one.
 //! * Defaults that `__P` and `__property` give such a name.
 //!

@@ -68,7 +68,7 @@ impl MeasuredProgram {
     /// Runs the program to its end.
     ///
     /// # Errors
-    /// [`Error::Program`] if it cannot be started, fails, or does not print the number.
+    /// [`Error::ProgramFailed`] if it cannot be started, fails, or does not print the number.
     pub fn measure(&self) -> Result<ProgramMeasurement> {
         let command = self.words.join(" ");
         let fail = |outcome: String, said: String| Error::ProgramFailed {

@@ -123,7 +123,7 @@ fn to_plan_step(exchange: &ProxyExchange) -> DraftStep {
     }
 }
 
-/// Returns the body of a request; `Idle` if a plan cannot hold it.
+/// Returns the body of a request; `None` if a plan cannot hold it.
 fn plan_body(exchange: &ProxyExchange) -> Option<&str> {
     std::str::from_utf8(&exchange.body).ok().filter(|text| text.len() <= MAX_PLAN_BODY_LEN)
 }

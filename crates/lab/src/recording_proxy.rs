@@ -3,7 +3,7 @@
 //! In: an address to listen at, and where requests go. Out: the [`ProxyExchange`]s, in the order of their answers.
 //!
 //! It is a forward proxy for requests that name their host (`GET http://host/path`), and stands before one site where
-//! an upstream is given. Encrypted connections that a browser wants to be passed through cannot be read, so `CONNECT_TIMEOUT` is
+//! an upstream is given. Encrypted connections that a browser wants to be passed through cannot be read, so `CONNECT` is
 //! answered 501 with the advice to record the site through an upstream.
 //!
 //! With an upstream, answers are changed as far as is needed for the client to stay: see [`rewrite_upstream_links`]. What is remembered is
@@ -11,7 +11,7 @@
 //!
 //! On failure: a site that does not answer is answered for with 502; the exchange is remembered with that status.
 //!
-//! Not here: what is made of the exchanges ([`crate::verify`], [`crate::recording`]).
+//! Not here: what is made of the exchanges ([`crate::verification`], [`crate::recording`]).
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -98,7 +98,7 @@ impl RecordingProxy {
     /// Starts to listen; `upstream` is the site that requests go to if they do not name one.
     ///
     /// # Errors
-    /// [`Error::AbsoluteUrl`], [`Error::Engine`] if the address is not free.
+    /// [`Error::InvalidUrl`], [`Error::Engine`] if the address is not free.
     pub fn start(
         listen: SocketAddr,
         upstream: Option<&str>,
@@ -369,7 +369,7 @@ struct ProxyClientReader {
 }
 
 impl ProxyClientReader {
-    /// Reads one request; `Idle` at the end of the connection and at what is no HTTP.
+    /// Reads one request; `None` at the end of the connection and at what is no HTTP.
     fn read_request(&mut self) -> Option<ProxyRequest> {
         let (mut asked, used) = loop {
             if let Some(found) = parse_request_head(&self.buffer)? {
@@ -445,7 +445,7 @@ impl ProxyClientReader {
     }
 }
 
-/// Reads the head at the start of `buffer`: `Idle` for what is none, `Some(None)` for a part of one.
+/// Reads the head at the start of `bytes`: `None` for what is none, `Some(None)` for a part of one.
 fn parse_request_head(bytes: &[u8]) -> Option<Option<(ProxyRequest, usize)>> {
     let mut headers = [httparse::EMPTY_HEADER; 128];
     let mut parsed = httparse::Request::new(&mut headers);

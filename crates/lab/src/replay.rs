@@ -76,7 +76,7 @@ impl LogReplay {
     /// Replays.
     ///
     /// # Errors
-    /// [`Error::UnusableInput`], [`Error::AbsoluteUrl`], [`Error::Resolve`], [`Error::Engine`].
+    /// [`Error::UnusableInput`], [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::Engine`].
     pub fn run(&self, visits: &[AccessLogVisit]) -> Result<LogReplayOutcome> {
         self.run_with(visits, None)
     }
@@ -84,7 +84,7 @@ impl LogReplay {
     /// Replays and shows it meanwhile.
     ///
     /// # Errors
-    /// As [`LogReplay::run_load`].
+    /// As [`LogReplay::run`].
     pub fn run_live(
         &self,
         visits: &[AccessLogVisit],

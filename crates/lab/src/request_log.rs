@@ -75,7 +75,7 @@ pub struct RequestLog {
 /// Reads a `request.log`.
 ///
 /// # Errors
-/// [`Error::File`] while reading; [`Error::UnusableInput`] if no line is one of such a log.
+/// [`Error::FileAccess`] while reading; [`Error::UnusableInput`] if no line is one of such a log.
 pub fn read_request_log(
     input: &mut dyn BufRead,
     name: &str,
@@ -299,7 +299,7 @@ impl CacheReachReport {
     /// Adds the dispatcher's `access.log`.
     ///
     /// # Errors
-    /// [`Error::File`] while reading.
+    /// [`Error::FileAccess`] while reading.
     pub fn add_access_log(&mut self, input: &mut dyn BufRead, name: &str) -> Result<u64> {
         for_each_line(input, name, &mut |line| {
             let Ok(line) = access_log::parse_access_log_line(line) else { return false };
@@ -314,7 +314,7 @@ impl CacheReachReport {
     /// Adds the publisher's `request.log`.
     ///
     /// # Errors
-    /// [`Error::File`] while reading.
+    /// [`Error::FileAccess`] while reading.
     pub fn add_request_log(&mut self, input: &mut dyn BufRead, name: &str) -> Result<u64> {
         for_each_line(input, name, &mut |line| {
             let (line, _) = request_log::split_instance_name(line);

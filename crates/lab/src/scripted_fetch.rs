@@ -158,7 +158,7 @@ struct ScriptedUser {
     script: FetchScript,
     targets: TargetRegistry,
     max_parallel: usize,
-    /// What is under way; `Idle` where it failed before it was sent.
+    /// What is under way; `None` where it failed before it was sent.
     pending_requests: Vec<(AbsoluteUrl, Option<ScriptedResponse>)>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! In: an address, or a body and its media type. Out: the same text, still of its form.
 //!
-//! Invariant: a value whose name [`is_secret`] knows does not stand in what is returned, whatever it holds.
+//! Invariant: a value whose name [`is_secret_name`] knows does not stand in what is returned, whatever it holds.
 //!
 //! Not here: secrets without a name, such as one in the path of an address.
 

@@ -3,7 +3,7 @@
 //! In: text in Prometheus' form, before and after a measurement. Out: how many requests were answered in between, how many of
 //! them from memory, and how long they took by the server's own clock.
 //!
-//! Not here: what metrics say of the process (`phase::watch`).
+//! Not here: what metrics say of the process (`phase::process_watch`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -113,7 +113,7 @@ impl ServerCounters {
         self.request_count
     }
 
-    /// Returns what was answered without drawing it, with the words for it; `Idle` if the server does not count such answers.
+    /// Returns what was answered without drawing it, with the words for it; `None` if the server does not count such answers.
     pub(crate) fn cached_count(&self) -> Option<Option<(f64, &'static str)>> {
         let known: Vec<(f64, &'static str)> = self
             .cached_counts
@@ -128,7 +128,7 @@ impl ServerCounters {
     }
 
     /// Returns how long each request took by the server's clock, at most: what is known is the bucket that it fell into.
-    /// `Idle` unless there were `count` requests.
+    /// `None` unless there were `count` requests.
     pub(crate) fn request_times(&self, count: usize) -> Option<Vec<Duration>> {
         let buckets = self.request_histogram.iter().map(|(end, count)| (*end, *count as usize));
         let all =

@@ -157,7 +157,7 @@ impl SloSample {
 /// Measures once.
 ///
 /// # Errors
-/// [`Error::AbsoluteUrl`], [`Error::UnusableInput`], [`Error::Engine`].
+/// [`Error::InvalidUrl`], [`Error::UnusableInput`], [`Error::Engine`].
 pub fn run_slo_check(pages: &SloCheck) -> Result<ReportSheet> {
     let mut urls = pages
         .urls

@@ -8,7 +8,7 @@
 //! * The chosen setting is the smallest whose runs overlap the noise of the best one: more is chosen only where it is
 //!   more than noise. The earlier a value stands in its knob's list, the smaller it is.
 //!
-//! Not here: starting programs ([`crate::program`]); trying one knob after the other ([`crate::tune`]).
+//! Not here: starting programs ([`crate::program`]); trying one knob after the other ([`crate::tuning`]).
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -371,7 +371,7 @@ pub(crate) fn run_noise(rows: &[SweepRow], aim: SweepObjective) -> f64 {
 }
 
 impl SweepTable {
-    /// Returns what the table amounts to; `Idle` without rows.
+    /// Returns what the table amounts to; `None` without rows.
     #[must_use]
     pub fn choose_setting(&self) -> Option<SweepChoice> {
         let aim = self.objective;
@@ -395,7 +395,7 @@ impl SweepTable {
         })
     }
 
-    /// Returns how much better a row is than the first, by its worst pair of runs; `Idle` for the first itself.
+    /// Returns how much better a row is than the first, by its worst pair of runs; `None` for the first itself.
     #[must_use]
     pub fn improvement_of(&self, row: usize) -> Option<SpeedupBounds> {
         if row == 0 {

@@ -32,7 +32,7 @@ pub struct AccessLogVisit {
 /// Reads a log; returns its visits in the order of their times, and how many lines were not understood.
 ///
 /// # Errors
-/// [`Error::File`] while reading; [`Error::UnusableInput`] if no line is one of such a log.
+/// [`Error::FileAccess`] while reading; [`Error::UnusableInput`] if no line is one of such a log.
 pub fn read_access_log(input: &mut dyn BufRead, name: &str) -> Result<(Vec<AccessLogVisit>, u64)> {
     let mut visits = Vec::new();
     let mut malformed = 0;

@@ -24,7 +24,7 @@ pub struct TuningOutcome {
     pub chosen_row: usize,
     /// What was decided, one line per knob.
     pub decisions: Vec<String>,
-    /// Whether the goal is reached; `Idle` without one.
+    /// Whether the goal is reached; `None` without one.
     pub is_goal_reached: Option<bool>,
 }
 

@@ -4,7 +4,7 @@
 //!
 //! Invariants
 //! * Only configured back ends are asked, below their base URL; what an author or visitor typed cannot choose another.
-//! * One request per address runs at a time, and at most `max_connections` to a back end; the others wait no longer than a
+//! * One request per address runs at a time, and at most `connections` to a back end; the others wait no longer than a
 //!   request may take, and share its answer.
 //! * What is sent to a back end is sent once, and what was asked about the same subject before is asked again.
 //! * A back end that fails `CIRCUIT_BREAKER_FAILURES` times in a row is left alone for `retry_after`; then one request tries it. So is a
@@ -86,7 +86,7 @@ pub trait BackendClient: fmt::Debug + Send + Sync {
     /// Posts JSON, once, and gets the body of an answer with status 200 or 201.
     ///
     /// # Errors
-    /// As [`BackendClient::client`].
+    /// As [`BackendClient::fetch`].
     fn post_json(
         &self,
         url: &str,

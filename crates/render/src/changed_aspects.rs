@@ -6,7 +6,7 @@
 //! Invariant: a drawing of the later state that differs from one of the earlier state read something that is in here,
 //! because it is a function of its request and of what it read.
 //!
-//! Not here: what drawings read ([`crate::reads`]), which URLs that concerns ([`crate::ledger`]).
+//! Not here: what drawings read ([`crate::content_reader`]), which URLs that concerns ([`crate::ledger`]).
 
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
 //! Client libraries by category: style sheets and scripts of a folder, joined, made small, with what they need.
 //!
-//! In: folders of the type `cq:ClientLibraryFolder` with `folders_by_category`, `dependencies` and `embed`, and the lists `css.txt`
+//! In: folders of the type `cq:ClientLibraryFolder` with `categories`, `dependencies` and `embed`, and the lists `css.txt`
 //! and `js.txt` in them, as in AEM. Out: for a category, the addresses of its style sheets and scripts in the order in
 //! which pages need them, and the text behind each address.
 //!
@@ -9,7 +9,7 @@
 //! * A library that needs itself, directly or not, is taken once.
 //! * A text that cannot be made small is served as it is.
 //!
-//! Not here: single files of libraries (`library`).
+//! Not here: single files of libraries (`client_library_file`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;

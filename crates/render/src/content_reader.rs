@@ -6,7 +6,7 @@
 //! Invariants
 //! * Components, resolution and default output reach nodes only through [`ContentReader`].
 //! * What a node is asked for is noted. [`ContentReader::node`] and its like note all properties of what they hand out, so that
-//!   whoever reads them forgets nothing. Those that glance ([`ContentReader::glance`]) note the node's existence and primary type
+//!   whoever reads them forgets nothing. Those that glance ([`ContentReader::node_existence`]) note the node's existence and primary type
 //!   alone; who reads more of such a node does it through [`ContentReader::property`], [`ContentReader::text_property`] or [`ContentReader::record_type`].
 //! * A listing covers which pages there are, and which hide. Their titles are noted with
 //!   [`ContentReader::record_head`] or [`ContentReader::record_titles_below`], dates are asked for with [`ContentReader::last_modified`].

@@ -11,7 +11,7 @@
 //!   more, never on less.
 //! * The encoding is the same on every machine; [`DEPENDENCY_FORMAT`] changes with it.
 //!
-//! Not here: who reads ([`crate::reads`]), what a change touches ([`crate::touched`]).
+//! Not here: who reads ([`crate::content_reader`]), what a change touches ([`crate::changed_aspects`]).
 
 use std::fmt;
 use std::sync::Arc;

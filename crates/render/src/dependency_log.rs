@@ -8,7 +8,7 @@
 //! * What an outer component noted does not stand for a note of an inner one, nor the other way round where the inner one is
 //!   set aside: each is kept for itself.
 //!
-//! Not here: which reads there are ([`crate::reads`]).
+//! Not here: which reads there are ([`crate::content_reader`]).
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@
 //! * One thread writes what is at hand, the one that began the drawing. Another one notes past it; where it asks for the notes,
 //!   it leaves what is at hand where it is, so that nothing is lost and something may be told twice.
 //!
-//! Not here: what notes are ([`crate::dependency_log`]) and which reads there are ([`crate::reads`]).
+//! Not here: what notes are ([`crate::dependency_log`]) and which reads there are ([`crate::content_reader`]).
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;

@@ -3,7 +3,7 @@
 //! In: nodes `sling:MessageEntry` below a folder with `jcr:language`, and files `i18n/de.json` that hold keys and texts,
 //! both below `/apps` or `/libs`. Out: the text of a key in a language, or in the nearest one there is.
 //!
-//! Not here: what is put into the places of a text (`message`).
+//! Not here: what is put into the places of a text (`message_format`).
 
 use std::collections::BTreeMap;
 

@@ -9,7 +9,7 @@
 //!
 //! The signature covers the asset, the size and the format, not the hash: that one only tells caches how long to keep it.
 //!
-//! Not here: which sizes need no signature, and drawing (`server::image`).
+//! Not here: which sizes need no signature, and drawing (`server::image_address`).
 
 use std::fmt;
 

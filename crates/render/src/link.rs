@@ -26,7 +26,7 @@ const PATH_ESCAPES: &AsciiSet = &CONTROLS
 /// An author's link, read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AuthorLink<'a> {
-    /// A path of this instance; `query_and_fragment` is the query and fragment with their marks.
+    /// A path of this instance; `rest` is the query and fragment with their marks.
     Path { path: &'a str, query_and_fragment: &'a str },
     /// Anything else that is harmless: another host, a mail address, a fragment.
     External(&'a str),

@@ -3,7 +3,7 @@
 //! In: `{count, plural, =0 {no trains} one {# train} other {# trains}} to {city}` and what stands for `count` and `city`.
 //! Out: the text in the plural forms of its language.
 //!
-//! Understood are `{name}`, `{name, number}`, `plural` and `selectordinal` with `parse_offset:`, `=1` and `#`, `select`, and
+//! Understood are `{name}`, `{name, number}`, `plural` and `selectordinal` with `offset:`, `=1` and `#`, `select`, and
 //! quoted text (`'{'`, `''`). Numbers are written as they are.
 
 use fixed_decimal::Decimal;

@@ -21,7 +21,7 @@ const MAX_TAG_MOVES: usize = 16;
 pub(crate) enum PageOrder {
     /// Last modified first.
     Modified,
-    /// The property `page_date` of the content, else the last modification; latest first.
+    /// The property `date` of the content, else the last modification; latest first.
     Date,
     /// By title, ignoring case.
     Title,

@@ -93,7 +93,7 @@ pub enum RenderResponseBody {
     Empty,
     /// Bytes that were drawn.
     Bytes(Bytes),
-    /// Stored bytes; ask [`crate::binary::plan`] how many of them, then open the blob.
+    /// Stored bytes; ask [`crate::conditional_request::plan_response`] how many of them, then open the blob.
     Blob(BlobBody),
 }
 

@@ -1,7 +1,7 @@
 //! Sites whose URLs are exact: selectors and suffixes that nothing names are no page.
 //!
 //! Sling draws a page for whatever selectors and suffixes somebody makes up, so that each of them is another page for caches.
-//! A site that sets `strictUrls` on its root (the node itself, or its `jcr:page_content`) answers them with 404.
+//! A site that sets `strictUrls` on its root (the node itself, or its `jcr:content`) answers them with 404.
 //!
 //! In: a URL, the resource that it resolved to, and the script that draws it. Out: whether the URL names what is drawn.
 //!

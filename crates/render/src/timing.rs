@@ -132,7 +132,7 @@ impl RenderStopwatch {
             });
             self.rows.len() - 1
         });
-        // The clock is read last here and first in `end_call`, so that keeping rows counts for the caller.
+        // The clock is read last here and first in `end`, so that keeping rows counts for the caller.
         let (now, counted) = moment();
         self.running_calls.push((at, now, counted));
     }

@@ -84,7 +84,7 @@ impl Read for BlobBundleReader {
 /// Keeps all blobs of a bundle; returns how many there were.
 ///
 /// # Errors
-/// [`ClientError::IdMismatch`] for bytes that are not those that the id names, [`ClientError::Malformed`] for a bundle that breaks off;
+/// [`Error::Mismatch`] for bytes that are not those that the id names, [`Error::Malformed`] for a bundle that breaks off;
 /// errors of the store. What came before is kept.
 pub fn store_bundle(repository: &Repository, bundle: &mut dyn Read) -> Result<usize> {
     let mut count = 0;

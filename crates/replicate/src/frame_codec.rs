@@ -19,7 +19,7 @@ pub(crate) fn encode_chunk_ids(ids: &[ChunkId]) -> Bytes {
 }
 
 /// # Errors
-/// [`ClientError::Malformed`] for a part of an id, or too many.
+/// [`Error::Malformed`] for a part of an id, or too many.
 pub(crate) fn decode_chunk_ids(bytes: &[u8]) -> Result<Vec<ChunkId>> {
     let (ids, rest) = bytes.as_chunks::<32>();
     check_id_list(ids.len(), rest)?;
@@ -38,7 +38,7 @@ pub(crate) fn encode_blob_ids(ids: &[BlobId]) -> Bytes {
 }
 
 /// # Errors
-/// [`ClientError::Malformed`] for a part of an id, or too many.
+/// [`Error::Malformed`] for a part of an id, or too many.
 pub(crate) fn decode_blob_ids(bytes: &[u8]) -> Result<Vec<BlobId>> {
     let (ids, rest) = bytes.as_chunks::<ENCODED_BLOB_ID_BYTES>();
     check_id_list(ids.len(), rest)?;
@@ -83,7 +83,7 @@ pub(crate) fn encode_frames<I: Copy>(
 /// Takes an answer apart that may have frames for the first of `asked` ids only.
 ///
 /// # Errors
-/// [`ClientError::Malformed`] for no frame, more frames than ids, a frame that is too long or cut off.
+/// [`Error::Malformed`] for no frame, more frames than ids, a frame that is too long or cut off.
 pub(crate) fn decode_frames(bytes: &Bytes, asked: usize) -> Result<Vec<Option<Bytes>>> {
     let malformed = |reason: &str| Error::Malformed(format!("the answer {reason}"));
     let mut frames = Vec::new();

@@ -25,7 +25,7 @@ pub const MAX_GUEST_NOTE_BYTES: u64 = 4 << 20;
 /// Reads a note.
 ///
 /// # Errors
-/// [`ClientError::InvalidGuestNote`] for a name that is not for guests; errors of the places.
+/// [`Error::InvalidGuestNote`] for a name that is not for guests; errors of the places.
 pub fn read_guest_note(notes: &GuestNotes, name: &str) -> Result<Bytes> {
     let note = notes.read(name).map_err(classify_note_error)?;
     note.map(Bytes::from).ok_or_else(|| Error::Absent(format!("the note `{name}`")))
@@ -43,7 +43,7 @@ pub fn list_guest_notes(notes: &GuestNotes, prefix: &str) -> Result<Vec<(String,
 /// Writes a note.
 ///
 /// # Errors
-/// As [`read_guest_note`]; [`ClientError::InvalidGuestNote`] for a note of somebody else, too, and for one that makes no sense.
+/// As [`read_guest_note`]; [`Error::InvalidGuestNote`] for a note of somebody else, too, and for one that makes no sense.
 pub fn write_guest_note(notes: &GuestNotes, name: &str, bytes: &[u8]) -> Result<()> {
     notes.write(name, bytes).map_err(classify_note_error)
 }

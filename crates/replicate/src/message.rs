@@ -21,7 +21,7 @@ pub struct ReplicationMessage {
     pub agent: String,
     /// The number of the agent's job; later ones are higher.
     pub sequence: i64,
-    /// `Activate` or `Deactivate`.
+    /// `ActivateArgs` or `DeactivateArgs`.
     pub action: String,
     /// The node that the user meant.
     pub path: String,
@@ -90,7 +90,7 @@ pub(crate) fn encode_framed_chunks<'a>(chunks: impl IntoIterator<Item = &'a [u8]
 /// Takes framed chunks apart.
 ///
 /// # Errors
-/// [`ClientError::Malformed`] if a length runs past the end.
+/// [`Error::Malformed`] if a length runs past the end.
 pub(crate) fn decode_framed_chunks(bytes: &Bytes) -> Result<Vec<Bytes>> {
     let malformed = || Error::Malformed("a chunk is cut off".to_owned());
     let mut chunks = Vec::new();

@@ -36,7 +36,7 @@ pub struct AppliedMessage {
 /// Applies a message in one commit. Applying it again changes nothing more.
 ///
 /// # Errors
-/// [`ClientError::Missing`] with everything that must be sent first; nothing is changed then. [`ClientError::Malformed`] and
+/// [`Error::Missing`] with everything that must be sent first; nothing is changed then. [`Error::Malformed`] and
 /// errors of the content if the message makes no sense.
 pub fn apply_replication(
     repository: &Repository,
@@ -200,7 +200,7 @@ fn check_chunks_and_blobs(repository: &Repository, message: &ReplicationMessage)
 /// Keeps framed chunks; they become durable with the commit that needs them. Returns how many there were.
 ///
 /// # Errors
-/// [`ClientError::Malformed`] if the framing is broken; errors of the store.
+/// [`Error::Malformed`] if the framing is broken; errors of the store.
 pub fn store_framed_chunks(repository: &Repository, framed: &Bytes) -> Result<usize> {
     let mut batch = ChunkBatch::default();
     let chunks = decode_framed_chunks(framed)?;
@@ -216,7 +216,7 @@ pub fn store_framed_chunks(repository: &Repository, framed: &Bytes) -> Result<us
 /// Keeps a blob.
 ///
 /// # Errors
-/// [`ClientError::IdMismatch`] if the bytes are not those that the id names.
+/// [`Error::Mismatch`] if the bytes are not those that the id names.
 pub fn store_blob(repository: &Repository, id: &str, source: &mut dyn Read) -> Result<BlobId> {
     let expected = parse_blob_id(id)?;
     match repository.blobs().put_named(&expected, source) {

@@ -1,6 +1,6 @@
 //! On and off times: pages that appear and vanish by the clock.
 //!
-//! `onTime` and `offTime` stand on a page's `jcr:content_node`, as in AEM. An activated page whose `onTime` is still to come is
+//! `onTime` and `offTime` stand on a page's `jcr:content`, as in AEM. An activated page whose `onTime` is still to come is
 //! not sent before, so that visitors keep what they have; at `onTime` it is. At `offTime` it is taken away, and an
 //! activation after it sends nothing.
 //!

@@ -147,10 +147,10 @@ struct RemoteStoreRequest {
 
 impl RemoteStore {
     /// Reads the store of the instance at `url`, such as `https://author.example.org`. Large blobs pass through the
-    /// folder `spool_dir`, which is made when it is needed.
+    /// folder `spool`, which is made when it is needed.
     ///
     /// # Errors
-    /// [`ClientError::Remote`] for a URL or credentials that cannot be used, or if the system gives no threads.
+    /// [`Error::Remote`] for a URL or credentials that cannot be used, or if the system gives no threads.
     pub fn new(
         url: &str,
         credentials: &RemoteStoreCredentials,

@@ -253,7 +253,7 @@ pub struct HeldReplicationJobs {
 /// out in parts, one for all of them.
 ///
 /// # Errors
-/// [`ClientError::Agent`] if there is none for a wish; errors of the queues.
+/// [`Error::InvalidAgent`] if there is none for a wish; errors of the queues.
 pub async fn store_held_jobs(
     repository: &Repository,
     queues: &JobQueues,

@@ -83,7 +83,7 @@ pub fn agent_topic(role: &str, agent: &str) -> String {
 }
 
 impl Replicator {
-    /// Makes the replicator of a role, `author` or `publish`; `farm_key` is what both sides share where they have no pair of
+    /// Makes the replicator of a role, `author` or `publish`; `key` is what both sides share where they have no pair of
     /// their own.
     #[must_use]
     pub fn new(
@@ -413,7 +413,7 @@ impl Replicator {
     /// Finds an agent of this role.
     ///
     /// # Errors
-    /// [`ClientError::Agent`] if there is none; content's.
+    /// [`Error::InvalidAgent`] if there is none; content's.
     pub async fn find_agent(&self, name: &str) -> Result<ReplicationAgent> {
         let (repository, role) = (self.repository().clone(), self.state.role);
         let all = run_blocking(move || read_agents(&repository.snapshot()?, role)).await??;

@@ -82,7 +82,7 @@ impl fmt::Debug for StandbyStore {
 }
 
 impl StandbyStore {
-    /// Follows `base` into an own store, with blobs of its own. `lease_holder` names the lease that is taken for long copies.
+    /// Follows `base` into an own store, with blobs of its own. `holder` names the lease that is taken for long copies.
     #[must_use]
     pub fn new(
         (base, base_blobs): (Arc<dyn BaseStore>, Arc<dyn ReadBlobs>),
@@ -110,7 +110,7 @@ impl StandbyStore {
     /// Copies what the base has committed since the last look. `now` is the time of the look.
     ///
     /// # Errors
-    /// What the base or the own store say; [`ClientError::is_transient`] tells whether waiting can help.
+    /// What the base or the own store say; [`Error::is_transient`] tells whether waiting can help.
     pub fn catch_up(&self, now: SystemTime) -> Result<StandbyCopyReport> {
         let refs = self.base.list_refs()?;
         let head = refs.iter().find(|(name, _)| name == FOLLOWED_BRANCH).map(|(_, root)| *root);
@@ -156,7 +156,7 @@ impl StandbyStore {
         Ok(self.local_store.collect_garbage(options, &mut |_| ControlFlow::Continue(()))?)
     }
 
-    /// Returns the moves of the base's `main` since the one that led to `updated_at`, oldest first; nothing if that one is
+    /// Returns the moves of the base's `main` since the one that led to `at`, oldest first; nothing if that one is
     /// not among them.
     fn pending_ref_updates(&self, at: ChunkId) -> Result<Vec<RefUpdate>> {
         let last = self

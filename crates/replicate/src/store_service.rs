@@ -97,7 +97,7 @@ pub fn list_store_revisions(
 /// Tells for each chunk id in the body whether the chunk is lacking.
 ///
 /// # Errors
-/// [`ClientError::Malformed`] for a body that is no list of ids; errors of the store.
+/// [`Error::Malformed`] for a body that is no list of ids; errors of the store.
 pub fn find_missing_chunks(repository: &Repository, body: &[u8]) -> Result<Bytes> {
     let ids = decode_chunk_ids(body)?;
     let present = repository.chunks().contains_chunks(&ids)?;
@@ -107,7 +107,7 @@ pub fn find_missing_chunks(repository: &Repository, body: &[u8]) -> Result<Bytes
 /// Reads the chunks whose ids the body holds.
 ///
 /// # Errors
-/// [`ClientError::Malformed`] for a body that is no list of ids; errors of the store.
+/// [`Error::Malformed`] for a body that is no list of ids; errors of the store.
 pub fn read_store_chunks(repository: &Repository, body: &[u8]) -> Result<Bytes> {
     let ids = decode_chunk_ids(body)?;
     encode_frames(&ids, |id| match repository.chunks().read_chunk(&id) {
@@ -122,7 +122,7 @@ pub fn read_store_chunks(repository: &Repository, body: &[u8]) -> Result<Bytes> 
 /// Reads the small blobs whose ids the body holds.
 ///
 /// # Errors
-/// [`ClientError::Malformed`] for a body that is no list of ids; errors of the store.
+/// [`Error::Malformed`] for a body that is no list of ids; errors of the store.
 pub fn read_store_blobs(repository: &Repository, body: &[u8]) -> Result<Bytes> {
     let ids = decode_blob_ids(body)?;
     encode_frames(&ids, |id| {
@@ -151,7 +151,7 @@ pub fn read_store_lease(repository: &Repository, holder: &str) -> Result<WireLea
 /// Grants or renews the lease of a client.
 ///
 /// # Errors
-/// [`ClientError::Absent`] if the root is not here, [`ClientError::Malformed`] for a root that is none; errors of the store.
+/// [`Error::Absent`] if the root is not here, [`Error::Malformed`] for a root that is none; errors of the store.
 pub fn grant_store_lease(
     repository: &Repository,
     grant: &WireLeaseRequest,

@@ -139,7 +139,7 @@ impl SupersedingRequests {
     /// Reads them from a job.
     ///
     /// # Errors
-    /// [`ClientError::Superseded`] if there are too many to tell what is left of it.
+    /// [`Error::Superseded`] if there are too many to tell what is left of it.
     pub(crate) fn from_job(job: &Job) -> Result<Self> {
         let notes = superseding_scopes(job);
         match notes.last() {
@@ -153,7 +153,7 @@ impl SupersedingRequests {
     /// Tells whether a deactivation still has something to take away.
     ///
     /// # Errors
-    /// [`ClientError::Superseded`] if it would take away what was activated since.
+    /// [`Error::Superseded`] if it would take away what was activated since.
     pub(crate) fn is_deactivation_needed(&self, path: &NodePath) -> Result<bool> {
         let activated = self.scopes.iter().find(|note| {
             note.action == ReplicationAction::Activate

@@ -1,7 +1,7 @@
 //! The steps of workflows that activate and deactivate.
 //!
 //! `ActivatePageProcess` and `DeactivatePageProcess` (and the names that AEM has beside these) act on the payload; with
-//! `deep=true` an activation takes everything below it. They need `crx:replicate_payload` there, of who started the workflow or of
+//! `deep=true` an activation takes everything below it. They need `crx:replicate` there, of who started the workflow or of
 //! the service user that the step names. A step that is begun again after a kill activates again, which changes nothing
 //! for visitors.
 

@@ -3,9 +3,9 @@
 //! Everything in it can be deleted while no instance runs: it is built anew (`docs/formats/search.md`).
 //!
 //! Invariants
-//! * The file `read_current` is replaced whole, after the build that it names is complete.
-//! * While builds are written, the mark says so (`files`).
-//! * A build that `read_current` does not name is left over from a crash, and removed.
+//! * The file `current` is replaced whole, after the build that it names is complete.
+//! * While builds are written, the mark says so (`unsynced_directory`).
+//! * A build that `current` does not name is left over from a crash, and removed.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::Write;
@@ -23,7 +23,7 @@ use crate::memory_budget::BudgetedDocument;
 use crate::merge_policy::SizeTieredMergePolicy;
 use crate::schema::{PATH_FIELD, build_schema, encode_commit_payload, parse_commit_payload};
 
-/// The first line of `read_current`.
+/// The first line of `current`.
 const CURRENT_FILE_MAGIC: &str = "tympan-search 1";
 const CURRENT_FILE: &str = "current";
 const BUILD_PREFIX: &str = "build-";
@@ -41,7 +41,7 @@ pub(crate) struct SearchIndexFolder {
     pub(crate) open_directory: OpenDirectoryFn,
 }
 
-/// What `read_current` says.
+/// What `current` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CurrentBuild {
     /// The build that counts.

@@ -1,7 +1,7 @@
 //! The full-text index: derived from content, deletable and rebuildable at any time.
 //!
 //! In: the states of a [`tympan_content::Repository`], followed by the difference of two roots.
-//! Out: [`SearchIndex`], which answers as [`tympan_content::query_planner::FullTextIndex`].
+//! Out: [`SearchIndex`], which answers as [`tympan_content::query::FullTextIndex`].
 //!
 //! Invariants
 //! * A commit of content never waits for the index.

@@ -3,19 +3,19 @@
 //! | field | holds |
 //! |---|---|
 //! | `path` | the node path, whole; its column decides between equal scores |
-//! | `ancestor_paths` | the path and every ancestor's |
+//! | `within` | the path and every ancestor's |
 //! | `type` | primary types and mixins of all nodes of the document |
-//! | `node_names` | names of the nodes in the document, those with a prefix |
+//! | `nodes` | names of the nodes in the document, those with a prefix |
 //! | `language` | the code of the language that stemmed it |
 //! | `title` | the words of name, titles and tags |
 //! | `words` | the words of all properties, with positions |
-//! | `file_words` | the words of files, with positions |
+//! | `files` | the words of files, with positions |
 //! | `stems_<language>` | the stems of words that are not the words themselves |
 //! | `properties` | the words of each short property, by its path relative to the document |
-//! | `long_properties` | the properties that are not short, whose words are among the others |
+//! | `long` | the properties that are not short, whose words are among the others |
 //! | `facets` | short values of properties near the document's node, whole |
 //! | `excerpt` | the first part of the text, for showing |
-//! | `has_failed`, `failure` | whether a part of the document could not be read, and why |
+//! | `failed`, `failure` | whether a part of the document could not be read, and why |
 
 use std::collections::BTreeMap;
 

@@ -8,7 +8,7 @@
 //! Invariants
 //! * A build whose mark is of another start of the machine answers nothing before its checksums are compared.
 //!
-//! Not here: who removes and replaces builds (`folder`).
+//! Not here: who removes and replaces builds (`index_folder`).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};

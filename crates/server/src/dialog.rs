@@ -214,7 +214,7 @@ fn find_fields(node: &Node, fields: &mut Vec<Json>, depth: usize) -> Result<()> 
     Ok(())
 }
 
-/// Returns what a dialog node holds: the children of its `dialog_items`, or its own children but for data.
+/// Returns what a dialog node holds: the children of its `items`, or its own children but for data.
 fn dialog_items(node: &Node, depth: usize) -> Result<Vec<Node>> {
     if depth > MAX_NESTING_DEPTH {
         return Ok(Vec::new());

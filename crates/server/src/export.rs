@@ -4,7 +4,7 @@
 //! prefix. The answer is
 //! the file, which is there from then on; a redirect to the page that is no file; or 404.
 //!
-//! Not here: what is exported and under which name (`tympan_render::static_export`).
+//! Not here: what is exported and under which name (`tympan_render::export`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

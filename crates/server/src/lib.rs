@@ -70,7 +70,7 @@ pub use route::{admin_router, main_router};
 pub use secret::ensure_shared_secret;
 pub use shortcut::InstanceShortcut;
 
-/// The steps that bring a state database to this room's newest tables; `store_endpoint::state` runs each once.
+/// The steps that bring a state database to this room's newest tables; `store_endpoint::state_database_health` runs each once.
 pub const SERVER_MIGRATIONS: &[&str] = &[
     "CREATE TABLE login (
         token_hash TEXT PRIMARY KEY,

@@ -133,7 +133,7 @@ pub struct Logins {
 }
 
 impl Logins {
-    /// Uses a database that has this room's table ([`crate::MIGRATIONS`]) and the users of a repository.
+    /// Uses a database that has this room's table ([`crate::SERVER_MIGRATIONS`]) and the users of a repository.
     #[must_use]
     pub fn new(pool: AnyPool, repository: Repository) -> Self {
         Self {

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 /// A pool at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoolState {
-    /// Which pool: `work`, `pictures`, `connections`, `pool_state`, `store` (the repository's database), `back-end-orders`.
+    /// Which pool: `work`, `pictures`, `connections`, `state`, `store` (the repository's database), `back-end-orders`.
     pub name: String,
     /// Places that are taken.
     pub in_use: u64,

@@ -3,9 +3,9 @@
 //!
 //! In: the properties that a request named, the nodes that it moved or copied, the state before it, and its pending state.
 //! Out: a refusal of the first that its node's types protect and that changes; what is sent back as it was read passes.
-//! Components are judged by where they lie in the end (`placed`).
+//! Components are judged by where they lie in the end (`component_placement`).
 //!
-//! Not here: who may change a node (`content`), and importers, which carry such properties on purpose.
+//! Not here: who may change a node (`operation`), and importers, which carry such properties on purpose.
 
 use tympan_content::{
     Error, MIXIN_TYPES, Node, NodePath, PRIMARY_TYPE, Property, Session, Snapshot, Subtree,

@@ -4,7 +4,7 @@
 //! `/system/timing.html` draws the same as flame graphs and tables. `?tympan-profile=1` adds the times of one request to
 //! its answer.
 //!
-//! Not here: taking times (`render::timing`).
+//! Not here: taking times (`render_and_count::timing`).
 
 mod timing_page;
 

@@ -1,7 +1,7 @@
 //! A store of someone else, read only, and the lease that keeps a state of it readable.
 //!
 //! A composite store lies over a [`BaseStore`], a standby copies one. Two exist: the packs that another process writes
-//! ([`ReadOnlyLocalStore`](crate::FollowedStore)), and a running instance over HTTP (in `replicate`).
+//! ([`ReadOnlyLocalStore`](crate::ReadOnlyLocalStore)), and a running instance over HTTP (in `replicate`).
 //!
 //! Invariant: a lease that [`acquire_lease`] or [`renew_lease`] returned keeps its root complete until it expires.
 //! It is granted first, and only then the root is looked up: a collection that came too early to see the lease had
@@ -49,7 +49,7 @@ pub trait BaseStore: ReadChunks + Debug {
     /// A failed read.
     fn list_refs(&self) -> Result<Vec<(String, ChunkId)>>;
 
-    /// Returns the kept revisions of a ref as [`ChunkStore::ref_history`](crate::ChunkStore::history) does.
+    /// Returns the kept revisions of a ref as [`ChunkStore::ref_history`](crate::ChunkStore::ref_history) does.
     ///
     /// # Errors
     /// A failed read, or damage to what remembers them.

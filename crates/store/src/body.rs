@@ -98,7 +98,7 @@ pub fn read_body(reads: &dyn ReadChunks, id: &ChunkId) -> Result<ChunkedBody> {
 /// that are equal repeat.
 ///
 /// # Errors
-/// As [`read`].
+/// As [`read_body`].
 pub fn list_body_chunks(reads: &dyn ReadChunks, id: &ChunkId) -> Result<Vec<ChunkId>> {
     let mut ids = Vec::new();
     walk_body(reads, (*id, reads.read_chunk(id)?), &mut |id, _| ids.push(id))?;

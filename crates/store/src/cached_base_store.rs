@@ -30,7 +30,7 @@ pub struct CachedBaseStore {
 }
 
 impl CachedBaseStore {
-    /// Keeps what is read of `base_store` at hand.
+    /// Keeps what is read of `base` at hand.
     #[must_use]
     pub fn new(base: Arc<dyn BaseStore>, cache: &ChunkDiskCacheOptions) -> Self {
         Self { base, cache: ChunkDiskCache::open(cache) }

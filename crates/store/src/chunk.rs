@@ -1,10 +1,10 @@
 //! One chunk: checked bytes, and the references in its header.
 //!
 //! Invariants
-//! * A [`NextChunk`] has been checked for its structure, so that its parts are read without further checks.
+//! * A [`Chunk`] has been checked for its structure, so that its parts are read without further checks.
 //! * A clone shares the bytes.
 //!
-//! Not here: what the payload of a kind holds (`tree`, `body`, `store_root`). The format is `docs/formats/chunk.md`.
+//! Not here: what the payload of a kind holds (`tree`, `body`, `root`). The format is `docs/formats/chunk.md`.
 
 use std::fmt;
 

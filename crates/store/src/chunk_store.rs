@@ -68,8 +68,8 @@ pub trait ChunkStore: ReadChunks {
     /// [`ChunkStore::flush`].
     ///
     /// # Errors
-    /// [`Error::RefMoved`](crate::Error::RefMoved): nothing was stored. [`Error::Write`](crate::Error::Write): nothing
-    /// was stored; the same call can succeed when the disk has space again. [`Error::WriteDisabled`](crate::Error::Poisoned):
+    /// [`Error::RefMoved`](crate::Error::RefMoved): nothing was stored. [`Error::FileWrite`](crate::Error::FileWrite): nothing
+    /// was stored; the same call can succeed when the disk has space again. [`Error::WriteDisabled`](crate::Error::WriteDisabled):
     /// an earlier failure closed the store for writing.
     fn commit(&self, batch: ChunkBatch) -> Result<()>;
 
@@ -120,7 +120,7 @@ pub trait ChunkStore: ReadChunks {
     ///
     /// # Errors
     /// A failed read or write, damage met on the way (nothing is removed then), or
-    /// [`Error::CollectionRunning`](crate::Error::Collecting) while another runs.
+    /// [`Error::CollectionRunning`](crate::Error::CollectionRunning) while another runs.
     fn collect_garbage(
         &self,
         options: &GarbageCollectionOptions,

@@ -12,7 +12,7 @@
 //!
 //! On failure: what was copied stays as garbage, and is found again by the next copy unless it was collected.
 //!
-//! Not here: moving refs, and keeping what is copied until then: the caller takes a [`CollectionHold`](crate::Hold) first. Large
+//! Not here: moving refs, and keeping what is copied until then: the caller takes a [`CollectionHold`](crate::CollectionHold) first. Large
 //! blobs are handed to the caller.
 
 use std::collections::HashSet;

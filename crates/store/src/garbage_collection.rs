@@ -7,7 +7,7 @@
 //! * Only what was complete is collected: a chunk that cannot be read ends the collection before anything is removed.
 //! * A chunk is walked once in a generation, however many roots reach it.
 //!
-//! Not here: how marks are kept and garbage is removed (each store); which large blobs are garbage (`blob_visitor`), which is told what is live by a
+//! Not here: how marks are kept and garbage is removed (each store); which large blobs are garbage (`blobs`), which is told what is live by a
 //! [`LiveBlobVisitor`].
 
 use std::collections::BTreeSet;

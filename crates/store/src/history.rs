@@ -16,8 +16,8 @@ pub struct Revision {
 
 /// How long revisions are kept. The newest revision of a ref is always kept.
 ///
-/// Everything younger than `full_period` is kept; of what is older, the newest revision of each of the last `hourly_count` hours,
-/// `daily_count` days and `weekly_count` weeks that have one, counted per ref.
+/// Everything younger than `all` is kept; of what is older, the newest revision of each of the last `hourly` hours,
+/// `daily` days and `weekly` weeks that have one, counted per ref.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RevisionRetention {
     /// How long every revision is kept. Default 24 hours.

@@ -23,7 +23,7 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// Returns the range as [`SortedMap::range`](crate::Map::range) takes it.
+    /// Returns the range as [`SortedMap::range`](crate::SortedMap::range) takes it.
     #[must_use]
     pub fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
         let end = self.end.as_deref();

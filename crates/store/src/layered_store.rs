@@ -76,7 +76,7 @@ enum RetentionSource {
 }
 
 impl LayeredStore {
-    /// Lays `overlay` over the state of `base_store` that `lease` keeps.
+    /// Lays `own` over the state of `base` that `lease` keeps.
     ///
     /// # Errors
     /// A failed read of the own refs.

@@ -79,12 +79,12 @@ impl RefCommitter {
         Arc::clone(&self.overlay) as Arc<dyn ChunkStore>
     }
 
-    /// Commits one change: `stage_change` gets where the ref will be, and returns what to store, with the move of the ref in
-    /// it, read through [`RefCommitter::staged`]. It is called again if that place turns out to be another. A batch that
+    /// Commits one change: `stage` gets where the ref will be, and returns what to store, with the move of the ref in
+    /// it, read through [`RefCommitter::staged_store`]. It is called again if that place turns out to be another. A batch that
     /// moves nothing stores nothing, but the call still waits for what it was decided on.
     ///
     /// # Errors
-    /// What `stage_change` returns, or what the store says about this change alone.
+    /// What `stage` returns, or what the store says about this change alone.
     pub fn commit_change<T, E: From<Error>>(
         &self,
         mut stage: impl FnMut(Option<ChunkId>) -> Result<(ChunkBatch, T), E>,

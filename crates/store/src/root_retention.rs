@@ -6,7 +6,7 @@
 //! | [`RootPin`] | one root, for a reader of this process | it is dropped |
 //! | [`CollectionHold`] | whatever is stored or found present from now on, for a writer that has not moved a ref yet | it is dropped |
 //!
-//! Not here: the collection itself (`collect`).
+//! Not here: the collection itself (`garbage_collection`).
 
 use std::collections::BTreeMap;
 use std::fmt;

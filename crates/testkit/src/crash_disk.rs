@@ -96,7 +96,7 @@ impl CrashDisk {
         appends.sum()
     }
 
-    /// Returns how many bytes of the largest file are not synced after the first `call_count` calls.
+    /// Returns how many bytes of the largest file are not synced after the first `calls` calls.
     #[must_use]
     pub fn max_unsynced_bytes(&self, calls: usize) -> usize {
         let folder = self.folder_after(calls);
@@ -106,7 +106,7 @@ impl CrashDisk {
         unsynced.max().unwrap_or(0)
     }
 
-    /// Returns the disk as a power cut after the first `call_count` calls leaves it.
+    /// Returns the disk as a power cut after the first `calls` calls leaves it.
     #[must_use]
     pub fn crash(&self, calls: usize, unsynced: UnsyncedWrites) -> MemoryDisk {
         let folder = self.folder_after(calls);
@@ -123,7 +123,7 @@ impl CrashDisk {
         disk
     }
 
-    /// Returns the disk as the end of the process after the first `call_count` calls leaves it: everything is there, and what
+    /// Returns the disk as the end of the process after the first `calls` calls leaves it: everything is there, and what
     /// was not synced still is not.
     #[must_use]
     pub fn after_process_kill(&self, calls: usize) -> Self {
@@ -133,7 +133,7 @@ impl CrashDisk {
         Self { state: Arc::new(Mutex::new(inner)) }
     }
 
-    /// Lets appends take `free_bytes` more bytes and then fail for want of space; `None` is a disk without end.
+    /// Lets appends take `room` more bytes and then fail for want of space; `None` is a disk without end.
     pub fn set_free_bytes(&self, room: Option<usize>) {
         self.lock_state().free_bytes = room;
     }

@@ -1,7 +1,7 @@
 //! What the manual prints: its fenced blocks, the code between its backticks, and the commands that a shell would see in
 //! them.
 //!
-//! Pure but for `read_manual_pages`, which reads the files. The shell's words are split as far as the manual goes: quotes, comments,
+//! Pure but for `pages`, which reads the files. The shell's words are split as far as the manual goes: quotes, comments,
 //! continued lines, pipes, lists, redirections and `$(…)`; no here-documents.
 
 use std::path::{Path, PathBuf};

@@ -67,7 +67,7 @@ pub struct OriginResponse {
 }
 
 impl OriginResponse {
-    /// Returns a 200 of type `text/html; charset=utf-8` with `with_body`.
+    /// Returns a 200 of type `text/html; charset=utf-8` with `body`.
     #[must_use]
     pub fn html(body: impl Into<Vec<u8>>) -> Self {
         Self::with_status(200)

@@ -48,7 +48,7 @@ impl<B> LimitedBody<B> {
         self
     }
 
-    /// Also fails with [`BodyTooSlow`] when the body arrives slower than `body_timeout`, if there is one.
+    /// Also fails with [`BodyTooSlow`] when the body arrives slower than `pace`, if there is one.
     #[must_use]
     pub fn with_min_read_rate(mut self, pace: Option<MinReadRate>) -> Self {
         self.read_timeout.set_min_read_rate(pace);

@@ -2,14 +2,14 @@
 //!
 //! A kept connection on which nothing is asked takes a seat as one that is busy does. So while hardly any seat is free, each
 //! answer is the last of its connection, of which its client is told: it comes again, behind those who wait. While none is
-//! free, those leave that have been waited for longest ([`ConnectionLimiter::evict`]), as nginx closes its reusable connections.
+//! free, those leave that have been waited for longest ([`ConnectionLimiter::evict_longest_idle`]), as nginx closes its reusable connections.
 //!
 //! Invariants
 //! * No more connections are seated than there are seats. Who waits is seated in the order of arrival.
 //! * A connection leaves between two requests only: one that is asked to leave in the middle of a request gets its answer.
 //! * To note that a request begins or ends takes no lock.
 //!
-//! Not here: who is refused when too many wait (`listen`), and the connections of a lane ([`FastPath::evict`]).
+//! Not here: who is refused when too many wait (`listen`), and the connections of a lane ([`FastPath::evict_idle`]).
 
 use std::future::poll_fn;
 use std::pin::pin;

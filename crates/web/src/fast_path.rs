@@ -53,7 +53,7 @@ impl KeepAlivePolicy {
         Self { stop_signal: stopped, connection_limiter: Some(Arc::clone(seats)) }
     }
 
-    /// Makes one that tells of the end alone, when `stop_signal` is true.
+    /// Makes one that tells of the end alone, when `stopped` is true.
     #[must_use]
     pub fn until_stopped(stopped: watch::Receiver<bool>) -> Self {
         Self { stop_signal: stopped, connection_limiter: None }

@@ -192,7 +192,7 @@ impl FlushMessage {
     /// Reads a message from a request's headers and complete body.
     ///
     /// # Errors
-    /// [`FlushMessageError::FlushAction`] and [`FlushMessageError::Handle`]; a line of the body that is no absolute path is skipped, as old
+    /// [`FlushMessageError::Action`] and [`FlushMessageError::Handle`]; a line of the body that is no absolute path is skipped, as old
     /// agents send their own text there.
     pub fn parse(headers: &HeaderMap, body: &[u8]) -> Result<Self, FlushMessageError> {
         let action =

@@ -33,7 +33,7 @@ pub fn any_network_contains(networks: &[IpNetwork], address: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(address))
 }
 
-/// Returns the address with all but the first `prefix_bits` cleared; nothing if it has fewer bits.
+/// Returns the address with all but the first `bits` cleared; nothing if it has fewer bits.
 pub(crate) fn mask_address(address: IpAddr, bits: u8) -> Option<IpAddr> {
     let bits = u32::from(bits);
     Some(match address {

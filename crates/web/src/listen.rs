@@ -1,21 +1,21 @@
 //! The listener of every front: bind, accept within limits, serve HTTP/1.1 and, where TLS offers it, HTTP/2, drain.
 //!
 //! In: a bound socket, a service, [`ListenerOptions`] (limits, TLS, trusted proxies, counters), a future that ends the serving.
-//! Out: every request carries the extensions [`ConnectionPeer`] and [`crate::limit::BodyLimit`], over TLS also [`crate::tls::TlsHandshake`].
+//! Out: every request carries the extensions [`ConnectionPeer`] and [`crate::body_limit::BodyLimit`], over TLS also [`crate::tls::TlsHandshake`].
 //!
 //! Invariants
 //! * At most `max_connections` connections are served; further ones wait, and those on which nothing is asked leave for
-//!   them ([`crate::seats`]). They wait in the kernel's backlog, or accepted and in bounds, beyond which they are answered 503
+//!   them ([`crate::connection_limit`]). They wait in the kernel's backlog, or accepted and in bounds, beyond which they are answered 503
 //!   with `Retry-After` and closed ([`OverflowPolicy`]).
 //! * A head over `header_bytes` is answered 431, a `Content-Length` over `body_bytes` 413, both before the
 //!   service sees the request. A head that is not complete within `header_timeout` closes the connection.
 //! * A connection from one of [`ListenerOptions::proxies`] begins with a PROXY header, and no other one may.
 //! * After the shutdown future resolves no connection is accepted; open requests have `drain_timeout` to finish.
 //!
-//! Here is the accepting. `connection` waits for a place and finds out what is spoken, `http1` and `http2` speak it, `connection_context`
-//! lets the service answer, `drain_connections` ends all of it.
+//! Here is the accepting. `connection` waits for a place and finds out what is spoken, `http1` and `http2` speak it, `asked`
+//! lets the service answer, `drain` ends all of it.
 //!
-//! Not here: chunked bodies over the limit ([`crate::limit`], as only the reader of a body sees them grow).
+//! Not here: chunked bodies over the limit ([`crate::body_limit`], as only the reader of a body sees them grow).
 
 mod connection;
 mod connection_context;
@@ -110,7 +110,7 @@ const MAX_ACCEPT_BATCH: u64 = 1024;
 /// Serves `service` on `listener` until `shutdown` resolves and the open requests have ended.
 ///
 /// # Errors
-/// [`ClientError::Serve`] when the socket cannot be used on this runtime. Errors of single connections are counted.
+/// [`Error::Serve`] when the socket cannot be used on this runtime. Errors of single connections are counted.
 pub async fn serve_listener<S, B>(
     listener: TcpListener,
     service: S,

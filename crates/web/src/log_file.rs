@@ -153,7 +153,7 @@ impl<L: Display> LogFile<L> {
     /// Opens `file` for appending and starts its writer.
     ///
     /// # Errors
-    /// [`ClientError::LogFile`] when the file cannot be opened or no thread started.
+    /// [`Error::LogFile`] when the file cannot be opened or no thread started.
     pub fn open(file: &Path) -> Result<Self> {
         Self::open_with_rotation(file, None)
     }
@@ -161,7 +161,7 @@ impl<L: Display> LogFile<L> {
     /// Opens `file` for appending, with a new one for each day.
     ///
     /// # Errors
-    /// As [`LogFile::lock_pending`].
+    /// As [`LogFile::open`].
     pub fn open_daily(file: &Path, rotation: LogRotation) -> Result<Self> {
         Self::open_with_rotation(file, Some(rotation))
     }

@@ -114,7 +114,7 @@ impl Drop for ResponseTransfer {
 /// Sends an answer.
 ///
 /// # Errors
-/// Of the socket; [`ErrorKind::TimedOut`] if the client takes nothing for `slow_client_timeout`, or less than [`SlowClientTimeout`] asks for.
+/// Of the socket; [`ErrorKind::TimedOut`] if the client takes nothing for `patience`, or less than [`SlowClientTimeout`] asks for.
 pub(crate) async fn send_ready_response(
     stream: &TcpStream,
     ready: ReadyResponse,

@@ -6,7 +6,7 @@
 //! balance was at first. So a client that takes nothing is given up when the balance is spent, and one that takes less than
 //! [`MIN_CLIENT_BYTES_PER_SECOND`] somewhat later, in however small or rare pieces it takes its answer.
 //!
-//! Not here: bodies that arrive ([`crate::limit`]).
+//! Not here: bodies that arrive ([`crate::body_limit`]).
 
 use std::time::Duration;
 

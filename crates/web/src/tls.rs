@@ -34,7 +34,7 @@ impl TlsIdentity {
     /// Reads a certificate chain and its key, both in PEM.
     ///
     /// # Errors
-    /// [`ClientError::TlsServer`] names the part that is malformed or does not fit the other.
+    /// [`Error::Tls`] names the part that is malformed or does not fit the other.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self> {
         let chain = parse_certificates(certificate, "certificate")?;
         let key = PrivateKeyDer::from_pem_slice(key)
@@ -105,7 +105,7 @@ impl TlsServer {
     /// Returns TLS with one certificate, for HTTP/1.1; chain and key are in PEM.
     ///
     /// # Errors
-    /// [`ClientError::TlsServer`] names the part that is malformed or does not fit the other.
+    /// [`Error::Tls`] names the part that is malformed or does not fit the other.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self> {
         let identities = vec![TlsIdentity::from_pem(certificate, key)?];
         Self::new(&TlsServerSettings { identities, ..TlsServerSettings::default() })
@@ -114,7 +114,7 @@ impl TlsServer {
     /// Returns TLS as `offering` says.
     ///
     /// # Errors
-    /// [`ClientError::TlsServer`] if there is no certificate, or nobody whom clients could be signed by.
+    /// [`Error::Tls`] if there is no certificate, or nobody whom clients could be signed by.
     pub fn new(offering: &TlsServerSettings<'_>) -> Result<Self> {
         Ok(Self(Arc::new(ArcSwap::from_pointee(TlsServerConfigs::new(offering)?))))
     }
@@ -273,10 +273,10 @@ impl ClientCertificate {
 pub struct TlsTrust(Arc<ClientConfig>);
 
 impl TlsTrust {
-    /// Believes servers whose certificates one of the roots in `roots_pem` signed.
+    /// Believes servers whose certificates one of the roots in `pem` signed.
     ///
     /// # Errors
-    /// [`ClientError::TlsServer`] when `roots_pem` holds no usable certificate.
+    /// [`Error::Tls`] when `pem` holds no usable certificate.
     pub fn from_pem(pem: &[u8]) -> Result<Self> {
         Self::from_roots(parse_roots(pem)?)
     }
@@ -284,7 +284,7 @@ impl TlsTrust {
     /// Believes servers as [`TlsTrust::from_pem`] does, and proves itself with a certificate to those that ask.
     ///
     /// # Errors
-    /// [`ClientError::TlsServer`] when `roots_pem` holds no usable certificate, or the identity cannot be used.
+    /// [`Error::Tls`] when `pem` holds no usable certificate, or the identity cannot be used.
     pub fn with_identity(pem: &[u8], identity: &TlsIdentity) -> Result<Self> {
         let fault = |error: rustls::Error| Error::Tls { item: "roots", reason: error.to_string() };
         let config = ClientConfig::builder_with_provider(Arc::new(crypto_provider()))
@@ -298,7 +298,7 @@ impl TlsTrust {
     /// Believes servers whose certificates one of the system's roots signed.
     ///
     /// # Errors
-    /// [`ClientError::TlsServer`] when the system has none.
+    /// [`Error::Tls`] when the system has none.
     pub fn system_roots() -> Result<Self> {
         let mut roots = RootCertStore::empty();
         let found = rustls_native_certs::load_native_certs();

@@ -1,6 +1,6 @@
 //! A connection that gives up on a peer that reads nothing, or too slowly.
 //!
-//! Reading is bounded elsewhere: heads by the listener's timer, bodies by [`crate::limit`].
+//! Reading is bounded elsewhere: heads by the listener's timer, bodies by [`crate::body_limit`].
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;

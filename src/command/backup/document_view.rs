@@ -161,7 +161,7 @@ fn value_file_path(
     names.chain([last]).collect()
 }
 
-/// Returns the name of a file for the name of a node: `_jcr_content` for `jcr:content_node`, as FileVault has it.
+/// Returns the name of a file for the name of a node: `_jcr_content` for `jcr:content`, as FileVault has it.
 fn file_name_of_node(name: &str) -> Vec<u8> {
     let mut text = match name.split_once(':') {
         Some((prefix, local)) if !prefix.is_empty() => format!("_{prefix}_{local}"),

@@ -1,4 +1,4 @@
-//! `tympan backup list`, `list_snapshot_path`, `find_names`, `diff` and `dump`.
+//! `tympan backup list`, `ls`, `find`, `diff` and `dump`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

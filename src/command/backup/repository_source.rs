@@ -159,7 +159,7 @@ pub(super) fn open_source(
 /// Opens the repository whose snapshots have a path: that of a home here, or of the instance at a URL.
 ///
 /// # Errors
-/// As [`open`].
+/// As [`open_source`].
 pub(super) fn open_source_by_snapshot_path(
     path: &str,
     instance: &RepositoryInstanceArgs,

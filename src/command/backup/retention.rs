@@ -1,4 +1,4 @@
-//! `tympan backup forget`, `prune`, `check_vault` and `repair_vault`.
+//! `tympan backup forget`, `prune`, `check` and `repair`.
 
 use std::process::ExitCode;
 use std::sync::Arc;

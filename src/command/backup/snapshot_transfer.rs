@@ -1,4 +1,4 @@
-//! `tympan backup copy` and `tag_snapshots`.
+//! `tympan backup copy` and `tag`.
 
 use std::process::ExitCode;
 use std::sync::Arc;

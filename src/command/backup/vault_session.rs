@@ -62,7 +62,7 @@ fn read_only_lock_fault(error: Error) -> CommandFault {
     CommandFault::with_code(format!("{text}; `--no-lock` reads a vault that cannot be written"), 1)
 }
 
-/// Locks a vault, waiting for others for at most `lock_timeout`. From now on a signal does not end the process by itself, so that
+/// Locks a vault, waiting for others for at most `wait`. From now on a signal does not end the process by itself, so that
 /// none leaves a lock behind; who holds the lock looks whether somebody has asked.
 pub(super) fn lock_vault(
     vault: &Arc<Vault>,
@@ -219,7 +219,7 @@ impl VaultPassword {
     /// Opens a vault by it, and by the whole line with its blanks if that is what opens it.
     ///
     /// # Errors
-    /// What `open_vault` says.
+    /// What `open` says.
     pub(crate) fn open_with<T>(
         &self,
         open: impl Fn(&[u8]) -> tympan_backup::Result<T>,

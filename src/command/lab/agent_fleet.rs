@@ -70,7 +70,7 @@ fn agent_start_timeout(
     arguments.agent_wait.as_deref().map_or(Ok(otherwise), duration_from_text)
 }
 
-/// Returns the agents that the arguments ask for; `NotConfigured` if the load stays in this process.
+/// Returns the agents that the arguments ask for; `None` if the load stays in this process.
 pub(super) fn create_fleet(arguments: &LabAgentsArgs) -> Result<Option<AgentFleet>, CommandFault> {
     let Some(agents) = &arguments.agents else { return Ok(None) };
     let count = agents.parse::<usize>().ok();

@@ -1,4 +1,4 @@
-//! The commands that write plans in another form: `convert_plan` and `export_plan`.
+//! The commands that write plans in another form: `convert` and `export`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

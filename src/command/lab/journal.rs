@@ -1,4 +1,4 @@
-//! `run_journal_command`: adds steps by running this program itself, and shows them.
+//! `journal`: adds steps by running this program itself, and shows them.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! The commands around a performance project: `content`, `run_experiments`, `draw_application_map`, and the project's report.
+//! The commands around a performance project: `content`, `experiment`, `map`, and the project's report.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! The commands that look at a site and its visitors: `run_cacheability`, `profile`, `run_replay`, `run_recorder`.
+//! The commands that look at a site and its visitors: `cacheability`, `profile`, `replay`, `record`.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -261,7 +261,7 @@ pub(super) fn run_recorder(arguments: &args::LabRecordArgs) -> CommandOutcome {
     }
 }
 
-/// Waits for exchanges beyond the first `known`, and returns all; returns early at `finish`.
+/// Waits for exchanges beyond the first `known`, and returns all; returns early at `end`.
 fn wait_for_exchanges(
     count: &SharedExchangeList,
     known: usize,

@@ -1,4 +1,4 @@
-//! `run_sweep` and `tune`: programs under many settings.
+//! `sweep` and `tune`: programs under many settings.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `tympan repo log`, `diff_states` and `revert_branch`: the history of a branch.
+//! `tympan repo log`, `diff` and `revert`: the history of a branch.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use sqlx::{Any, AssertSqlSafe, Row, Transaction};
-use tympan_store::State;
+use tympan_store::StateDatabase;
 
 use super::table::{Dependency, Form, Set, decode, encode};
 use crate::Outcome;
@@ -11,7 +11,7 @@ use crate::Outcome;
 /// The pool and the runtime that it needs.
 pub(super) struct Pool {
     runtime: tokio::runtime::Runtime,
-    state: State,
+    state: StateDatabase,
     form: Form,
 }
 
@@ -20,8 +20,8 @@ impl Pool {
     pub(super) fn open(file: &Path, form: Form) -> Outcome<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let state = runtime.block_on(async {
-            let state = State::open(file).await?;
-            state.migrate("ledger", form.tables()).await?;
+            let state = StateDatabase::open(file).await?;
+            state.migrate_tables("ledger", form.tables()).await?;
             Ok::<_, tympan_store::Error>(state)
         })?;
         Ok(Self { runtime, state, form })
@@ -30,7 +30,7 @@ impl Pool {
     /// Replaces what is kept for some pages, in one transaction.
     pub(super) fn write(&mut self, pages: &[(i64, Set)]) -> Outcome<()> {
         self.runtime.block_on(async {
-            let mut transaction = self.state.begin().await?;
+            let mut transaction = self.state.begin_write().await?;
             for (url, set) in pages {
                 match self.form {
                     Form::SetAndRows => write_set(&mut transaction, *url, set).await?,

@@ -174,7 +174,7 @@ struct RestRequest {
 }
 
 impl RestBackend {
-    /// Names the place; it is not asked yet. `tls_trust` says by whom servers of `https` must be signed.
+    /// Names the place; it is not asked yet. `trust` says by whom servers of `https` must be signed.
     ///
     /// # Errors
     /// If the login cannot be sent, or the system gives no threads.

@@ -71,7 +71,7 @@ pub struct S3Backend {
 }
 
 impl S3Backend {
-    /// Names the place; it is not asked yet. `location` is how people name it.
+    /// Names the place; it is not asked yet. `place` is how people name it.
     #[must_use]
     pub const fn new(place: String, objects: ObjectBucket, connections: usize) -> Self {
         Self { location: place, objects, connections }

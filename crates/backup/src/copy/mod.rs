@@ -94,7 +94,7 @@ trait CopySink {
 /// Copies the state that a ref points to.
 ///
 /// # Errors
-/// [`Error::Refused`] for a place that holds something else, or a ZIP file that is there; what repository and place say.
+/// [`Error::InvalidRequest`] for a place that holds something else, or a ZIP file that is there; what repository and place say.
 pub fn copy_repository(
     source: BackupRepositorySource<'_>,
     target: &CopyTarget,

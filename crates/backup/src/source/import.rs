@@ -121,7 +121,7 @@ pub fn import_snapshot(
             continue;
         };
         for node in vault.read_tree(index, tree)?.nodes {
-            // `chunk_count` is in every folder; all else is named by its hash.
+            // `chunks` is in every folder; all else is named by its hash.
             if node.name == FRAME_FILE_NAME.as_bytes()
                 || seen.insert((node.name.clone(), node.subtree))
             {

@@ -15,9 +15,9 @@
 //!   parts that changed are read anew.
 //! * Memory is bounded. What would be known of the snapshot before beyond that is not looked into, and read anew.
 //! * The root stays readable until the snapshot is written: the store keeps it under a lease.
-//! * What belongs to the base of a clone is left to it, where the source says so, and named (`below`).
+//! * What belongs to the base of a clone is left to it, where the source says so, and named (`base_store`).
 //!
-//! Layout: `tympan.json` names the root. `state` is the root's folder. A folder holds `omit_chunks` (`frame` of the chunk
+//! Layout: `tympan.json` names the root. `state` is the root's folder. A folder holds `chunks` (`frames` of the chunk
 //! itself, of the chunks below it that refer to no others, and of their small blobs), large blobs by their hash, and
 //! what else is below. A part without large blobs and without parts of its own is one file of frames. Beside it,
 //! `content` is what people read (`document_view`). `branches` holds a folder like `state` for each other ref, which `tympan.json` names

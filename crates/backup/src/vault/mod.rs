@@ -665,7 +665,7 @@ impl Vault {
     /// Reads a piece or a folder.
     ///
     /// # Errors
-    /// [`Error::UnreadableBlob`] if it is not there or damaged; [`Error::VaultBackend`] if the place cannot be read now.
+    /// [`Error::UnreadableBlob`] if it is not there or damaged; [`Error::Backend`] if the place cannot be read now.
     pub(crate) fn read_blob(
         &self,
         index: &VaultIndex,

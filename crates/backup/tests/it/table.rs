@@ -16,7 +16,7 @@ use tympan_backup::{
 
 use crate::support::{Bench, cases, describe, now, plant, prune_vault, save_with};
 
-/// Saves with the table in the folder `table_dir`.
+/// Saves with the table in the folder `tables`.
 fn save(bench: &Bench, progress: &BackupProgress) -> SaveSummary {
     let mut options = SaveOptions::new(VaultUser::this_process(), now());
     options.table_dir = Some(bench.path("tables"));

@@ -10,7 +10,7 @@
 //! * A staged blob is removed from the staging area only after that.
 //! * One process uses a cache folder at a time; any number of them use a bucket.
 //!
-//! On failure: a request is sent again with growing waits for as long as [`BucketOptions::patience`]; then `put` and
+//! On failure: a request is sent again with growing waits for as long as [`BucketOptions::request_timeout`]; then `put` and
 //! `open` say so, and a staged upload waits for its next turn.
 //!
 //! Not here: the words of the configuration (the binary). `docs/formats/blobs.md` describes the names of objects.
@@ -102,7 +102,7 @@ impl BlobBucket {
     /// away now, and is not made.
     ///
     /// # Errors
-    /// [`ClientError::InvalidAddress`] for a URL or setting that makes no sense; [`ClientError::CacheLocked`] if another process uses the
+    /// [`Error::InvalidAddress`] for a URL or setting that makes no sense; [`Error::CacheLocked`] if another process uses the
     /// cache folder; if that cannot be used.
     #[expect(clippy::needless_pass_by_value, reason = "callers make them for this call")]
     pub fn open(options: BucketOptions) -> Result<Self> {

@@ -1,7 +1,7 @@
 //! Objects of a bucket by their names, for those who keep other things there than blobs: vaults of backups.
 //!
 //! An object is there whole when [`ObjectBucket::put`] returns, or as it was before. Requests are sent again with growing
-//! waits for as long as [`BucketOptions::patience`].
+//! waits for as long as [`BucketOptions::request_timeout`].
 
 use std::fmt;
 use std::future::Future;
@@ -35,7 +35,7 @@ impl ObjectBucket {
     /// Opens a bucket; it is not asked yet. Of the options, those about a local folder are not used.
     ///
     /// # Errors
-    /// [`ClientError::InvalidAddress`] for a URL or setting that makes no sense.
+    /// [`Error::InvalidAddress`] for a URL or setting that makes no sense.
     pub fn open(options: &BucketOptions) -> Result<Self> {
         let remote = RemoteBucket::connect(options)?;
         let runtime = Builder::new_multi_thread()
@@ -55,7 +55,7 @@ impl ObjectBucket {
     /// Writes an object, in place of one that is there.
     ///
     /// # Errors
-    /// [`ClientError::BlobBucket`].
+    /// [`Error::Bucket`].
     pub fn put(&self, name: &str, bytes: Bytes) -> Result<()> {
         self.block_on_runtime(async {
             let put = self.remote.store().put(&self.remote.object_path(name), bytes.into()).await;
@@ -66,7 +66,7 @@ impl ObjectBucket {
     /// Reads an object; nothing if it is not there.
     ///
     /// # Errors
-    /// [`ClientError::BlobBucket`].
+    /// [`Error::Bucket`].
     pub fn read(&self, name: &str) -> Result<Option<Bytes>> {
         self.block_on_runtime(async {
             match self.remote.store().get(&self.remote.object_path(name)).await {
@@ -83,7 +83,7 @@ impl ObjectBucket {
     /// Reads a part of an object, which may be shorter than asked for; nothing if the object is not there.
     ///
     /// # Errors
-    /// [`ClientError::BlobBucket`].
+    /// [`Error::Bucket`].
     pub fn read_range(&self, name: &str, range: Range<u64>) -> Result<Option<Bytes>> {
         self.block_on_runtime(async {
             let key = self.remote.object_path(name);
@@ -102,7 +102,7 @@ impl ObjectBucket {
     /// Returns the length of an object; nothing if it is not there.
     ///
     /// # Errors
-    /// [`ClientError::BlobBucket`].
+    /// [`Error::Bucket`].
     pub fn length(&self, name: &str) -> Result<Option<u64>> {
         let found = self.block_on_runtime(async {
             self.remote.head_object(&self.remote.object_path(name)).await
@@ -114,7 +114,7 @@ impl ObjectBucket {
     /// empty folder stands for all.
     ///
     /// # Errors
-    /// [`ClientError::BlobBucket`].
+    /// [`Error::Bucket`].
     pub fn list(&self, folder: &str) -> Result<Vec<(String, u64)>> {
         self.block_on_runtime(async {
             let folder: Path = self.remote.object_path(folder);
@@ -132,7 +132,7 @@ impl ObjectBucket {
     /// Removes an object; it is fine if it is gone.
     ///
     /// # Errors
-    /// [`ClientError::BlobBucket`].
+    /// [`Error::Bucket`].
     pub fn remove(&self, name: &str) -> Result<()> {
         self.block_on_runtime(async {
             self.remote.remove_object(&self.remote.object_path(name)).await

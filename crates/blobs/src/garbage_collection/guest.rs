@@ -75,7 +75,7 @@ impl GuestNotes {
     /// Reads a note; nothing if there is none of this name.
     ///
     /// # Errors
-    /// [`ClientError::InvalidNoteName`], [`ClientError::RefusedNote`] for a name that is not for guests; if a place fails.
+    /// [`Error::InvalidNoteName`], [`Error::RefusedNote`] for a name that is not for guests; if a place fails.
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
         GuestNoteName::parse(name)?;
         let Some(content) = self.first_storage()?.open_note(name)? else { return Ok(None) };
@@ -102,7 +102,7 @@ impl GuestNotes {
     /// Writes a note. A repository that is not known yet becomes a guest by its first one, `repository-<id>`.
     ///
     /// # Errors
-    /// [`ClientError::RefusedNote`] for the note of somebody who is no guest, and for what is none; otherwise as
+    /// [`Error::RefusedNote`] for the note of somebody who is no guest, and for what is none; otherwise as
     /// [`GuestNotes::read`].
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let is_sound = match GuestNoteName::parse(name)? {

@@ -39,7 +39,7 @@ pub struct BlobIdSorter {
 }
 
 impl BlobIdSorter {
-    /// Makes one whose files lie in the folder `scratch_dir`, which exists.
+    /// Makes one whose files lie in the folder `scratch`, which exists.
     #[must_use]
     pub fn new(scratch: &Path) -> Self {
         Self::with_records_per_run(scratch, RECORDS_PER_RUN)

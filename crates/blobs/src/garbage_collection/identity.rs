@@ -96,7 +96,7 @@ impl HomeIdentity {
         Ok(Self { id: fresh.to_owned(), status: kinship, file, mark_rounds: Vec::new() })
     }
 
-    /// Makes sure that the last marks in the place are those of this home, before it marks again with `round`. If they are
+    /// Makes sure that the last marks in the place are those of this home, before it marks again with `turn`. If they are
     /// not, it is one of two homes that look the same, and gets the name `fresh`.
     ///
     /// # Errors
@@ -196,7 +196,7 @@ struct RepositoryIdentityNote {
 }
 
 impl RepositoryIdentity {
-    /// Keeps the name in `note`. `database_location` is what tells the database from its copies.
+    /// Keeps the name in `note`. `at` is what tells the database from its copies.
     #[must_use]
     pub fn new(note: Arc<dyn CompareAndSwapNote>, at: String) -> Self {
         Self { note, database_location: at }
@@ -213,7 +213,7 @@ impl RepositoryIdentity {
         })
     }
 
-    /// Makes sure that the last marks in the place are those of this repository, before it marks again with `round`. If
+    /// Makes sure that the last marks in the place are those of this repository, before it marks again with `turn`. If
     /// they are not, it is one of two that look the same, and gets the name `fresh`.
     ///
     /// # Errors

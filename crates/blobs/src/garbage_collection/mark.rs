@@ -51,7 +51,7 @@ pub struct MarkWriter {
 }
 
 impl MarkWriter {
-    /// Begins marks. `started_at` is the time before anything was looked at; `scratch` a folder for temporary files.
+    /// Begins marks. `begun` is the time before anything was looked at; `scratch` a folder for temporary files.
     #[must_use]
     pub fn begin(begun: SystemTime, scratch: &Path) -> Self {
         Self { started_at: begun, sorter: BlobIdSorter::new(scratch) }
@@ -65,7 +65,7 @@ impl MarkWriter {
         self.sorter.add_id(id)
     }
 
-    /// Lets the marks count in place of the former ones of the repository. `round` is letters and digits that were never
+    /// Lets the marks count in place of the former ones of the repository. `turn` is letters and digits that were never
     /// used before. Returns how many blobs are needed.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ fn read_mark_head(place: &dyn ReadBlobs, id: &str) -> Result<Option<MarkHead>> {
 /// Marks that come meanwhile may add ids, too, which does no harm: the time is that of the older ones.
 ///
 /// # Errors
-/// [`ClientError::MalformedNote`] for marks that are not what they should be; if the place fails.
+/// [`Error::MalformedNote`] for marks that are not what they should be; if the place fails.
 pub(super) fn read_marks_into(
     place: &dyn ReadBlobs,
     id: &str,

@@ -4,7 +4,7 @@
 //! only a part is, a [`AccessMask`].
 //!
 //! Invariants
-//! * What is seen may be read by the policies of the state that is read *and* by those of the newest state of `main_id`. So
+//! * What is seen may be read by the policies of the state that is read *and* by those of the newest state of `main`. So
 //!   the past shows nothing that was closed since, and a policy that moves away at this moment still closes where it was.
 //! * `rep:password` and `rep:pwd` are never seen.
 //! * Viewers with equal sights are decided about alike, whatever is asked.
@@ -42,7 +42,7 @@ pub(crate) struct AccessGate {
     compared: Option<ComparedViewer>,
 }
 
-/// By the policies of the state, and of the newest of `main_id` if these differ; none lets nothing be seen.
+/// By the policies of the state, and of the newest of `main` if these differ; none lets nothing be seen.
 #[derive(Debug, Clone)]
 struct EffectivePermissions([Option<Arc<ViewerPermissions>>; 2]);
 
@@ -124,7 +124,7 @@ impl AccessGate {
         Ok((gate, rulings))
     }
 
-    /// Opens the door of a state for a viewer, and tells the newest state of `main_id`. A state of `main_id` that a commit is written
+    /// Opens the door of a state for a viewer, and tells the newest state of `main`. A state of `main` that a commit is written
     /// over is its newest one, durable or not, and has no name.
     fn open_at_newest(
         view: &SnapshotView,
@@ -237,7 +237,7 @@ impl AccessGate {
     }
 }
 
-/// Tells whether a state is one that a commit to `main_id` is written over.
+/// Tells whether a state is one that a commit to `main` is written over.
 fn is_commit_base(view: &SnapshotView) -> bool {
     view.repository_state.branch == MAIN_BRANCH && view.repository_state.session_committer.is_none()
 }
@@ -351,7 +351,7 @@ impl EffectivePermissions {
 pub(crate) enum RecordExtent {
     /// Everything: a document.
     All,
-    /// `jcr:content_map`: a page.
+    /// `jcr:content`: a page.
     JcrContent,
     /// Nothing: a folder.
     None,

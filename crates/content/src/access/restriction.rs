@@ -76,7 +76,7 @@ enum RestrictionGlob {
 const MAX_WILDCARDS: usize = 20;
 
 impl Restrictions {
-    /// Reads the restrictions of an entry for the node `policy_node`; nothing if there are none.
+    /// Reads the restrictions of an entry for the node `base`; nothing if there are none.
     ///
     /// They are the properties of the child `rep:restrictions`, or in old content of the entry itself.
     pub(crate) fn from_entry(entry: &Subtree, base: &NodePath) -> Option<Self> {

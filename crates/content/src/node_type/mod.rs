@@ -3,10 +3,10 @@
 //! In: the standard set (`standard.cnd`, compiled in), and what a site registers as CND or in a package. Out: the
 //! [`EffectiveNodeType`] of any node, and the [`ConstraintViolation`]s of a commit.
 //!
-//! `type_definition` holds the model, `cnd_lexer`, `cnd_parser` and `cnd_writer` its text form, `type_registry` and `effective_type` what types
-//! inherit and how a node's types act together, `value_constraint` the rules for values. `stored_type` keeps a site's own types
-//! below `/jcr:system`, `type_registration` changes them. `check` goes through a commit: `document_completion` adds what the repository sets
-//! itself, `node_type_validator` compares nodes with their types, `reference_integrity` looks at identifiers and references.
+//! `definition` holds the model, `lexer`, `cnd` and `cnd_writer` its text form, `registry` and `effective` what types
+//! inherit and how a node's types act together, `constraint` the rules for values. `stored` keeps a site's own types
+//! below `/jcr:system`, `register` changes them. `check` goes through a commit: `fill` adds what the repository sets
+//! itself, `judge` compares nodes with their types, `integrity` looks at identifiers and references.
 //!
 //! Invariants
 //! * Only what a commit changes is judged: content that was stored before a rule stays, and can be edited elsewhere.

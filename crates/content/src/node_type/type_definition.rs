@@ -8,7 +8,7 @@ pub const RESIDUAL_NAME: &str = "*";
 /// The rules for nodes of one type.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeTypeDefinition {
-    /// The name, such as `cq:QueryPage`.
+    /// The name, such as `cq:Page`.
     pub name: String,
     /// The declared supertypes. A primary type without one comes from `nt:base` all the same.
     pub supertypes: Vec<String>,

@@ -75,7 +75,7 @@ impl PackageFileName {
         Self(Arc::from(name))
     }
 
-    /// Returns the name of `entry_file_name` in this package: nested packages show the whole way down.
+    /// Returns the name of `entry` in this package: nested packages show the whole way down.
     pub(super) fn entry_file_name(&self, nested_in: Option<&Self>, entry: &str) -> Self {
         match nested_in {
             Some(_) => Self(format!("{self}!{entry}").into()),

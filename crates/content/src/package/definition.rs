@@ -1,4 +1,4 @@
-//! The node `vlt:build_definition_node` of a stored package: its name, what it needs, when it was installed, its filter.
+//! The node `vlt:definition` of a stored package: its name, what it needs, when it was installed, its filter.
 //!
 //! It stands below the `jcr:content` of the package's file, which has the mixin `vlt:Package` then.
 

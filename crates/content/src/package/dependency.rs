@@ -27,7 +27,7 @@ impl PackageDependency {
         }
     }
 
-    /// Reads `group:name:version_range`, `group:name` or `name`. The error says what is wrong.
+    /// Reads `group:name:range`, `group:name` or `name`. The error says what is wrong.
     ///
     /// # Errors
     /// If the name is missing or the range makes no sense.

@@ -17,7 +17,7 @@ pub(super) enum PackageEntryRole {
     Folder(NodePath),
     /// The docview of a node, for certain.
     Docview(NodePath),
-    /// An XML file: the docview of `document_path` if its root element says so, or else the file `file_path`.
+    /// An XML file: the docview of `document` if its root element says so, or else the file `file`.
     Xml {
         /// The node that it describes if it is a docview.
         document_path: NodePath,
@@ -44,7 +44,7 @@ const CONTENT_ROOT: &str = "jcr_root";
 /// Finds out what the entry `name` is for.
 ///
 /// # Errors
-/// [`crate::Error::Package`] if it maps to a name or path that JCR refuses.
+/// [`crate::Error::InvalidPackage`] if it maps to a name or path that JCR refuses.
 pub(super) fn entry_role(
     file: &PackageFileName,
     name: &str,

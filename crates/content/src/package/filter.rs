@@ -7,7 +7,7 @@
 //! * A pattern matches the whole path. The last pattern that matches decides; where none does, a filter that begins
 //!   with an include leaves out, and one that begins with an exclude takes in.
 //!
-//! Not here: what a [`ImportMode`] does to a node (`apply`).
+//! Not here: what a [`ImportMode`] does to a node (`installer`).
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -229,7 +229,7 @@ impl PackageFilter {
     /// Reads the text of a `filter.xml`.
     ///
     /// # Errors
-    /// [`crate::Error::Package`] with `name` and the line of the first fault.
+    /// [`crate::Error::InvalidPackage`] with `name` and the line of the first fault.
     pub fn parse(name: &str, text: &[u8]) -> Result<Self> {
         parse_filter(&PackageFileName::new(name), text)
     }
@@ -323,7 +323,7 @@ impl PackageFilter {
     /// Reads the filter from such nodes.
     ///
     /// # Errors
-    /// [`crate::Error::Package`] with the name of the node at fault.
+    /// [`crate::Error::InvalidPackage`] with the name of the node at fault.
     pub(super) fn from_node(node: &Subtree) -> Result<Self> {
         let (mut roots, mut room) = (Vec::new(), RegexMemoryBudget::default());
         for child in &node.children {
@@ -383,7 +383,7 @@ fn push_filter_root(out: &mut String, set: &FilterRoot) {
     out.push_str("    </filter>\n");
 }
 
-/// Reads a filter; [`PackageFilter::parse_filter`] with the name that messages show.
+/// Reads a filter; [`PackageFilter::parse`] with the name that messages show.
 pub(super) fn parse_filter(file: &PackageFileName, text: &[u8]) -> Result<PackageFilter> {
     let mut xml = XmlReader::new(file, text)?;
     let mut roots: Vec<FilterRoot> = Vec::new();

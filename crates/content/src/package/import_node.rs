@@ -233,7 +233,7 @@ impl ImportNode {
     }
 
     /// Joins what another document says of this node. Its properties replace those known so far, since the document
-    /// that lies nearer to the node is the one that FileVault applies last; `to_superseded` collects the elements that
+    /// that lies nearer to the node is the one that FileVault applies last; `superseded` collects the elements that
     /// lose theirs.
     pub(super) fn merge_document(
         &mut self,
@@ -265,7 +265,7 @@ impl ImportNode {
         }
     }
 
-    /// Adds a child, or puts it in the place of the one with the same name; `to_superseded` collects the elements that
+    /// Adds a child, or puts it in the place of the one with the same name; `superseded` collects the elements that
     /// vanish so. A child that only tells the order takes no place.
     pub(super) fn put_child(
         &mut self,

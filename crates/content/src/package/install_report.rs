@@ -17,7 +17,7 @@ pub struct InstallReport {
     pub elements: usize,
     /// Attributes of these, declarations of namespaces not counted: the properties that it describes.
     pub attributes: usize,
-    /// Elements of type `cq:QueryPage`.
+    /// Elements of type `cq:Page`.
     pub pages: usize,
     /// Elements of type `dam:Asset`.
     pub assets: usize,

@@ -34,7 +34,7 @@ impl<R: Read + Seek> ContentPackage<R> {
     /// Installs the package, and then the packages within it.
     ///
     /// # Errors
-    /// Those of the target; [`crate::Error::ContentPackage`] if a file in the package turns out to be damaged. The target
+    /// Those of the target; [`crate::Error::InvalidPackage`] if a file in the package turns out to be damaged. The target
     /// holds a part of the package then, so that its edits must be thrown away.
     pub fn install(
         &mut self,
@@ -47,7 +47,7 @@ impl<R: Read + Seek> ContentPackage<R> {
     /// Installs the package, and then the packages within it, as the options say.
     ///
     /// # Errors
-    /// As [`ContentPackage::install_nested`].
+    /// As [`ContentPackage::install`].
     pub fn install_with_options(
         &mut self,
         target: &mut dyn InstallTarget,
@@ -216,7 +216,7 @@ fn find_protected_paths(
     Ok(protected)
 }
 
-/// An installation under way. Paths are those in the package; [`PackageInstaller::place`] tells where a node is stored.
+/// An installation under way. Paths are those in the package; [`PackageInstaller::stored_path`] tells where a node is stored.
 pub(super) struct PackageInstaller<'a, R> {
     archive: &'a mut PackageArchive<R>,
     pub(super) filter: &'a PackageFilter,

@@ -1,6 +1,6 @@
 //! Reading a package: from the entries of its ZIP file to one tree.
 //!
-//! In: an archive. Out: a [`Package`], checked throughout.
+//! In: an archive. Out: a [`ContentPackage`], checked throughout.
 //!
 //! Documents are read first, those of parents before those of children, so that the order that they give holds. Then
 //! come folders, files and bytes of properties.

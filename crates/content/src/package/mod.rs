@@ -9,7 +9,7 @@
 //! * Memory, depth and unpacked size are bounded by [`PackageLimits`].
 //! * Each element of a docview is either stored or listed in the report with the reason why not.
 //!
-//! On failure: [`crate::Error::ContentPackage`] with the file and the line, or several at once ([`crate::Error::PackageFaults`]).
+//! On failure: [`crate::Error::InvalidPackage`] with the file and the line, or several at once ([`crate::Error::PackageFaults`]).
 //!
 //! Not here: commits of [`ContentPackage::install`]. The caller commits once, after an installation succeeded; the packages
 //! that are stored in content are installed and committed by [`crate::Session::install_package`].
@@ -116,7 +116,7 @@ impl ContentPackage<BufReader<fs::File>> {
     /// Opens and reads a package file.
     ///
     /// # Errors
-    /// [`Error::Read`] if the file cannot be read; [`Error::ContentPackage`] if it is not a sound package.
+    /// [`Error::Read`] if the file cannot be read; [`Error::InvalidPackage`] if it is not a sound package.
     pub fn open(path: &Path, limits: &PackageLimits) -> Result<Self> {
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
         let file = fs::File::open(path).map_err(|source| Error::Read {
@@ -131,7 +131,7 @@ impl<R: Read + Seek> ContentPackage<R> {
     /// Reads a package. `name` stands for the file in messages.
     ///
     /// # Errors
-    /// [`Error::ContentPackage`] if it is not a sound package, with the place of the first fault.
+    /// [`Error::InvalidPackage`] if it is not a sound package, with the place of the first fault.
     pub fn read(reader: R, name: &str, limits: &PackageLimits) -> Result<Self> {
         loader::read_package(reader, PackageFileName::new(name), None, limits)
     }

@@ -175,7 +175,7 @@ impl Snapshot {
     /// Opens the file of a stored package and reads it.
     ///
     /// # Errors
-    /// [`Error::Package`] if it is not a sound package; errors of the store.
+    /// [`Error::InvalidPackage`] if it is not a sound package; errors of the store.
     pub fn open_stored_package(
         &self,
         package: &StoredPackage,
@@ -205,7 +205,7 @@ impl Session {
     /// already, byte for byte, changes nothing.
     ///
     /// # Errors
-    /// [`Error::Package`] if it is not a sound package; [`Error::NodeExists`] if the package is stored already and
+    /// [`Error::InvalidPackage`] if it is not a sound package; [`Error::NodeExists`] if the package is stored already and
     /// `if_exists` keeps it.
     pub fn store_package(
         &mut self,
@@ -276,7 +276,7 @@ impl Session {
     /// Installs a stored package, those that it needs and those within it, and commits.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`]; [`Error::Package`] if it is damaged or lacks what it needs; [`Error::Conflicts`]. The
+    /// [`Error::NodeMissing`]; [`Error::InvalidPackage`] if it is damaged or lacks what it needs; [`Error::Conflicts`]. The
     /// session holds a part of the package then and must not be used again; nothing is committed.
     pub fn install_package(
         &mut self,
@@ -345,7 +345,7 @@ impl Session {
     /// must be thrown away.
     ///
     /// # Errors
-    /// As [`Package::install`].
+    /// As [`ContentPackage::install`].
     pub fn preview_package<R: Read + Seek>(
         &mut self,
         package: &mut ContentPackage<R>,
@@ -360,8 +360,8 @@ impl Session {
     /// Takes back what the installation of a package did, and commits. What something else changed since stays.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`]; [`Error::Package`] if it is not installed, an installed package needs it (unless
-    /// `dependency_rule` ignores that), or what it replaced is not known.
+    /// [`Error::NodeMissing`]; [`Error::InvalidPackage`] if it is not installed, an installed package needs it (unless
+    /// `dependencies` ignores that), or what it replaced is not known.
     pub fn uninstall_package(
         &mut self,
         path: &NodePath,
@@ -451,11 +451,11 @@ impl Session {
         self.stored_package_at(&path)
     }
 
-    /// Fills a stored package with the content that its filter names now, as a pending edit. `build_file_node` takes the bytes
+    /// Fills a stored package with the content that its filter names now, as a pending edit. `file` takes the bytes
     /// on their way.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`]; [`Error::Package`] for a filter that makes no sense.
+    /// [`Error::NodeMissing`]; [`Error::InvalidPackage`] for a filter that makes no sense.
     pub fn build_package(
         &mut self,
         path: &NodePath,

@@ -3,7 +3,7 @@
 //! Neither a DTD is read nor an entity of its own expanded: besides character references, only the five entities that
 //! XML predefines are known. Documents are UTF-8.
 //!
-//! On failure: [`crate::Error::Package`] with the file and the line, and the value is not used.
+//! On failure: [`crate::Error::InvalidPackage`] with the file and the line, and the value is not used.
 
 use quick_xml::XmlVersion;
 use quick_xml::escape::resolve_predefined_entity;

@@ -702,7 +702,7 @@ impl AccessPlanner<'_> {
         })
     }
 
-    /// Returns an index that gives nodes in the wanted order, if that reads less than sorting those of `index_candidate`; and
+    /// Returns an index that gives nodes in the wanted order, if that reads less than sorting those of `choice`; and
     /// whether nodes without a value have to follow.
     fn ordered_candidate(
         &self,

@@ -166,7 +166,7 @@ pub enum QueryConstraint {
         selector: String,
         /// In which property; none for any.
         property: Option<String>,
-        /// The words, in the syntax of [`FullTextExpression`](super::TextExpression).
+        /// The words, in the syntax of [`FullTextExpression`](super::FullTextExpression).
         text: QueryLiteral,
     },
     /// The node is the one at a path.

@@ -229,7 +229,7 @@ impl QueryEngine {
     /// Runs a query and returns a page of its rows.
     ///
     /// # Errors
-    /// [`Error::ContentQuery`] for a variable without a value; [`Error::QueryRefused`], [`Error::QueryLimit`]; errors of the
+    /// [`Error::Query`] for a variable without a value; [`Error::QueryRefused`], [`Error::QueryLimit`]; errors of the
     /// store.
     pub fn query_page(&self, snapshot: &Snapshot, request: &QueryRequest<'_>) -> Result<QueryPage> {
         let query = request.query.clone().bind(&request.variables)?;

@@ -1,6 +1,6 @@
 //! QueryBuilder: maps of predicates, as AEM's HTTP interface takes them, read into the same algebra.
 //!
-//! In: parameters such as `path_constraint`, `type`, `1_property`, `1_property.value`, `group.p.or`, `orderby`, `p.limit`.
+//! In: parameters such as `path`, `type`, `1_property`, `1_property.value`, `group.p.or`, `orderby`, `p.limit`.
 //! Out: a [`ContentQuery`] and what to show of its result.
 //!
 //! Not here: `hasPermission`, `similar`, `excludepaths` and predicates of single products, which are refused by name.

@@ -229,7 +229,7 @@ fn matches_glob(pattern: &[char], text: &str) -> bool {
     matches_wildcards(&tokens, text)
 }
 
-/// Matches a pattern of characters (`Some(None)` for any one) and gaps (`Unchecked`).
+/// Matches a pattern of characters (`Some(None)` for any one) and gaps (`None`).
 pub(crate) fn matches_wildcards(pattern: &[Option<Option<char>>], text: &str) -> bool {
     let (mut rest, mut next) = (text.chars(), 0);
     let mut gap = None;

@@ -6,7 +6,7 @@
 //! * Where the children of a node are is kept in memory beside the content map that they were found in, seen or not; what
 //!   of them a viewer sees is decided each time.
 //!
-//! Not here: pages that begin behind a name ([`crate::listing`]), and what a viewer sees of a listing ([`crate::access`]).
+//! Not here: pages that begin behind a name ([`crate::child_listing`]), and what a viewer sees of a listing ([`crate::access`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -140,7 +140,7 @@ impl Node {
         Ok(children)
     }
 
-    /// Returns the children that have records of their own, in order, without reading any body: all but `jcr:content_map`
+    /// Returns the children that have records of their own, in order, without reading any body: all but `jcr:content`
     /// of a page, all of a folder, none of other nodes.
     ///
     /// # Errors
@@ -222,7 +222,7 @@ impl Node {
         places
     }
 
-    /// Returns what [`Node::child_visibility`] does, as a list whose nodes are made when they are reached.
+    /// Returns what [`Node::children`] does, as a list whose nodes are made when they are reached.
     ///
     /// # Errors
     /// If the store fails.

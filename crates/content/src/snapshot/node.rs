@@ -237,7 +237,7 @@ impl Node {
         Ok(tree)
     }
 
-    /// Returns the page's content: the child `jcr:content_node`.
+    /// Returns the page's content: the child `jcr:content`.
     ///
     /// # Errors
     /// If the store fails.

@@ -324,7 +324,7 @@ pub(super) fn has_versionable_mixin(mixins: &Property) -> bool {
     mixins.values().iter().any(|value| value.as_str() == Some("mix:versionable"))
 }
 
-/// Returns the name of the version after `base_version`, as Jackrabbit counts: `1.1` after `1.0`; where that is taken, as after
+/// Returns the name of the version after `base`, as Jackrabbit counts: `1.1` after `1.0`; where that is taken, as after
 /// restoring an older one, `1.0.0`.
 pub(super) fn next_version_name(
     base: &str,

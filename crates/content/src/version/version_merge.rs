@@ -45,7 +45,7 @@ pub(crate) fn version_edits_between(
     Ok(edits)
 }
 
-/// Merges edits over `base_version` onto the newer state `head`.
+/// Merges edits over `base` onto the newer state `head`.
 pub(crate) fn merge_version_edits(
     base: &SnapshotView,
     edits: &VersionEdits,

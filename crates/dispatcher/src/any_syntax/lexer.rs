@@ -28,7 +28,7 @@ impl ConfigToken {
     }
 }
 
-/// Splits `source` into tokens; faults go to `diagnostics`.
+/// Splits `source` into tokens; faults go to `findings`.
 pub(super) fn tokenize(
     source: &str,
     file: &Arc<Path>,

@@ -37,7 +37,7 @@ impl ParsedConfigFile {
     }
 }
 
-/// Reads `parse_included_file` and all that it includes.
+/// Reads `file` and all that it includes.
 #[must_use]
 pub fn parse_file(file: &Path, sources: &ConfigSources) -> ParsedConfigFile {
     let mut parser = ConfigParser::new(sources);
@@ -47,7 +47,7 @@ pub fn parse_file(file: &Path, sources: &ConfigSources) -> ParsedConfigFile {
     parser.finish(items, at)
 }
 
-/// Reads `parse_bytes` as if it stood in `parse_included_file`; includes are looked up beside it.
+/// Reads `text` as if it stood in `file`; includes are looked up beside it.
 #[must_use]
 pub fn parse_text(text: &[u8], file: &Path, sources: &ConfigSources) -> ParsedConfigFile {
     let mut parser = ConfigParser::new(sources);
@@ -92,7 +92,7 @@ impl<'a> ConfigParser<'a> {
         }
     }
 
-    /// Reads a file that is asked for at `position`.
+    /// Reads a file that is asked for at `at`.
     fn parse_included_file(&mut self, file: &Path, at: &SourcePosition) -> Vec<ConfigItem> {
         if self.include_stack.len() >= MAX_INCLUDE_DEPTH {
             self.diagnostics
@@ -238,7 +238,7 @@ impl<'a> ConfigParser<'a> {
         }
     }
 
-    /// Reads what follows an opening brace at `position`.
+    /// Reads what follows an opening brace at `at`.
     fn parse_block(
         &mut self,
         tokens: &mut ConfigTokens,

@@ -79,7 +79,7 @@ pub(crate) struct FileFlushTarget<'a> {
 }
 
 impl Docroot {
-    /// Removes or marks the files of all these handles; those in `marked_only` are marked whatever their fate.
+    /// Removes or marks the files of all these handles; those in `kept` are marked whatever their fate.
     ///
     /// A folder is listed once, however many of the handles lie in it.
     pub(crate) fn flush_handles(

@@ -71,7 +71,7 @@ impl Docroot {
         folder.ancestors().skip(above).find_map(|folder| self.stat_file_times_in(folder))
     }
 
-    /// Touches the stat files that a change of `handle` concerns, but for those that are in `stat_file_times` already, and adds
+    /// Touches the stat files that a change of `handle` concerns, but for those that are in `touched` already, and adds
     /// them there.
     pub(crate) fn touch_stat_files(
         &self,
@@ -241,7 +241,7 @@ impl StatFileTimes {
 /// new one may lie ahead, at the end of a window, and says nothing then of what is out of date already. Whoever reads the
 /// file, as a backup does, makes that a later time, which errs to freshness.
 ///
-/// A new one gets `touched_before`, as it hides the stat file that counted there until now.
+/// A new one gets `before`, as it hides the stat file that counted there until now.
 fn touch_file_at(
     (folder, file): (BorrowedFd<'_>, impl rustix::path::Arg + Copy),
     flags: OFlags,

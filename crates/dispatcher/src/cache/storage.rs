@@ -236,7 +236,7 @@ impl TemporaryCacheFile {
         Ok(())
     }
 
-    /// Appends the whole of `destination`, read from its begin; returns how many bytes that were.
+    /// Appends the whole of `file`, read from its begin; returns how many bytes that were.
     pub(crate) fn append_file(&mut self, file: &File) -> io::Result<u64> {
         let mut from = file;
         let copied = io::copy(&mut from, &mut self.file);
@@ -299,7 +299,7 @@ impl TemporaryCacheFile {
         Ok(CacheFileParts { body: self, headers, ttl, amount })
     }
 
-    /// Returns `to_system_time` as the file system keeps it, which may be coarser.
+    /// Returns `time` as the file system keeps it, which may be coarser.
     fn rounded_by_file_system(&self, time: SystemTime) -> io::Result<SystemTime> {
         futimens(&self.file, &same_timestamps(time))?;
         self.file.metadata()?.modified()

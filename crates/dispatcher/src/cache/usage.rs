@@ -4,7 +4,7 @@
 //! * The memory for uses does not grow with the number of files.
 //! * A use that was noted is never forgotten: where two files share a place, both count as used when the later one was.
 //!
-//! Not here: counting files anew and choosing those that go (`survey`), and when that happens (`room`).
+//! Not here: counting files anew and choosing those that go (`survey`), and when that happens (`quota_enforcement`).
 
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};

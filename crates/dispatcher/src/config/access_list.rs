@@ -59,7 +59,7 @@ impl AccessList {
         Self { rules: Vec::new(), safe_verdict: safe }
     }
 
-    /// Adds a rule at `position` that counts for everything, and says what is safe.
+    /// Adds a rule at `at` that counts for everything, and says what is safe.
     pub(super) fn add_safe_rule(&mut self, at: &SourcePosition) {
         let (at, verdict) = (at.clone(), self.safe_verdict);
         self.rules.push(AccessRule {
@@ -92,7 +92,7 @@ impl AccessList {
 
 const ACCESS_RULE_KEYS: [&str; 2] = ["type", "glob"];
 
-/// Reads a list of which `safe_verdict` errs to safety.
+/// Reads a list of which `safe` errs to safety.
 pub(super) fn read_access_list(
     reader: &mut ConfigReader,
     block: &ConfigBlock,

@@ -1,6 +1,6 @@
 //! What a `dispatcher.any` means: typed farms with every default filled in.
 //!
-//! In: the items of `any_syntax`. Out: [`DispatcherConfig`] and findings; an unknown key is a finding with the nearest known key, and
+//! In: the items of `any`. Out: [`DispatcherConfig`] and findings; an unknown key is a finding with the nearest known key, and
 //! the whole element below it is skipped, since people disable a block by renaming it.
 //!
 //! Invariants
@@ -91,7 +91,7 @@ impl DispatcherConfig {
         LoadedConfig { config, diagnostics: reader.finish(), files: parsed.files }
     }
 
-    /// Reads `read_text` as if it stood in `file`.
+    /// Reads `text` as if it stood in `file`.
     #[must_use]
     pub fn parse(text: &[u8], file: &Path, sources: &ConfigSources) -> LoadedConfig {
         Self::from_parsed(parse_text(text, file, sources))

@@ -5,7 +5,7 @@
 //! HTTP/2 the stream is passed on ([`crate::http2`]).
 //!
 //! Invariants
-//! * The lane holds no rule: it gives what [`DispatcherState::find_kept`](crate::dispatcher::Inner::find_kept) finds, and parts of
+//! * The lane holds no rule: it gives what [`DispatcherState::find_cached`](crate::dispatcher::DispatcherState::find_cached) finds, and parts of
 //!   it by `plan`.
 //! * It learns of changes by others once for each time that sockets become readable and before it reads from them, so
 //!   that a request that was sent after a change finds it.

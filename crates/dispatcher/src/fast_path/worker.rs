@@ -74,7 +74,7 @@ pub(super) struct RequestBatch {
 }
 
 impl RequestBatch {
-    /// Lets `send_cached` answer a request from what is kept; nothing if that does not fit. Parts and conditions come decided.
+    /// Lets `give` answer a request from what is kept; nothing if that does not fit. Parts and conditions come decided.
     pub(super) fn with_cached_response<T>(
         &self,
         client: IpAddr,

@@ -143,7 +143,7 @@ impl FlushEventLog {
         text
     }
 
-    /// Reads a file, to go on as `run_id`; nothing if it is anything else. A last line without its end was never answered.
+    /// Reads a file, to go on as `run`; nothing if it is anything else. A last line without its end was never answered.
     pub(crate) fn parse(text: &str, run: String) -> Option<Self> {
         let whole = text.get(..=text.rfind('\n')?)?;
         let mut lines = whole.strip_suffix('\n')?.split('\n');

@@ -15,7 +15,7 @@
 //!
 //! On failure: a sibling that cannot be reached is told later; visitors and other siblings do not wait for it.
 //!
-//! Not here: what a flush does (`flush`, `storm`), copies that siblings give (`sibling`).
+//! Not here: what a flush does (`flush`, `storm`), copies that siblings give (`sibling_copy`).
 
 mod event_log;
 mod message;

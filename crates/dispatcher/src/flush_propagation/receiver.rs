@@ -212,7 +212,7 @@ impl DispatcherState {
         Ok(())
     }
 
-    /// Carries events out; `first_attempt` is when that was tried first, if it failed.
+    /// Carries events out; `since` is when that was tried first, if it failed.
     async fn apply_events(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
@@ -274,7 +274,7 @@ impl DispatcherState {
     }
 
     /// Makes files out of date, whatever they are. What was tried already and failed is only completed: files that were asked
-    /// for after `first_attempt` are as new as that can make them.
+    /// for after `since` are as new as that can make them.
     async fn invalidate_scope(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,

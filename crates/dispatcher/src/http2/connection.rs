@@ -2,13 +2,13 @@
 //!
 //! Invariants
 //! * At most `max_streams` streams are open; of each, what waits is a reference to a kept body, or at most
-//!   [`service_stream::RESPONSE_WINDOW_BYTES`](super::behind::WINDOW) bytes of the service behind.
+//!   [`service_connection::RESPONSE_WINDOW_BYTES`](super::service_connection::RESPONSE_WINDOW_BYTES) bytes of the service behind.
 //! * What waits to be sent and is no answer is bounded by what was read, and nothing is read while the client takes
 //!   nothing.
 //! * A block of fields is held up to `max_header_bytes` and some; one that goes on, or whose fields count many times that, is
 //!   cut with `ENHANCE_YOUR_CALM`.
 //! * An answer for which its client opens no window, or too small ones, is given up in time, whatever else the client does
-//!   ([`Patience`](tympan_web::patience::Patience)). While the window of all is short, answers that wait get at least as much of it as new ones.
+//!   ([`GracePeriod`](tympan_web::slow_client_timeout::SlowClientTimeout)). While the window of all is short, answers that wait get at least as much of it as new ones.
 //! * After an error of the connection nothing is read any more, and a GOAWAY tells why.
 
 use std::collections::{HashMap, VecDeque};

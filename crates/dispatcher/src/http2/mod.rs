@@ -10,7 +10,7 @@
 //! * What a request means is decided elsewhere: only a request that is plainly one of a kept answer is looked up, and hyper
 //!   judges all others, malformed ones too.
 //!
-//! Not here: the rules (`memory`, `plan`), sockets and time (`fast`).
+//! Not here: the rules (`memory`, `plan`), sockets and time (`fast_path`).
 
 mod abuse_limit;
 pub(crate) mod connection;

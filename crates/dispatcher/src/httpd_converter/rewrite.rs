@@ -394,7 +394,7 @@ impl HttpdConfigReader<'_> {
         }
     }
 
-    /// Returns the rule for a path or pattern; `arguments` begin with the target.
+    /// Returns the rule for a path or pattern; `words` begin with the target.
     fn new_proxy_rule(
         &mut self,
         line: &HttpdDirective<'_>,

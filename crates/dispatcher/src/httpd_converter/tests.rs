@@ -46,7 +46,7 @@ struct GeneratedSection {
 #[derive(Debug, Clone)]
 struct GeneratedVirtualHost {
     rewrites: Vec<GeneratedRewrite>,
-    /// Paths that `Redirect` sends elsewhere.
+    /// Paths that `RedirectKind` sends elsewhere.
     redirects: Vec<String>,
     sections: Vec<GeneratedSection>,
 }

@@ -1,7 +1,7 @@
 //! One kept answer: the head that the full way gave, ready to be sent, and the body.
 //!
 //! Invariants
-//! * Heads come from an answer of the full way; only age, date and what `response_plan` decides about conditions are added here.
+//! * Heads come from an answer of the full way; only age, date and what `plan` decides about conditions are added here.
 
 use std::fs::File;
 use std::path::Path;

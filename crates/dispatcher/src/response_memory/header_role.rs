@@ -105,7 +105,7 @@ pub(crate) fn header_role(name: &[u8]) -> RequestHeaderRole {
     found.map_or(RequestHeaderRole::Other, |(_, found)| *found)
 }
 
-/// Tells whether a `Cookie` header may hold credentials: `cacheable::has_credentials` decides, this only never overlooks
+/// Tells whether a `JarCookie` header may hold credentials: `cacheability::has_credentials` decides, this only never overlooks
 /// what that finds.
 pub(crate) fn may_hold_credentials(cookies: &[u8]) -> bool {
     ["authorization", "login-token"]

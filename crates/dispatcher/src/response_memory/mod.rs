@@ -203,7 +203,7 @@ impl ResponseMemory {
         LookupTime { now, memory_ms: at_ms }
     }
 
-    /// Watches the folders whose changes concern `file_bytes`; returns whether all of them are watched.
+    /// Watches the folders whose changes concern `file`; returns whether all of them are watched.
     pub(crate) fn watch_folders(
         &self,
         docroot: &Docroot,

@@ -146,7 +146,7 @@ fn a_copy_of_a_servers_files_is_checked_with_its_own_root() {
     );
 }
 
-/// Returns what `check_config` says of a farm of the optimizer tool, which looks up included files from the folder above.
+/// Returns what `check` says of a farm of the optimizer tool, which looks up included files from the folder above.
 fn findings_of_oracle(folder: &Path, project: &str, farm: &str) -> Vec<String> {
     let project = format!("{OPTIMIZER}test-projects/test-project-all-rules-{project}");
     let from = folder.join(project).join("dispatcher/src/conf.dispatcher.d");

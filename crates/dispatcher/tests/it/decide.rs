@@ -289,7 +289,7 @@ fn fi60_a_public_cloud_filter_holds_off_the_documented_attacks() {
     let loaded = DispatcherConfig::parse(text.as_bytes(), "x.any".as_ref(), &sources);
     let rules = loaded.config.farms[0].filter.as_ref().unwrap();
     assert!(rules.len() > 20, "{}", rules.len());
-    // `check_config` tries the documented list.
+    // `check` tries the documented list.
     let found: Vec<String> =
         tympan_dispatcher::check_config(&loaded).iter().map(ToString::to_string).collect();
     let open: Vec<&String> =

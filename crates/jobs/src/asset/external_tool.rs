@@ -1,7 +1,7 @@
 //! Formats that other programs read, where these are installed: PDF, video, HEIF, AVIF, PSD, JPEG 2000 and unusual TIFF; and
 //! AVIF written.
 //!
-//! Each runs in a process of its own, bounded in memory and time (`child::run_tool`), on a file that it gets as its
+//! Each runs in a process of its own, bounded in memory and time (`rendition_process::run_tool`), on a file that it gets as its
 //! standard input, and answers with a picture on its standard output.
 //!
 //! On failure: a document or film has no preview, with the reason; a picture is not drawn.
@@ -47,7 +47,7 @@ pub(crate) struct ExternalTools {
 }
 
 impl ExternalTools {
-    /// Looks for the programs in folders, as `URL_PATH_ESCAPES` lists them.
+    /// Looks for the programs in folders, as `PATH` lists them.
     pub(crate) fn find_in_path(
         start: ProgramCommand,
         niceness: i32,

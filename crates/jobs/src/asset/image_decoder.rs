@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * The header's dimensions are held against the limits before anything is allocated for pixels.
-//! * Decoding happens in the process that draws (`child`): a decoder that crashes or never ends takes nothing with it.
+//! * Decoding happens in the process that draws (`rendition_process`): a decoder that crashes or never ends takes nothing with it.
 
 use std::io::Cursor;
 

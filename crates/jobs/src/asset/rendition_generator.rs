@@ -5,7 +5,7 @@
 //! The picture is decoded at the smallest fraction of its size that covers the largest rendition. Each rendition is then
 //! made of the smallest one before it that still covers it, so that all but the first cost next to nothing.
 //!
-//! Not here: limits on time and memory of the process (`child`), formats that other programs read (`tool`).
+//! Not here: limits on time and memory of the process (`rendition_process`), formats that other programs read (`external_tool`).
 
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use image::{ExtendedColorType, ImageEncoder};

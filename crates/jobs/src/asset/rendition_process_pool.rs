@@ -1,10 +1,10 @@
 //! The processes that draw, started when they are needed and used again and again.
 //!
-//! In: a blob and an [`AssetProcessingRequest`]. Out: a [`Drawn`], or why there is none.
+//! In: a blob and an [`AssetProcessingRequest`]. Out: a [`AssetProcessingResult`], or why there is none.
 //!
 //! Invariants
 //! * A file that crashes, fills or stalls a process costs that process and nothing else.
-//! * The memory that all of them take for pictures at once stays under [`RenditionPoolOptions::memory`]: each says what it is
+//! * The memory that all of them take for pictures at once stays under [`RenditionPoolOptions::memory_bytes`]: each says what it is
 //!   about to take, and waits until it is free.
 //!
 //! Not here: how many draw at once. That is for the queue that calls; each call uses one process.
@@ -51,12 +51,12 @@ pub struct ProgramCommand {
 /// What a studio needs to know.
 #[derive(Debug, Clone)]
 pub struct RenditionPoolOptions {
-    /// A program whose main function calls [`super::draw_pictures`].
+    /// A program whose main function calls [`super::run_rendition_process`].
     pub process_command: ProgramCommand,
     /// A program that runs another one with [`super::run_tool`]: memory in bytes, seconds, niceness, program and arguments
     /// follow.
     pub tool_command: ProgramCommand,
-    /// Where other programs are looked for, as `URL_PATH_ESCAPES` writes it; without, there are none.
+    /// Where other programs are looked for, as `PATH` writes it; without, there are none.
     pub tool_search_path: Option<OsString>,
     /// Memory for pictures of all processes at once.
     pub memory_bytes: u64,

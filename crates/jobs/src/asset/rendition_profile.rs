@@ -17,7 +17,7 @@ pub struct RenditionProfile {
     pub web_box: Option<ImageSize>,
     /// The quality of that JPEG.
     pub web_quality: u8,
-    /// Widths for pages that choose by the size of the screen, as WebP; as AVIF too if `makes_avif`.
+    /// Widths for pages that choose by the size of the screen, as WebP; as AVIF too if `avif`.
     pub responsive_widths: Vec<u32>,
     /// Whether the widths are made as AVIF, too, which takes seconds a picture and needs `avifenc`.
     pub makes_avif: bool,

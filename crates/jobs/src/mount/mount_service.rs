@@ -201,7 +201,7 @@ impl MountService {
         *inner.active_mounts.write() = Arc::new(ActiveMounts { mounts: configured, sources });
     }
 
-    /// Follows configurations until `request_stop` turns true. A process that `list_schedules` looks after the schedules, too.
+    /// Follows configurations until `stop` turns true. A process that `schedules` looks after the schedules, too.
     pub async fn run(
         self,
         configurator: OsgiConfigWatcher,

@@ -44,7 +44,7 @@ pub(crate) fn escape_url_part(bytes: &[u8]) -> String {
     percent_encode(bytes, URL_PATH_ESCAPES).to_string()
 }
 
-/// Escapes the parts of a path that [`super::name_escaping::escape`] joined, for a URL.
+/// Escapes the parts of a path that [`super::name_escaping::escape_name`] joined, for a URL.
 pub(crate) fn escape_url_path(escaped: &str) -> Option<String> {
     let parts: Option<Vec<String>> = escaped
         .split('/')

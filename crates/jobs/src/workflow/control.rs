@@ -33,7 +33,7 @@ impl WorkflowEngine {
     /// Ends an instance before its time, with those that are gone through for its steps.
     ///
     /// # Errors
-    /// [`Error::WorkflowInstance`] if it is over already or there is none; the database's.
+    /// [`Error::Workflow`] if it is over already or there is none; the database's.
     pub async fn terminate(
         &self,
         id: WorkflowId,
@@ -178,7 +178,7 @@ impl WorkflowEngine {
     /// Carries a failed step out again, with all its attempts.
     ///
     /// # Errors
-    /// [`Error::WorkflowInstance`] if the step is not open, is done by a person or is being carried out; the database's.
+    /// [`Error::Workflow`] if the step is not open, is done by a person or is being carried out; the database's.
     pub async fn restart_failed_step(&self, item: i64, user: &str, now: SystemTime) -> Result<()> {
         let action = "restart a step";
         let refused = |why: &str| Error::Workflow(format!("the step {item} {why}"));
@@ -272,7 +272,7 @@ impl WorkflowEngine {
     /// their groups; with none, anybody's.
     ///
     /// # Errors
-    /// [`Error::WorkflowInstance`] if the step is not theirs or not open; the database's.
+    /// [`Error::Workflow`] if the step is not theirs or not open; the database's.
     pub async fn back_targets_for(&self, item: i64, names: &[String]) -> Result<Vec<String>> {
         self.require_assigned_item(item, names).await?;
         self.back_targets(item).await
@@ -282,7 +282,7 @@ impl WorkflowEngine {
     /// gone back to. `names` are the user and their groups; with none, anybody's.
     ///
     /// # Errors
-    /// [`Error::WorkflowInstance`] if the step is not theirs or not open, or cannot go back there; the database's.
+    /// [`Error::Workflow`] if the step is not theirs or not open, or cannot go back there; the database's.
     pub async fn step_back(
         &self,
         (item, to): (i64, Option<&str>),

@@ -97,7 +97,7 @@ impl WorkflowEngine {
     /// Starts an instance durably.
     ///
     /// # Errors
-    /// [`Error::WorkflowInstance`] if the model leads nowhere; the database's.
+    /// [`Error::Workflow`] if the model leads nowhere; the database's.
     pub async fn start_workflow(
         &self,
         start: &WorkflowStart,
@@ -115,7 +115,7 @@ impl WorkflowEngine {
     /// way leads on from its start.
     ///
     /// # Errors
-    /// [`Error::WorkflowInstance`] that names the step and what is known.
+    /// [`Error::Workflow`] that names the step and what is known.
     pub fn check_start(&self, start: &WorkflowStart) -> Result<()> {
         self.check_model(&start.model)?;
         let first = start.model.start_step().unwrap_or_default();
@@ -123,11 +123,11 @@ impl WorkflowEngine {
     }
 
     /// Checks that the processes, choosers and inner models are known that a model names: the part of
-    /// [`WorkflowEngine::check`] that needs no instance. Where no worker carries out steps nothing is known, and nothing
+    /// [`WorkflowEngine::check_start`] that needs no instance. Where no worker carries out steps nothing is known, and nothing
     /// refused.
     ///
     /// # Errors
-    /// [`Error::WorkflowInstance`] that names the step and what is known.
+    /// [`Error::Workflow`] that names the step and what is known.
     pub fn check_model(&self, model: &WorkflowModel) -> Result<()> {
         let known = self.queues.step_registry();
         known.map_or(Ok(()), |known| known.check_model(model, &self.model_roots()))

@@ -153,7 +153,7 @@ impl WorkflowModelRoots {
     /// Takes the paths that the configuration names.
     ///
     /// # Errors
-    /// [`Error::WorkflowInstance`] that names a path below which others than those who look after workflows write.
+    /// [`Error::Workflow`] that names a path below which others than those who look after workflows write.
     pub fn new(roots: &[String]) -> Result<Self> {
         let root = |text: &String| {
             let root = NodePath::new(text)?;
@@ -180,7 +180,7 @@ impl WorkflowModelRoots {
     /// Reads the model at a path, which may name its page, its content or itself.
     ///
     /// # Errors
-    /// [`Error::WorkflowInstance`] that says what is wrong with it; content's.
+    /// [`Error::Workflow`] that says what is wrong with it; content's.
     pub fn read_model(&self, snapshot: &Snapshot, path: &str) -> Result<WorkflowModel> {
         let base = path.strip_suffix("/jcr:content/model").unwrap_or(path);
         let place = NodePath::new(base)?;

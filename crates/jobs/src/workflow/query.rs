@@ -233,7 +233,7 @@ impl WorkflowEngine {
     /// nobody else's steps are completed; with none, anybody's.
     ///
     /// # Errors
-    /// [`Error::WorkflowInstance`] if the step is not theirs or not open; the database's.
+    /// [`Error::Workflow`] if the step is not theirs or not open; the database's.
     pub async fn complete_participant_step(
         &self,
         item: i64,

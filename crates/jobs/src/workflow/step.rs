@@ -137,7 +137,7 @@ impl WorkflowEngine {
     /// was open.
     ///
     /// # Errors
-    /// [`Error::WorkflowInstance`] if there is no such step or it lies in other splits; the database's.
+    /// [`Error::Workflow`] if there is no such step or it lies in other splits; the database's.
     pub(crate) async fn jump_to_step(
         &self,
         (item, id): (i64, WorkflowId),

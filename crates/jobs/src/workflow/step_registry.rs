@@ -36,7 +36,7 @@ pub struct StepRegistry {
 }
 
 impl StepRegistry {
-    /// Returns what comes with the engine: see [`with_process`].
+    /// Returns what comes with the engine: see [`Self::with_process`].
     #[must_use]
     pub fn standard(repository: &Repository) -> Self {
         let mut steps = Self { repository: Some(repository.clone()), ..Self::default() };

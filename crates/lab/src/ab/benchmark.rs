@@ -184,7 +184,7 @@ pub struct AbRun {
 }
 
 impl AbOptions {
-    /// Returns after how many requests ab says how far it has come; `Idle` for never.
+    /// Returns after how many requests ab says how far it has come; `None` for never.
     pub(super) fn progress_interval(&self) -> Option<u64> {
         let says = !self.is_quiet && self.requests > MIN_PROGRESS_REQUESTS;
         says.then(|| (self.requests / 10).max(MIN_PROGRESS_INTERVAL))
@@ -193,7 +193,7 @@ impl AbOptions {
     /// Returns what is asked.
     ///
     /// # Errors
-    /// [`Error::AbsoluteUrl`].
+    /// [`Error::InvalidUrl`].
     pub(super) fn parse_url(&self) -> Result<AbsoluteUrl> {
         match self.url.contains("://") {
             true => AbsoluteUrl::parse(&self.url),
@@ -204,7 +204,7 @@ impl AbOptions {
     /// Runs.
     ///
     /// # Errors
-    /// [`Error::AbsoluteUrl`] and [`Error::UnusableInput`] for what cannot be run, [`Error::Resolve`], [`Error::Tls`], [`Error::Engine`].
+    /// [`Error::InvalidUrl`] and [`Error::UnusableInput`] for what cannot be run, [`Error::Resolve`], [`Error::Tls`], [`Error::Engine`].
     pub fn run(&self) -> Result<AbRun> {
         self.run_with_listener(Arc::new(|_| {}))
     }
@@ -212,7 +212,7 @@ impl AbOptions {
     /// Runs, and says meanwhile what ab says.
     ///
     /// # Errors
-    /// As [`AbOptions::run_load`].
+    /// As [`AbOptions::run`].
     pub fn run_with_listener(&self, listener: AbMessageListener) -> Result<AbRun> {
         if self.concurrency == 0 || self.requests == 0 {
             return Err(Error::UnusableInput("-n and -c are numbers above 0".to_owned()));

@@ -46,7 +46,7 @@ pub struct AbReport {
     pub percentiles: Vec<(u32, u64)>,
 }
 
-/// Reads the first run in `text`; `Idle` if there is none.
+/// Reads the first run in `text`; `None` if there is none.
 #[must_use]
 pub fn parse_ab_report(text: &str) -> Option<AbReport> {
     parse_ab_reports(text).into_iter().next()

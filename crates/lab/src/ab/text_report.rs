@@ -267,7 +267,7 @@ impl AbOptions {
     /// its line among what it tells.
     ///
     /// # Errors
-    /// [`Error::Url`](crate::Error::Url).
+    /// [`Error::InvalidUrl`](crate::Error::InvalidUrl).
     pub fn opening_line(&self) -> Result<(String, &'static str)> {
         if self.html_table.is_some() {
             return Ok((

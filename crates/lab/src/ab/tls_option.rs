@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// What identifies a client: a certificate with its chain, and its key.
 pub(super) type TlsClientIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// Returns the version that `-f` names; `Idle` for all.
+/// Returns the version that `-f` names; `None` for all.
 ///
 /// # Errors
 /// [`Error::UnusableInput`] for versions that are not spoken any more, and for what is none.

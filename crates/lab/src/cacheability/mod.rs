@@ -3,11 +3,11 @@
 //! In: a URL, and limits. Out: a [`CacheabilitySurvey`].
 //!
 //! Invariants
-//! * Only the start's host and port are asked, at most `max_addresses` addresses, with GET only, one after the other; addresses
+//! * Only the start's host and port are asked, at most `most` addresses, with GET only, one after the other; addresses
 //!   that look like a way out (`logout`) are left out.
 //! * What differs between two answers counts only after dates, nonces and hashes were taken out ([`crate::verification::ComparisonRules`]).
 //!
-//! Not here: how often a cache did answer ([`crate::requests`]), and rules of one cache's configuration.
+//! Not here: how often a cache did answer ([`crate::request_log`]), and rules of one cache's configuration.
 
 mod link;
 mod obstacle;
@@ -69,7 +69,7 @@ pub struct CacheabilitySurvey {
 /// Walks.
 ///
 /// # Errors
-/// [`Error::AbsoluteUrl`], [`Error::Resolve`], [`Error::Engine`]; [`Error::NoResponse`] if the start does not answer.
+/// [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::Engine`]; [`Error::NoResponse`] if the start does not answer.
 pub fn survey_cacheability(crawl: &CrawlOptions) -> Result<CacheabilitySurvey> {
     let start = AbsoluteUrl::parse(&crawl.start_url)?;
     let mut walk = CacheabilityCrawler {
@@ -188,7 +188,7 @@ impl CacheabilityCrawler<'_> {
         Ok(found)
     }
 
-    /// Returns how two answers differ, after the rules; `Idle` if they do not.
+    /// Returns how two answers differ, after the rules; `None` if they do not.
     fn describe_difference(
         &self,
         one: &ProbeResponse,

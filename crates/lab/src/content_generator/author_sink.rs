@@ -40,7 +40,7 @@ impl AuthorContentSink {
     /// Prepares to store in the author at `url`.
     ///
     /// # Errors
-    /// [`Error::AbsoluteUrl`].
+    /// [`Error::InvalidUrl`].
     pub fn new(url: &str, login: &AuthorLogin, timeout: Duration) -> Result<Self> {
         let pair = format!("{}:{}", login.user, login.password);
         let base64 = base64::engine::general_purpose::STANDARD.encode(pair);

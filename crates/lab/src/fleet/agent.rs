@@ -167,7 +167,7 @@ fn run_job(input: &mut dyn Read, output: &AgentFrameSender, index: Option<usize>
     }
 }
 
-/// Takes files and the job; `Idle` if the controller hangs up before.
+/// Takes files and the job; `None` if the controller hangs up before.
 fn receive_job(input: &mut dyn Read, folder: &Path) -> Result<Option<(AgentJob, Vec<PathBuf>)>> {
     let mut files: Vec<PathBuf> = Vec::new();
     loop {

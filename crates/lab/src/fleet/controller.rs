@@ -29,11 +29,11 @@ pub enum AgentPlacement {
         /// The program that is run with `lab agent --stdio`.
         program: PathBuf,
     },
-    /// On a host, through the system's `ssh_program`.
+    /// On a host, through the system's `ssh`.
     Ssh {
-        /// `ssh_program`, or what takes its place.
+        /// `ssh`, or what takes its place.
         ssh_program: OsString,
-        /// `[user@]host`, as `ssh_program` takes it.
+        /// `[user@]host`, as `ssh` takes it.
         host: String,
         /// The program there.
         program: String,
@@ -108,7 +108,7 @@ impl AgentFleet {
     /// Runs a plan.
     ///
     /// # Errors
-    /// As [`TestPlan::run`]; [`Error::Fleet`] if not every agent begins; [`Error::UnusableInput`] if the plan
+    /// As [`TestPlan::run`]; [`Error::FleetConnection`] if not every agent begins; [`Error::UnusableInput`] if the plan
     /// names files that cannot be sent.
     pub fn run_plan(
         self,
@@ -142,7 +142,7 @@ impl AgentFleet {
     /// Puts URLs under load.
     ///
     /// # Errors
-    /// As [`GetLoad::run`]; [`Error::Fleet`] if not every agent begins.
+    /// As [`GetLoad::run`]; [`Error::FleetConnection`] if not every agent begins.
     pub fn run_get(self, get: &GetLoad, say: &mut dyn FnMut(&str)) -> Result<FleetOutcome> {
         get.validate()?;
         let agents = self.agent_count();
@@ -361,7 +361,7 @@ fn claimed_count(taken: &PortionClaims) -> u64 {
     taken.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len() as u64
 }
 
-/// Hears who an agent is; `Idle` if every portion is given away.
+/// Hears who an agent is; `None` if every portion is given away.
 fn receive_hello(
     input: &mut dyn Read,
     (name, index): (&str, Option<usize>),

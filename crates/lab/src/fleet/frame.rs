@@ -66,7 +66,7 @@ const FRAME_KINDS: [AgentFrameKind; 15] = [
     AgentFrameKind::Done,
 ];
 
-/// Reads a frame; `Idle` at the end of what the other side sends.
+/// Reads a frame; `None` at the end of what the other side sends.
 pub(super) fn read_frame(input: &mut dyn Read) -> io::Result<Option<(AgentFrameKind, Vec<u8>)>> {
     let mut head = [0; 5];
     let mut filled = 0;

@@ -197,7 +197,7 @@ impl IntervalDecoder<'_> {
     }
 }
 
-/// Reads what [`encode_interval`] wrote; `Idle` if it is something else.
+/// Reads what [`encode_interval`] wrote; `None` if it is something else.
 pub(super) fn decode_interval(bytes: &[u8]) -> Option<WorkerInterval> {
     let mut cursor = IntervalDecoder(bytes);
     let mut interval = WorkerInterval {

@@ -39,7 +39,7 @@ const MAX_CONFIG_MAP_BYTES: usize = 950_000;
 /// Returns the manifest.
 ///
 /// # Errors
-/// [`Error::UnusableInput`] for files that a config map cannot hold; [`Error::File`].
+/// [`Error::UnusableInput`] for files that a config map cannot hold; [`Error::FileAccess`].
 pub fn render_manifest(wanted: &KubernetesManifest<'_>) -> Result<String> {
     let plan = wanted.plan.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut files = vec![(plan.clone(), wanted.plan.to_owned())];

@@ -65,7 +65,7 @@ impl FleetToken {
             .unwrap_or_default()
     }
 
-    /// Reports whether `proof_for` is the one of `side`; takes the same time for every wrong one.
+    /// Reports whether `proof` is the one of `side`; takes the same time for every wrong one.
     pub(super) fn accepts_proof(&self, side: FleetRole, keys: &[u8], proof: &[u8]) -> bool {
         self.proof_mac(side, keys).is_some_and(|mac| mac.verify_slice(proof).is_ok())
     }

@@ -1,4 +1,4 @@
-//! How a controller reaches its agents: processes that it starts, here or through `ssh_program`, and agents that dial in.
+//! How a controller reaches its agents: processes that it starts, here or through `ssh`, and agents that dial in.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -44,7 +44,7 @@ impl SampleRowWriter {
     /// Begins a result file; one that exists is replaced.
     ///
     /// # Errors
-    /// [`Error::File`].
+    /// [`Error::FileAccess`].
     pub(crate) fn create(path: &Path, added: JtlExtraColumns) -> Result<Self> {
         let file = File::create(path).map_err(|source| Error::write_failed(path, source))?;
         Self::start_writing_files(vec![file], path, added)
@@ -53,7 +53,7 @@ impl SampleRowWriter {
     /// Adds to result files, as JMeter does; each gets its header if it is new.
     ///
     /// # Errors
-    /// [`Error::File`]; [`Error::UnusableInput`] for a file whose rows have other columns.
+    /// [`Error::FileAccess`]; [`Error::UnusableInput`] for a file whose rows have other columns.
     pub(crate) fn append_to(paths: &[PathBuf], added: JtlExtraColumns) -> Result<Self> {
         let mut files = Vec::new();
         for path in paths {
@@ -127,7 +127,7 @@ impl SampleRowWriter {
     /// Waits until everything is written.
     ///
     /// # Errors
-    /// [`Error::File`] if the disk refused something.
+    /// [`Error::FileAccess`] if the disk refused something.
     pub(crate) fn finish(self) -> Result<()> {
         drop(self.row_sink);
         let outcome =
@@ -169,7 +169,7 @@ pub(crate) trait LoadObserver {
     /// Is told about once a second.
     fn on_second(&mut self);
 
-    /// Says when the load that is prepared begins; `Idle` at once. May wait for others.
+    /// Says when the load that is prepared begins; `None` at once. May wait for others.
     ///
     /// # Errors
     /// What keeps the load from beginning.

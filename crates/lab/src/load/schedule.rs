@@ -73,7 +73,7 @@ pub(crate) struct ArrivalSchedule {
 }
 
 impl ArrivalSchedule {
-    /// Returns a schedule of `mean_rate` per second until `end`.
+    /// Returns a schedule of `rate` per second until `end`.
     pub(crate) fn new(process: ArrivalProcess, rate: f64, end: Duration, seed: u64) -> Self {
         Self::from_intervals(process, &[RateInterval::constant(rate, end)], seed)
     }
@@ -105,7 +105,7 @@ impl ArrivalSchedule {
         }
     }
 
-    /// Returns the part of the schedule that falls to one of `share_count` workers.
+    /// Returns the part of the schedule that falls to one of `shares` workers.
     pub(crate) fn for_share(&self, share: usize, shares: usize) -> Self {
         Self { share_index: share as u64, share_count: shares.max(1) as u64, ..self.clone() }
     }
@@ -122,7 +122,7 @@ impl ArrivalSchedule {
         self.rate_intervals.iter().map(|stretch| stretch.duration).sum()
     }
 
-    /// Returns when the next arrival comes; `Idle` after the last stretch.
+    /// Returns when the next arrival comes; `None` after the last stretch.
     fn next_arrival_seconds(&mut self) -> Option<f64> {
         self.process_clock = match self.arrival_process {
             // From the index, so that rounding does not add up.
@@ -159,7 +159,7 @@ impl Iterator for ArrivalSchedule {
     }
 }
 
-/// Returns the number `arrival_index` of a sequence that `seed` chooses (SplitMix64).
+/// Returns the number `index` of a sequence that `seed` chooses (SplitMix64).
 pub(crate) fn random_number(seed: u64, index: u64) -> u64 {
     let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -167,7 +167,7 @@ pub(crate) fn random_number(seed: u64, index: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Returns the number `arrival_index` of a sequence between 0 (never) and 1.
+/// Returns the number `index` of a sequence between 0 (never) and 1.
 fn random_unit(seed: u64, index: u64) -> f64 {
     ((random_number(seed, index) >> 11) as f64 + 1.0) / (1u64 << 53) as f64
 }

@@ -34,7 +34,7 @@ use crate::net::{
     TargetRequest,
 };
 
-/// Makes a user for an arrival; `Idle` when there may be no more.
+/// Makes a user for an arrival; `None` when there may be no more.
 pub(super) type ArrivalUserFactory = Box<dyn FnMut() -> Option<Box<dyn VirtualUser>> + Send>;
 
 /// What one worker has to do.
@@ -292,7 +292,7 @@ impl LoadWorker {
         self.waiting_arrivals.push_back(due);
     }
 
-    /// Tells a user of its arrival; `scheduled_at` is the moment from which it is the generator who is late.
+    /// Tells a user of its arrival; `planned` is the moment from which it is the generator who is late.
     fn assign_arrival(&mut self, user: usize, due: Instant, planned: Option<Instant>) {
         if let Some(slot) = self.user_slots.get_mut(user) {
             slot.due_at = due;

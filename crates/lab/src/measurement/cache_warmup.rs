@@ -41,7 +41,7 @@ pub struct FirstCachedResponse {
     pub first_response: Duration,
     /// How long it took.
     pub first_response_time: Duration,
-    /// When the first cached one was there; `Idle` if there was none.
+    /// When the first cached one was there; `None` if there was none.
     pub first_cached: Option<Duration>,
     /// How that is known.
     pub evidence: CacheEvidence,

@@ -97,7 +97,7 @@ pub(crate) struct WorkerInterval {
 #[derive(Debug, Clone)]
 pub(crate) struct JtlRowSink {
     pub(crate) sender: SyncSender<Vec<u8>>,
-    /// The time of day at `epoch_instant`.
+    /// The time of day at `at`.
     pub(crate) epoch_time: SystemTime,
     pub(crate) epoch_instant: Instant,
     pub(crate) extra_columns: JtlExtraColumns,
@@ -272,7 +272,7 @@ impl SampleRecorder {
             }
     }
 
-    /// Keeps an exchange, if there is room for its kind; `epoch_instant` is when it started.
+    /// Keeps an exchange, if there is room for its kind; `at` is when it started.
     pub(crate) fn record_trace(&mut self, at: Instant, mut trace: ExchangeTrace) {
         if !self.wants_trace(&trace.label) {
             return;
@@ -310,7 +310,7 @@ impl SampleRecorder {
         self.rows.is_some()
     }
 
-    /// Writes a row; `epoch_instant` is when its sample started.
+    /// Writes a row; `at` is when its sample started.
     pub(crate) fn write_row(&mut self, at: Instant, mut row: JtlRow<'_>) {
         let Some(sink) = &self.rows else { return };
         let since = at.saturating_duration_since(sink.epoch_instant);

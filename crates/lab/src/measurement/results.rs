@@ -101,7 +101,7 @@ pub struct LabelSecond {
 }
 
 impl LabelSecond {
-    /// Puts buckets together that are the same at `kept_bits` binary digits.
+    /// Puts buckets together that are the same at `bits` binary digits.
     fn merge_buckets(&mut self, bits: u32) {
         for (time, _) in &mut self.time_buckets {
             *time = coarse_bucket_end(*time, bits);
@@ -117,7 +117,7 @@ impl LabelSecond {
     }
 }
 
-/// Returns the upper end of the bucket that a time falls into where only its first `kept_bits` binary digits count.
+/// Returns the upper end of the bucket that a time falls into where only its first `bits` binary digits count.
 fn coarse_bucket_end(us: u64, bits: u32) -> u64 {
     let more = (u64::BITS - us.leading_zeros()).saturating_sub(bits);
     if bits >= MAX_PRECISION_BITS { us } else { us | ((1u64 << more) - 1) }
@@ -448,7 +448,7 @@ mod tests {
     use super::super::MAX_LABELS;
     use super::*;
 
-    /// Adds a second in which a label has samples of `sample_count` different times.
+    /// Adds a second in which a label has samples of `count` different times.
     fn second(results: &mut RunResults, second: u32, count: u64) {
         let mut stats = SampleStats::default();
         // Above 2 ms each time of three digits has a bucket of its own.

@@ -163,7 +163,7 @@ pub struct SampleStats {
     pub connect_times: TimingHistogram,
     /// Failed samples.
     pub error_count: u64,
-    /// Response times of the failed samples, which `response_times` holds too; nothing as long as none failed.
+    /// Response times of the failed samples, which `response` holds too; nothing as long as none failed.
     pub failed_response_times: Option<Box<TimingHistogram>>,
     /// Bytes received, heads included.
     pub received_bytes: u64,
@@ -215,7 +215,7 @@ impl SampleStats {
         *self.failure_reason_counts.entry(name.to_owned()).or_default() += count;
     }
 
-    /// Counts a failed sample that took so long; `response_times` counts it already.
+    /// Counts a failed sample that took so long; `response` counts it already.
     pub(crate) fn record_failed_us(&mut self, us: u64) {
         self.error_count += 1;
         self.failed_response_times.get_or_insert_default().record_us(us, 1);

@@ -132,7 +132,7 @@ pub struct SummaryLine {
     pub error_percent: f64,
 }
 
-/// Reads a line; `Idle` if it is none.
+/// Reads a line; `None` if it is none.
 #[must_use]
 pub fn parse_summary_line(line: &str) -> Option<SummaryLine> {
     let (head, rest) = line.split_once("/s Avg:")?;

@@ -121,7 +121,7 @@ impl TargetConnection {
         Arc::ptr_eq(&self.target, target)
     }
 
-    /// Begins an exchange that started at `started_at`; the connection must be idle.
+    /// Begins an exchange that started at `started`; the connection must be idle.
     pub(crate) fn begin_exchange(
         &mut self,
         (request, attempt): (TargetRequest, SendAttempt),

@@ -101,7 +101,7 @@ impl Http2ClientSession {
         buffers.incoming.extend_from_slice(bytes);
     }
 
-    /// Writes what is for the server as far as `write_output` takes it.
+    /// Writes what is for the server as far as `write` takes it.
     pub(super) fn write_output(
         &self,
         mut write: impl FnMut(&[u8]) -> io::Result<usize>,

@@ -70,7 +70,7 @@ pub(crate) struct ExchangeOutcome {
     pub(crate) started_at: Instant,
     /// How long connecting took, TLS included; zero on a connection that stood.
     pub(crate) connect_time: Duration,
-    /// When the first byte of the response arrived; `ended_at` if none did.
+    /// When the first byte of the response arrived; `ended` if none did.
     pub(crate) first_byte_at: Instant,
     pub(crate) ended_at: Instant,
     /// Bytes written.

@@ -45,7 +45,7 @@ struct HeaderOffsets {
 }
 
 impl TargetResponseHead {
-    /// Returns the head of a status line (`version_override` as in `HTTP/1.1`) and headers.
+    /// Returns the head of a status line (`version` as in `HTTP/1.1`) and headers.
     pub(crate) fn new<'a>(
         (version, status, reason): (&str, u16, &str),
         headers: impl Iterator<Item = (&'a str, &'a [u8])>,
@@ -371,7 +371,7 @@ impl TargetResponseReader {
         }
     }
 
-    /// Reads a head at the start of `data`; `Idle` if it is not complete yet.
+    /// Reads a head at the start of `data`; `None` if it is not complete yet.
     fn parse_head(&mut self, data: &[u8]) -> Result<Option<usize>, ExchangeFailure> {
         // Filled as far as there are headers: most responses have a dozen.
         let mut headers = [MaybeUninit::uninit(); MAX_HEADERS];

@@ -112,7 +112,7 @@ impl LoadTarget {
     /// Returns the same server, spoken to in a certain way and with buffers of a certain size.
     ///
     /// # Errors
-    /// As [`tls_config::client_tls_config_with`].
+    /// As [`tls::client_tls_config_with`].
     pub(crate) fn with_tls_options(
         &self,
         speech: &TlsClientOptions,
@@ -170,7 +170,7 @@ pub(crate) struct TargetRegistry {
 }
 
 impl TargetRegistry {
-    /// Sends everything to `detour_address`, in plain HTTP, if there is one; else the names in `host_overrides` to their addresses there.
+    /// Sends everything to `detour`, in plain HTTP, if there is one; else the names in `hosts` to their addresses there.
     pub(crate) fn with_detour(detour: Option<SocketAddr>, hosts: &HashMap<String, String>) -> Self {
         let small =
             |(name, addresses): (&String, &String)| (name.to_ascii_lowercase(), addresses.clone());
@@ -281,7 +281,7 @@ impl AbsoluteUrl {
     /// Reads `http://host[:port]/path?query`; a fragment is dropped.
     ///
     /// # Errors
-    /// [`Error::Url`].
+    /// [`Error::InvalidUrl`].
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let wrong = |reason| Error::InvalidUrl { url: text.to_owned(), reason };
         let is_blank = |c: char| c.is_whitespace() || c.is_control();
@@ -319,10 +319,10 @@ impl AbsoluteUrl {
             && self.host.eq_ignore_ascii_case(&other.host)
     }
 
-    /// Returns the URL that `reference` in a document or a `Location` header at this URL means.
+    /// Returns the URL that `reference` in a document or a `RecordLocation` header at this URL means.
     ///
     /// # Errors
-    /// [`Error::Url`].
+    /// [`Error::InvalidUrl`].
     pub(crate) fn join(&self, reference: &str) -> Result<Self> {
         // Pages and servers write spaces where they may not stand; browsers encode them.
         let reference = reference.trim().replace(' ', "%20");

@@ -70,7 +70,7 @@ pub struct BreakpointStep {
     pub load_level: f64,
     /// Per second.
     pub achieved_rate: f64,
-    /// Whether `load_level` is a rate, which can be compared with `achieved_rate`.
+    /// Whether `level` is a rate, which can be compared with `achieved`.
     pub is_rate: bool,
     /// The 95th percentile, in seconds.
     pub p95_seconds: f64,
@@ -102,7 +102,7 @@ impl OverloadSign {
     }
 }
 
-/// Returns why `run_step` is beyond the knee, seen from the step before it.
+/// Returns why `step` is beyond the knee, seen from the step before it.
 #[must_use]
 pub fn detect_overload(
     before: Option<&BreakpointStep>,
@@ -153,7 +153,7 @@ pub struct ScalabilityLaw {
 }
 
 impl ScalabilityLaw {
-    /// Fits the law to requests under way and throughput; `Idle` with fewer than three different points.
+    /// Fits the law to requests under way and throughput; `None` with fewer than three different points.
     #[must_use]
     pub fn fit(points: &[(f64, f64)]) -> Option<Self> {
         let sound: Vec<(f64, f64)> =

@@ -34,7 +34,7 @@ pub struct TrendSlope {
     pub per_hour: f64,
     /// Ends of the 95 % interval.
     pub lower_bound: f64,
-    /// See `lower_bound`.
+    /// See `low`.
     pub upper_bound: f64,
 }
 
@@ -48,7 +48,7 @@ const MIN_WINDOWS: usize = 6;
 /// Fewer samples say nothing of a window's times.
 const MIN_WINDOW_SAMPLES: u64 = 10;
 
-/// Returns the slope of points (seconds, value); `Idle` with fewer than three.
+/// Returns the slope of points (seconds, value); `None` with fewer than three.
 #[must_use]
 pub fn theil_sen(points: &[(f64, f64)]) -> Option<TrendSlope> {
     let count = points.len();
@@ -157,7 +157,7 @@ impl TrendSeries {
     }
 }
 
-/// Returns how the 95th percentile of a whole run went, of some labels together; `Idle` if it was too short for a trend.
+/// Returns how the 95th percentile of a whole run went, of some labels together; `None` if it was too short for a trend.
 pub(crate) fn p95_trend<'s>(
     labels: impl Iterator<Item = &'s crate::measurement::LabelSeries>,
     lasts: Duration,

@@ -42,7 +42,7 @@ const MIN_TIME_DIFFERENCE: Duration = Duration::from_millis(5);
 /// (`64 MiB`) to a path where they are refused.
 ///
 /// # Errors
-/// [`Error::Refused`] if `target` is no address, or the size none.
+/// [`Error::InvalidFile`] if `target` is no address, or the size none.
 pub fn common_mistakes_plan(
     target: &str,
     page: &str,

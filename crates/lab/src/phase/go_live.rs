@@ -43,7 +43,7 @@ pub struct GoLiveTrial {
 /// Returns the average and the busiest minute of an access log.
 ///
 /// # Errors
-/// [`Error::File`]; [`Error::UnusableInput`] if no line of it is one of such a log.
+/// [`Error::FileAccess`]; [`Error::UnusableInput`] if no line of it is one of such a log.
 pub fn traffic_from_log(input: &mut dyn BufRead, name: &str) -> Result<ExpectedTraffic> {
     let mut minutes: BTreeMap<i64, u64> = BTreeMap::new();
     let mut text = Vec::new();

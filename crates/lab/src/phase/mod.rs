@@ -1,6 +1,6 @@
 //! Tests of several phases over any plan: breakpoint, endurance, going live, errors.
 //!
-//! In: a [`TestPlan`] and a load per phase. Out: a [`ReportSheet`] with verdicts.
+//! In: a [`TestPlan`] and a load per phase. Out: a [`ReportSheet`](crate::report::report_sheet::ReportSheet) with verdicts.
 //!
 //! Invariants
 //! * A phase whose generator was saturated is told to be doubtful and never judged as the target's fault.
@@ -86,7 +86,7 @@ impl PhaseMeasurement {
             * self.total_stats.response_times.mean().as_secs_f64()
     }
 
-    /// Returns visits that were asked for per second; `Idle` for users who stay.
+    /// Returns visits that were asked for per second; `None` for users who stay.
     #[must_use]
     pub fn offered_rate(&self) -> Option<f64> {
         match self.phase.load_offer.amount {

@@ -77,7 +77,7 @@ impl ProcessWatch {
     /// Begins to look.
     ///
     /// # Errors
-    /// [`Error::AbsoluteUrl`](crate::Error::Url) for an address of metrics that is none.
+    /// [`Error::InvalidUrl`](crate::Error::InvalidUrl) for an address of metrics that is none.
     pub fn start(source: &ProcessMetricsSource) -> Result<Self> {
         let mut eye = match source {
             ProcessMetricsSource::Process(pid) => ProcessMetricsReader::Process(*pid),
@@ -128,7 +128,7 @@ impl ProcessMetricsReader {
     }
 }
 
-/// Reads metrics in Prometheus's form; `Idle` if they tell nothing of a process.
+/// Reads metrics in Prometheus's form; `None` if they tell nothing of a process.
 fn parse_metrics(text: &str, at: Duration) -> Option<ProcessMetrics> {
     let mut facts = ProcessMetrics { elapsed: at, ..ProcessMetrics::default() };
     let mut is_known = false;
@@ -187,7 +187,7 @@ fn sample_until_stopped(
     }
 }
 
-/// Returns what `/proc` tells of a process; `Idle` if there is none, or it is somebody else's.
+/// Returns what `/proc` tells of a process; `None` if there is none, or it is somebody else's.
 fn read_proc_metrics(pid: u32, at: Duration) -> Option<ProcessMetrics> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything.

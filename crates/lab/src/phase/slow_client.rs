@@ -3,7 +3,7 @@
 //! What a server does with them is told, not judged: it may wait as long as it likes, if others do not notice. A client
 //! whose connection ends begins another one, as one who means harm does.
 //!
-//! Not here: what healthy visitors lose meanwhile ([`super::errors`]).
+//! Not here: what healthy visitors lose meanwhile ([`super::error_trial`]).
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -55,7 +55,7 @@ impl SlowClients {
     /// Lets so many clients begin at the server of `url`.
     ///
     /// # Errors
-    /// [`Error::AbsoluteUrl`], [`Error::Resolve`], [`Error::Tls`]; [`Error::Engine`] if there is no thread.
+    /// [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::Tls`]; [`Error::Engine`] if there is no thread.
     pub(super) fn start(url: &str, clients: usize) -> Result<Self> {
         let url = AbsoluteUrl::parse(url)?;
         let target = LoadTarget::resolve(url.is_tls, &url.host, url.port)?;
@@ -221,7 +221,7 @@ impl SlowClient {
     }
 }
 
-/// Reads the status of an answer's first bytes; `Idle` if it is no HTTP.
+/// Reads the status of an answer's first bytes; `None` if it is no HTTP.
 fn parse_status(answer: &[u8]) -> Option<u16> {
     let text = answer.strip_prefix(b"HTTP/1.")?.get(2..5)?;
     std::str::from_utf8(text).ok()?.parse().ok()

@@ -70,7 +70,7 @@ struct UploadSharedState {
 /// Uploads for the whole time, and judges.
 ///
 /// # Errors
-/// [`Error::AbsoluteUrl`], [`Error::UnusableInput`], [`Error::Resolve`], [`Error::Engine`].
+/// [`Error::InvalidUrl`], [`Error::UnusableInput`], [`Error::Resolve`], [`Error::Engine`].
 pub fn run_upload_trial(proof: &UploadTrial) -> Result<ReportSheet> {
     let rate = proof.workload_goal.peak_assets_per_minute() / 60.0;
     if !(rate.is_finite() && rate > 0.0) || proof.peak_duration.is_zero() {

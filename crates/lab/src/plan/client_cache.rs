@@ -1,6 +1,6 @@
 //! The browser cache of one user, as JMeter's cache manager keeps it.
 //!
-//! An answer with `Vary` counts only for requests with the same values of the headers that it names.
+//! An answer with `VaryDirective` counts only for requests with the same values of the headers that it names.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -93,7 +93,7 @@ impl PlanThread {
         &mut self.controller_states[node]
     }
 
-    /// Returns the next sampler of a controller; `Idle` when its iteration is over.
+    /// Returns the next sampler of a controller; `None` when its iteration is over.
     pub(super) fn next_sampler(&mut self, node: PlanNodeId) -> Option<PlanNodeId> {
         let model = std::sync::Arc::clone(&self.model);
         let kind = &model.nodes.get(node)?.kind;
@@ -665,7 +665,7 @@ impl PlanThread {
     }
 }
 
-/// Finds the controllers from `start_index` down to what holds `node`; false if it is not below.
+/// Finds the controllers from `from` down to what holds `node`; false if it is not below.
 fn find_controller_path(
     model: &PlanModel,
     from: PlanNodeId,

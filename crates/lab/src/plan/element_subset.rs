@@ -112,7 +112,7 @@ const FOURTH_SUBSET: &[&str] = &[
 ];
 
 impl PlanInventory {
-    /// Returns the subset that the plan needs; `Idle` if it needs more than all of them hold.
+    /// Returns the subset that the plan needs; `None` if it needs more than all of them hold.
     #[must_use]
     pub fn required_subset(&self) -> Option<u8> {
         self.element_and_function_names().try_fold(1, |most, name| Some(most.max(subset_of(name)?)))
@@ -128,7 +128,7 @@ impl PlanInventory {
     }
 }
 
-/// Returns the first subset that holds an element or a function; `Idle` if none does.
+/// Returns the first subset that holds an element or a function; `None` if none does.
 #[must_use]
 pub fn subset_of(name: &str) -> Option<u8> {
     if super::compiler::has_no_traffic_effect(name) {

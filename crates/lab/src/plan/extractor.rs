@@ -266,7 +266,7 @@ fn select_html(text: &str, selector: &str, attribute: &str) -> Vec<ExtractedMatc
 }
 
 /// Returns what a path finds: everything for a negative number, one of it at random for 0, else the one of that number.
-/// What has no value of its own counts and is `Idle`.
+/// What has no value of its own counts and is `None`.
 fn find_xpath_values(
     text: &str,
     path: &str,

@@ -1,6 +1,6 @@
 //! One HTTP sample under way: request, credentials, redirects, parts of the page.
 //!
-//! Not here: what a request is made of (`request`), and what becomes of the sample when it has ended (`sample`).
+//! Not here: what a request is made of (`request_builder`), and what becomes of the sample when it has ended (`sample`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};

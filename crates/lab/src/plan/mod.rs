@@ -6,7 +6,7 @@
 //! * Nothing is sent before the whole plan has been understood; what is not supported is named with its line.
 //! * One thread of a plan is one user of the load engine; it does the same requests in the same order as in JMeter.
 //!
-//! Not here: sending (`load`), counting (`record`).
+//! Not here: sending (`load`), counting (`measurement`).
 
 mod assertion;
 mod charset;
@@ -100,7 +100,7 @@ impl TestPlan {
     /// Reads a plan.
     ///
     /// # Errors
-    /// [`Error::InvalidFile`] with everything that cannot be run; [`Error::File`].
+    /// [`Error::InvalidFile`] with everything that cannot be run; [`Error::FileAccess`].
     pub fn load(path: &Path) -> Result<Self> {
         Self::load_without_classes(path, &[])
     }
@@ -164,7 +164,7 @@ impl TestPlan {
     /// Returns the plan of one user who gets one page once.
     ///
     /// # Errors
-    /// [`Error::Url`].
+    /// [`Error::InvalidUrl`].
     pub fn for_url(url: &str) -> Result<Self> {
         let model = Arc::new(toml_plan::model_for_url(url)?);
         Ok(Self {
@@ -184,7 +184,7 @@ impl TestPlan {
     /// Runs the plan.
     ///
     /// # Errors
-    /// [`Error::InvalidFile`] if numbers of the plan are none with these properties; [`Error::File`]; [`Error::Engine`].
+    /// [`Error::InvalidFile`] if numbers of the plan are none with these properties; [`Error::FileAccess`]; [`Error::Engine`].
     pub fn run(&self, run: &RunOptions, say: &mut dyn FnMut(&str)) -> Result<PlanRunOutcome> {
         let audience = RunListener::Console { print_line: say, display: None };
         run::run_plan(&self.model, &self.file, run, &RunMembership::default(), audience)
@@ -291,7 +291,7 @@ impl TestPlan {
 /// Reads a plan and says what of it cannot be run.
 ///
 /// # Errors
-/// [`Error::File`].
+/// [`Error::FileAccess`].
 pub fn check_plan(path: &Path) -> Result<PlanCheck> {
     check_plan_without(path, &[])
 }

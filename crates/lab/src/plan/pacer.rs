@@ -83,7 +83,7 @@ impl SamplePacer {
         Self { schedule: PacerSchedule::Shaped(schedule), portion, position: 0 }
     }
 
-    /// Returns the next moment, counted from the start of the run; `Idle` if none is left.
+    /// Returns the next moment, counted from the start of the run; `None` if none is left.
     pub(super) fn next(&mut self) -> Option<Duration> {
         loop {
             let moment = match &mut self.schedule {

@@ -65,7 +65,7 @@ pub(super) fn read_sources(
     if findings.is_empty() { Ok(sources) } else { Err(findings) }
 }
 
-/// Reads the file that a controller calls `include_name`.
+/// Reads the file that a controller calls `name`.
 fn read_source(name: String, files: &PlanFiles) -> Result<PlanSource, String> {
     let path = files.locate(&name)?;
     let bytes = std::fs::read(&path)

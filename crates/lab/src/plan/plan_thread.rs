@@ -83,7 +83,7 @@ pub(super) struct ThreadGroupState {
     pub(super) thread_count: u64,
     pub(super) on_error: SampleErrorAction,
     pub(super) is_same_user: bool,
-    /// `Idle` without end.
+    /// `None` without end.
     pub(super) loop_count: Option<u64>,
     pub(super) root_node: PlanNodeId,
     /// In the open model: the variables that each visitor begins with. An iteration is one visit.

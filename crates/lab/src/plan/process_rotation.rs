@@ -61,7 +61,7 @@ impl ProcessRotation {
         }
     }
 
-    /// Passes to the next row that is this process's; returns how many rows lie before it, or `Idle` if no row is.
+    /// Passes to the next row that is this process's; returns how many rows lie before it, or `None` if no row is.
     pub(crate) fn rows_before_next(&mut self) -> Option<usize> {
         let length = self.process_order.len();
         for between in 0..length {

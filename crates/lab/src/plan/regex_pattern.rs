@@ -56,13 +56,13 @@ const MAX_BACKTRACK_STEPS: usize = 1_000_000;
 const MAX_COMPILED_BYTES: usize = 4 << 20;
 
 impl RegexPatternCache {
-    /// Returns the expression as it is looked for in a text; `Idle` if it cannot be compiled.
+    /// Returns the expression as it is looked for in a text; `None` if it cannot be compiled.
     pub(super) fn search_pattern(&mut self, pattern: &str) -> Option<RegexPattern> {
         let [inside, _] = &mut self.0;
         get_or_compile(inside, pattern, compile_pattern)
     }
 
-    /// Returns the expression as a whole text has to match it; `Idle` if it cannot be compiled.
+    /// Returns the expression as a whole text has to match it; `None` if it cannot be compiled.
     pub(super) fn full_match_pattern(&mut self, pattern: &str) -> Option<RegexPattern> {
         let [_, whole] = &mut self.0;
         get_or_compile(whole, pattern, compile_full_match)

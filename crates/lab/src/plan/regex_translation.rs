@@ -3,7 +3,7 @@
 //! In: an expression. Out: the same expression for the libraries that run it here, which read some letters otherwise:
 //! there a bare `{` is a fault and `\<` the beginning of a word, `[` inside brackets opens a set, and `$` ends the text only.
 //!
-//! Not here: whether it compiles ([`super::pattern::compile`]).
+//! Not here: whether it compiles ([`super::regex_pattern::compile_pattern`]).
 
 use std::fmt::Write as _;
 use std::iter::Peekable;

@@ -462,7 +462,7 @@ struct PlanThreadFactory {
 }
 
 impl PlanThreadFactory {
-    /// Returns a thread of a group; `global_index` is the group's number and the thread's, both from 1.
+    /// Returns a thread of a group; `place` is the group's number and the thread's, both from 1.
     fn create_thread(
         &self,
         group: usize,

@@ -242,7 +242,7 @@ fn parse_parts(text: &str, place: &str) -> Result<Vec<TextTemplatePart>, TextTem
     Ok(parts)
 }
 
-/// Reads what follows `${`; `Idle` if it is no reference.
+/// Reads what follows `${`; `None` if it is no reference.
 fn parse_reference<'a>(
     inside: &'a str,
     place: &str,

@@ -81,7 +81,7 @@ const MAX_MAP_COLUMNS: usize = 20;
 /// Reads a project; reports of runs are looked for in `folder`.
 ///
 /// # Errors
-/// [`Error::InvalidFile`] with everything that is wrong; [`Error::ProjectFile`] for a report that cannot be read.
+/// [`Error::InvalidFile`] with everything that is wrong; [`Error::FileAccess`] for a report that cannot be read.
 pub fn read_project(text: &str, file: &str, folder: &Path) -> Result<PerformanceProject> {
     let mut reader = ProjectFileReader { text, file, findings: Vec::new() };
     let parsed: ProjectFile = match toml::from_str(text) {
@@ -313,7 +313,7 @@ fn parse_kpi(text: &str) -> Option<Kpi> {
     })
 }
 
-/// Returns what a report says about a use case; `Idle` if it knows nothing of its label.
+/// Returns what a report says about a use case; `None` if it knows nothing of its label.
 fn measured_value(case: &UseCase, report: &Value) -> Option<f64> {
     let stats = match &case.label {
         None => report.get("total")?,

@@ -22,7 +22,7 @@ const TOP_MARGIN: f64 = 16.0;
 /// More points than that cannot be told apart.
 const MAX_CHART_POINTS: usize = 600;
 
-/// Returns a chart of lines; `vertical_unit` stands at the vertical axis, `horizontal_unit` at the horizontal one.
+/// Returns a chart of lines; `unit` stands at the vertical axis, `axis` at the horizontal one.
 pub(super) fn render_line_chart(
     title: &str,
     unit: &str,
@@ -160,7 +160,7 @@ fn write_legend(out: &mut String, lines: &[ChartLine<'_>]) {
 }
 
 /// Returns a heat map: per column the count of each row, rows from below; the columns reach from 0 to `last`, in the unit
-/// of `horizontal_unit`.
+/// of `axis`.
 pub(super) fn render_heat_map(
     title: &str,
     rows: &[String],

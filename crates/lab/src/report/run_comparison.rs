@@ -6,7 +6,7 @@
 //! * A figure stands as its run told it; of a result file it is counted anew. Nothing is averaged over runs.
 //! * A run without times per second (one of several phases, a summary alone) has rows and no curves.
 //!
-//! Not here: whether a difference is more than noise, which takes several runs of each ([`crate::compare`]).
+//! Not here: whether a difference is more than noise, which takes several runs of each ([`crate::metric_comparison`]).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -43,7 +43,7 @@ const MAX_COMPARED_LABELS: usize = 50;
 /// Reads runs: each path is a folder of a run, a folder with such folders in it, a summary (.json) or a result file.
 ///
 /// # Errors
-/// [`Error::File`]; [`Error::UnusableInput`] for a path that holds no run, or a file that is none.
+/// [`Error::FileAccess`]; [`Error::UnusableInput`] for a path that holds no run, or a file that is none.
 pub fn read_compared_runs(paths: &[PathBuf]) -> Result<Vec<ComparedRun>> {
     let mut runs = Vec::new();
     for path in paths {
@@ -82,7 +82,7 @@ fn read_run_folder(folder: &Path, runs: &mut Vec<ComparedRun>) -> Result<()> {
     Ok(())
 }
 
-/// Reads what `--keep` made of one run; `Idle` if the folder is none.
+/// Reads what `--keep` made of one run; `None` if the folder is none.
 fn read_kept_run(folder: &Path) -> Result<Option<ComparedRun>> {
     let summary = folder.join("summary.json");
     if !summary.is_file() {

@@ -117,7 +117,7 @@ impl BackupImpactTest {
     /// Measures everything.
     ///
     /// # Errors
-    /// As [`BackupImpactTest::validate`] and [`ToughDayRun::run_load`]; [`Error::MeasuredProgram`] if a backup fails.
+    /// As [`BackupImpactTest::validate`] and [`ToughDayRun::run`]; [`Error::ProgramFailed`] if a backup fails.
     pub fn run(&self, tough: &ToughDayRun<'_>, tell: &mut dyn FnMut(&str)) -> Result<ReportSheet> {
         self.validate()?;
         let mut author = ToughAuthor::new(&tough.author_url, &tough.login)?;
@@ -229,7 +229,7 @@ impl BackupImpactTest {
         MeasuredProgram { words, metric: self.backup_program.metric.clone() }
     }
 
-    /// Works until `beside` is done, or for `duration` if that is done at once; at a rate, or as fast as the threads can.
+    /// Works until `beside` is done, or for `lasts` if that is done at once; at a rate, or as fast as the threads can.
     fn run_load<T: Send>(
         &self,
         shared: &Arc<ToughSharedState>,

@@ -66,7 +66,7 @@ pub struct ToughDayRun<'a> {
     pub author_url: String,
     /// Where visitors look, for tests of publish and for the time until a publication is visible.
     pub publish_url: Option<String>,
-    /// `user:password_prefix`.
+    /// `user:password`.
     pub login: String,
     /// The name of the run, below which everything is made.
     pub run_name: String,
@@ -138,7 +138,7 @@ impl ToughDayRun<'_> {
     /// Prepares the author, runs all phases, cleans up, and tells.
     ///
     /// # Errors
-    /// [`Error::AbsoluteUrl`], [`Error::Resolve`], [`Error::UnusableInput`]; [`Error::NoResponse`] if the author does not let itself be
+    /// [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::UnusableInput`]; [`Error::NoResponse`] if the author does not let itself be
     /// prepared; [`Error::Engine`].
     pub fn run(&self, live: &mut LiveDisplay) -> Result<ReportSheet> {
         for phase in &self.config.phases {
@@ -433,7 +433,7 @@ fn phase_load(phase: &ToughPhase, shared: &Arc<ToughSharedState>) -> LoadRun {
     }
 }
 
-/// Returns when each user of a ramp begins, and how long it stays; `Idle` to the end.
+/// Returns when each user of a ramp begins, and how long it stays; `None` to the end.
 fn user_lifetimes(users: &LoadRamp, lasts: Duration) -> Vec<(Duration, Option<Duration>)> {
     let mut spans: Vec<(Duration, Option<Duration>)> = Vec::new();
     let mut running: Vec<usize> = Vec::new();

@@ -181,7 +181,7 @@ impl ToughSharedState {
         None
     }
 
-    /// Counts an execution that lacked what it needs, and gives its turn back: `max_executions` is of executions.
+    /// Counts an execution that lacked what it needs, and gives its turn back: `count` is of executions.
     pub(super) fn record_skip(&self, test: usize) {
         if let (Some(executed), Some(skipped)) =
             (self.execution_counts.get(test), self.skip_counts.get(test))

@@ -242,7 +242,7 @@ impl LoadRamp {
         }
     }
 
-    /// Returns the numbers and how long each holds; the last one to the end of `duration`.
+    /// Returns the numbers and how long each holds; the last one to the end of `lasts`.
     #[must_use]
     pub fn levels(&self, lasts: Duration) -> Vec<(f64, Duration)> {
         let mut levels = Vec::new();

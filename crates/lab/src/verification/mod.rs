@@ -8,7 +8,7 @@
 //! * What writes is not judged by asking again: its second answer comes from another state.
 //! * Only what the [`ComparisonRules`] name is left out; they are the same for both sides.
 //!
-//! Not here: load, and whether anything got faster ([`crate::compare`]).
+//! Not here: load, and whether anything got faster ([`crate::metric_comparison`]).
 
 mod comparison_rule;
 mod difference;
@@ -140,7 +140,7 @@ impl SiteComparison {
     /// Asks both sites for everything and compares.
     ///
     /// # Errors
-    /// [`Error::AbsoluteUrl`], [`Error::Resolve`], [`Error::Engine`]; a site that does not answer is part of the verdict.
+    /// [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::Engine`]; a site that does not answer is part of the verdict.
     pub fn compare_requests(&self, asks: &[ListedRequest]) -> Result<SiteComparisonResult> {
         let (before, after) =
             (ComparedSite::new(self, &self.before_url)?, ComparedSite::new(self, &self.after_url)?);

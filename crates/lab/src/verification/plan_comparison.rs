@@ -14,7 +14,7 @@ use crate::probe_client::ProbeResponse;
 use crate::recording_proxy::{ProxyExchange, RecordingProxy};
 use crate::{Error, Result};
 
-/// Plays `compare_plan_runs` against both sites of `verify` and compares what they answered.
+/// Plays `plan` against both sites of `verify` and compares what they answered.
 ///
 /// Requests are paired by method, path and body, in the order in which each pair was asked; so a plan with several
 /// threads is compared too. A request that only one site was asked for is a difference: the plan took another way.

@@ -77,7 +77,7 @@ fn no_node_has_more_children_than_it_may_and_parents_come_first() {
             assert!(known.contains(&parent), "{path} comes before what holds it");
             *counts.entry(parent).or_default() += 1;
             if matches!(item, ContentItem::Page { .. }) {
-                // Its `jcr:content_generator`.
+                // Its `jcr:content`.
                 *counts.entry(path.clone()).or_default() += 1;
             }
             assert!(known.insert(path.clone()), "{path} twice");

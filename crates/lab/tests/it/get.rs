@@ -1,4 +1,4 @@
-//! The load engine through `get_load`: what it sends, and what it says about what came back.
+//! The load engine through `get`: what it sends, and what it says about what came back.
 
 use std::time::Duration;
 

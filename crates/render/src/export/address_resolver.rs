@@ -133,7 +133,7 @@ pub(crate) struct ResolvedExportAddress {
     pub source: String,
     /// The file below the export's folder, or why there is none.
     pub file: Result<String, NotExportedReason>,
-    /// What `secure_setting` says.
+    /// What `secure` says.
     pub secure_setting: Option<String>,
     /// Whether the address is that of the resource itself: no selectors, no suffix, no query.
     pub is_canonical: bool,

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Invariants
-//! * A file appears complete, by rename. `current_tree` moves by rename from one whole tree to another.
+//! * A file appears complete, by rename. `current` moves by rename from one whole tree to another.
 //! * Nothing is written, removed or looked at outside of the folder, whatever a name says and wherever a link in a tree leads.
 //! * One process at a time changes a folder.
 //!

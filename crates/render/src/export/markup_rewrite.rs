@@ -7,7 +7,7 @@
 //! * Any text is taken, well-formed or not; what a browser takes for a comment, or for the text of a script, is left alone.
 //! * What is put in is escaped for the place where it stands.
 //!
-//! Not here: what an address leads to ([`super::place`]).
+//! Not here: what an address leads to ([`super::address_resolver`]).
 
 use std::borrow::Cow;
 

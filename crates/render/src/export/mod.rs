@@ -1,11 +1,11 @@
 //! Static export: the pages of a site as files that any web server serves.
 //!
-//! In: content, a renderer, [`ExportOptions`]. Out: a folder whose `current_tree` is a tree of files, and a [`ExportReport`].
+//! In: content, a renderer, [`ExportOptions`]. Out: a folder whose `current` is a tree of files, and a [`ExportReport`].
 //!
-//! * [`StaticExporter::full`] draws everything into a tree beside the one that is served, then makes it the served one.
-//! * [`StaticExporter::catch_up`] draws what a change of content concerns, as the manifest of the tree knows it, and what is
+//! * [`StaticExporter::export_all`] draws everything into a tree beside the one that is served, then makes it the served one.
+//! * [`StaticExporter::export_pending_changes`] draws what a change of content concerns, as the manifest of the tree knows it, and what is
 //!   new, and takes away what is gone.
-//! * [`StaticExporter::on_demand`] draws a file that a web server did not find.
+//! * [`StaticExporter::export_on_demand`] draws a file that a web server did not find.
 //!
 //! Invariants
 //! * A file is drawn with the rights of the export's user, never with those of who asks.
@@ -16,7 +16,7 @@
 //!
 //! On failure: a full disk ends the run, and what is served stays; the next run goes on.
 //!
-//! Not here: when runs happen and who may ask (`server_url`), the dispatcher's cache, which does the on-demand case by
+//! Not here: when runs happen and who may ask (`server`), the dispatcher's cache, which does the on-demand case by
 //! itself.
 
 mod address_resolver;
@@ -260,7 +260,7 @@ impl StaticExporter {
     /// Opens the folder of an export, which is made if it does not exist.
     ///
     /// # Errors
-    /// [`ExportError::Busy`], or [`ExportError::ExportFolder`] if it cannot be used or holds something else.
+    /// [`ExportError::Busy`], or [`ExportError::Folder`] if it cannot be used or holds something else.
     pub fn open(options: ExportOptions) -> ExportResult<Self> {
         let folder = ExportFolder::open(&options.dir).map_err(|source| match source.kind() {
             std::io::ErrorKind::WouldBlock => ExportError::Busy { dir: options.dir.clone() },

@@ -1,6 +1,6 @@
 //! Runs: everything anew, what a change concerns, or only a list.
 //!
-//! Not here: which addresses there are ([`super::seed`]), drawing and placing ([`super::work`]).
+//! Not here: which addresses there are ([`super::seed_address`]), drawing and placing ([`super::run_state`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -119,7 +119,7 @@ pub(super) struct UrlDependencyIndex {
     /// The state in which the last step ended that was answered, and the one whose flushes are stored.
     answered_root: Option<ChunkId>,
     acknowledged_root: Option<ChunkId>,
-    /// The number of the answer that led to `acknowledged_root`.
+    /// The number of the answer that led to `base`.
     acknowledged_number: u64,
     stray_copies: StrayCopies,
     /// Counts drawings and answers.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Invariants
-//! * A response that goes out after [`DependencyLedger::record`] said [`RecordOutcome::Kept`] is named by every later answer whose
+//! * A response that goes out after [`DependencyLedger::record`] said [`RecordOutcome::Recorded`] is named by every later answer whose
 //!   change concerns it, whenever the process ends: the URL is in a file before, and a URL whose dependencies were not
 //!   stored in time depends on everything.
 //! * A drawing that began before a change and is recorded after it was answered is not kept if the change concerns it, or
@@ -235,7 +235,7 @@ impl DependencyLedger {
     }
 
     /// Records what a URL was drawn from, before the drawing goes out, and of which state it is: nothing if that does not
-    /// follow from one state alone ([`tympan_content::Snapshot::seen_root`]). The URL is its path as it was asked for, without the query:
+    /// follow from one state alone ([`tympan_content::Snapshot::visible_root_id`]). The URL is its path as it was asked for, without the query:
     /// copies of all its variants are kept under it.
     pub fn record(
         &self,

@@ -483,7 +483,7 @@ fn imports_scripts(text: &str) -> bool {
     words.flatten().any(is_taking)
 }
 
-/// Reads what a folder says; a mistake counts as `never_cached`.
+/// Reads what a folder says; a mistake counts as `never`.
 fn parse_directives(folder: &str, text: &str) -> Arc<FragmentDirectives> {
     Arc::new(FragmentDirectives::parse(text).unwrap_or_else(|mistake| {
         tracing::warn!(path = folder, reason = mistake, "`cache` of a component makes no sense");

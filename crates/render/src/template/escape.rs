@@ -125,7 +125,7 @@ pub(crate) fn escape_html(text: &str) -> String {
     out
 }
 
-/// The filter `escape_html`: makes a text safe once.
+/// The filter `escape`: makes a text safe once.
 pub(super) fn escape_filter(value: &Value) -> Value {
     if value.is_safe() {
         return value.clone();

@@ -36,7 +36,7 @@ static RICH_TEXT_SANITIZER: LazyLock<Builder<'static>> = LazyLock::new(|| {
     builder
 });
 
-/// `sanitize_rich_text`: keeps the markup of rich text and drops everything that runs.
+/// `richtext`: keeps the markup of rich text and drops everything that runs.
 fn sanitize_rich_text(value: &Value) -> Value {
     let Some(text) = value.as_str() else {
         return Value::from_safe_string(String::new());
@@ -47,7 +47,7 @@ fn sanitize_rich_text(value: &Value) -> Value {
     Value::from_safe_string(RICH_TEXT_SANITIZER.clean(text).to_string())
 }
 
-/// `split_text`: as MiniJinja's, but pieces of markup are text again: a piece may end within a tag.
+/// `split`: as MiniJinja's, but pieces of markup are text again: a piece may end within a tag.
 fn split_text(
     value: &Value,
     separator: Option<Arc<str>>,
@@ -56,7 +56,7 @@ fn split_text(
     minijinja::filters::split(&Value::from(plain_text_of(value).into_owned()), separator, most)
 }
 
-/// `split_lines`: as MiniJinja's, but pieces of markup are text again.
+/// `lines`: as MiniJinja's, but pieces of markup are text again.
 fn split_lines(value: &Value) -> Result<Value, minijinja::Error> {
     minijinja::filters::lines(&Value::from(plain_text_of(value).into_owned()))
 }

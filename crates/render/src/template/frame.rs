@@ -34,7 +34,7 @@ pub(crate) struct ComponentFrame {
     pub resource: ContentResource,
     /// The selectors that includes of this component inherit.
     pub selectors: Arc<[String]>,
-    /// The variable `properties_value`, once it was asked for.
+    /// The variable `properties`, once it was asked for.
     properties: OnceLock<Value>,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Debug for ComponentFrame {
     }
 }
 
-/// Makes the variable `error_value` of error pages.
+/// Makes the variable `error` of error pages.
 fn error_value(request: &TemplateRequest) -> Value {
     match &request.error {
         Some((status, message)) => Value::from_pairs([

@@ -1,6 +1,6 @@
 //! Templates: MiniJinja over lazy objects of nodes.
 //!
-//! In: a script and a resource. Out: text. Templates see `resource`, `properties`, `page_object`, `request` and `edit`, the
+//! In: a script and a resource. Out: text. Templates see `resource`, `properties`, `page`, `request` and `edit`, the
 //! functions of `function` and the filters of `filter`; nothing of a node is copied before it is asked for.
 //!
 //! Invariant: what a template puts out is escaped for the place where it stands (`autoescape`), or the template is refused.
@@ -37,7 +37,7 @@ pub(crate) use scope::{RenderProgress, RenderScope, ResponseOverride, TemplateRe
 use crate::renderer::{RenderLimits, RenderMode};
 
 /// Macros and blocks nested deeper than this end in an error; what they take of the stack must stay below the 512 KiB
-/// that [`RenderLimits::stack`] leaves.
+/// that [`RenderLimits::max_stack_bytes`] leaves.
 const RECURSION_LIMIT: usize = 80;
 
 /// Makes the environment that all scripts are compiled in.

@@ -1,6 +1,6 @@
 //! What outputs write at each position: text that stays what it is, whatever an author typed.
 //!
-//! In: a value and an [`OutputEscape`], as filters that `autoescape` puts around outputs. Out: a safe string.
+//! In: a value and an [`OutputEscape`], as filters that `position` puts around outputs. Out: a safe string.
 //!
 //! Invariants
 //! * Nothing written here ends the attribute, element, text or URL part that it stands in.

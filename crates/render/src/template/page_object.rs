@@ -14,7 +14,7 @@ use crate::link::encode_path;
 use crate::page::{self, PageTag};
 use crate::resource::ContentResource;
 
-/// A page, as `requested_page` in templates.
+/// A page, as `page` in templates.
 pub(super) struct PageObject {
     pub scope: Arc<RenderScope>,
     pub page: Node,

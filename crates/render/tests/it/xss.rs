@@ -118,7 +118,7 @@ const REFUSED: [&str; 14] = [
     "{% autoescape false %}@@{% endautoescape %}",
 ];
 
-/// What authors may type. `HOST_FLAG` is the browser's server, which answers `evil.js` with a script.
+/// What authors may type. `HOST` is the browser's server, which answers `evil.js` with a script.
 const HOSTILE: [&str; 46] = [
     "<script>alert(1)</script>",
     "<ScRiPt/x>alert(1)</sCrIpT >",

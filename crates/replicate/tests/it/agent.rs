@@ -426,7 +426,7 @@ async fn without_an_account_of_urls_a_page_goes_with_its_stat_files() {
     });
     put(&repository, "/content/before", page("before", "x"));
     let queues = queues(&dir).await;
-    // `flush_changes` alone asks nobody; a ledger that cannot tell gives the same answer.
+    // `follow` alone asks nobody; a ledger that cannot tell gives the same answer.
     let sender = replicator("publish", &repository, &queues);
     sender.flush_changes(SystemTime::now()).await.unwrap();
     let (stop, stopped) = watch::channel(false);

@@ -8,7 +8,7 @@
 //!   not there, also in failures.
 //! * Every answer has an entity tag; every write takes conditions on it.
 //!
-//! Not here: what a node is (`content`), Sling's own protocol (`post`, `page`).
+//! Not here: what a node is (`operation`), Sling's own protocol (`post`, `page`).
 
 mod account;
 mod agent;

@@ -1,6 +1,6 @@
 //! Workflows: starting them, what became of them, ending them.
 //!
-//! Who started an instance and administrators see it whole; who is asked to do a step sees the step (`inbox_step`). To
+//! Who started an instance and administrators see it whole; who is asked to do a step sees the step (`step`). To
 //! everybody else it is not there. A workflow is started about what the asker may read, and nobody is told of a node that
 //! they may not read by what a workflow is about.
 

@@ -124,7 +124,7 @@ pub struct TokenInfo {
     pub created: i64,
     /// When it ends, in seconds since 1970.
     pub expires: Option<i64>,
-    /// What may be done with it: `all`, `from_row` or `monitor`.
+    /// What may be done with it: `all`, `read` or `monitor`.
     pub scope: String,
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct FormPropertySpec {
     pub(crate) values: Vec<String>,
     /// Whether the property itself was a field, and not only its hints.
     pub(crate) has_field: bool,
-    /// The hints: `TypeHint`, `Delete`, `DefaultValue`, `MoveFrom`, … with their values.
+    /// The hints: `TypeHint`, `DeleteProcess`, `DefaultValue`, `MoveFrom`, … with their values.
     pub(crate) hints: BTreeMap<String, Vec<String>>,
 }
 

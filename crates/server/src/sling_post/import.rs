@@ -2,8 +2,8 @@
 //!
 //! | `:contentType` | is |
 //! |---|---|
-//! | `import_json` | an object: members are properties, objects are children, lists are lists |
-//! | `import_sling_xml` | Sling's own form: `<node><name/><primaryNodeType/><property><name/><value/><type/></property>…</node>` |
+//! | `json` | an object: members are properties, objects are children, lists are lists |
+//! | `xml` | Sling's own form: `<node><name/><primaryNodeType/><property><name/><value/><type/></property>…</node>` |
 //! | `jcr.xml` | a document view of JCR |
 //! | `zip`, `jar` | an archive: folders and files |
 //!

@@ -64,7 +64,7 @@ enum PostAttempt {
     Conflict(NodePath),
 }
 
-/// Carries it out once. Names in `rejected_paths` are not chosen.
+/// Carries it out once. Names in `taken` are not chosen.
 fn attempt_post(
     instance: &Instance,
     (operation, path): (&str, &str),

@@ -80,7 +80,7 @@ pub(crate) fn visit_map_parts(
     visit_map_parts_except(read, map, span, &mut |_| false, visit)
 }
 
-/// Visits what a map has in a span, in order, but passes over the subtrees that `should_skip` tells.
+/// Visits what a map has in a span, in order, but passes over the subtrees that `skips` tells.
 pub(crate) fn visit_map_parts_except(
     read: &ChunkReadFn<'_>,
     map: SortedMap,

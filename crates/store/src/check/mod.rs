@@ -7,7 +7,7 @@
 //! * A reachable chunk is visited once, however many states reach it, unless something below it is damaged.
 //! * Memory: a bit for each chunk, a bounded number of findings, the revisions.
 //!
-//! Not here: large blobs; the report lists those that the store does not hold, for `blob_count` to verify. What is done
+//! Not here: large blobs; the report lists those that the store does not hold, for `blobs` to verify. What is done
 //! about damage: `repair`.
 
 mod map_part;
@@ -57,7 +57,7 @@ pub struct StoreCheckReport {
     pub faults: Vec<String>,
     /// What cannot be read because of it.
     pub damaged_locations: Vec<DamagedLocation>,
-    /// How many more faults and places there are than `faults` and `damaged_locations` list.
+    /// How many more faults and places there are than `faults` and `affected` list.
     pub unlisted_count: u64,
     /// How many kept revisions of each ref cannot be read in full.
     pub damaged_revisions: BTreeMap<String, u64>,
@@ -151,7 +151,7 @@ pub fn check_store(store: &LocalStore) -> Result<StoreCheckReport> {
     Ok(inspect_store(store, SystemTime::UNIX_EPOCH)?.report)
 }
 
-/// Does what [`check_store`] does, but for leases that have expired by `checked_at`: they keep nothing, so that nothing of theirs can
+/// Does what [`check_store`] does, but for leases that have expired by `now`: they keep nothing, so that nothing of theirs can
 /// be missing. Keeps what [`repair`](crate::repair) needs.
 ///
 /// # Errors

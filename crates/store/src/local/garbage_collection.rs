@@ -57,7 +57,7 @@ const BASE_QUERY_CHUNKS: usize = 1_024;
 type ProgressCallback<'a> = &'a mut dyn FnMut(&GarbageCollectionProgress) -> ControlFlow<()>;
 
 impl LocalStore {
-    /// Collects garbage; see [`ChunkStore::collect`].
+    /// Collects garbage; see [`ChunkStore::collect_garbage`].
     pub(super) fn run_garbage_collection(
         &self,
         options: &GarbageCollectionOptions,

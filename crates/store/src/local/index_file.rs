@@ -287,7 +287,7 @@ impl PackIndexFile {
             .all(|(byte, bit)| filter.get(byte).is_some_and(|byte| byte & bit != 0))
     }
 
-    /// Returns the first ordinal whose prefix is not below `entry_prefix`.
+    /// Returns the first ordinal whose prefix is not below `prefix`.
     fn lower_bound(&self, prefix: &[u8; ID_PREFIX_BYTES]) -> usize {
         // Hashes spread evenly, so the place of an id is guessed from its first bytes; the bounds around the guess
         // double until they enclose it.

@@ -48,7 +48,7 @@ pub(super) fn record_at(pack: u32, bytes: &[u8], offset: usize) -> Option<Scanne
     PackSlice { pack, start: 0, bytes }.record_at(offset)
 }
 
-/// Consecutive bytes of a pack, from the place `start` on. Offsets are those in the pack.
+/// Consecutive bytes of a pack, from the place `base` on. Offsets are those in the pack.
 #[derive(Clone, Copy)]
 pub(super) struct PackSlice<'a> {
     pub(super) pack: u32,

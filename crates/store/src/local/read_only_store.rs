@@ -88,7 +88,7 @@ impl ReadOnlyLocalStore {
     }
 
     /// Opens the folder `store` of a home that exists; leases lie in a folder elsewhere, to which the writer of the store
-    /// pays heed ([`LocalStore::heed_leases_in`](super::LocalStore::heed_leases_in)), so that nothing at all is written in
+    /// pays heed ([`LocalStore::add_lease_folder`](super::LocalStore::add_lease_folder)), so that nothing at all is written in
     /// the home.
     ///
     /// # Errors

@@ -55,7 +55,7 @@ const COLLECT_ACTION: &str = "cannot collect garbage";
 
 type CollectionStepFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
-/// A collection that is driven step by step. [`PostgresStore::garbage_collection`](crate::ChunkStore::collect) does all of them.
+/// A collection that is driven step by step. [`PostgresStore::collect`](crate::ChunkStore::collect_garbage) does all of them.
 ///
 /// Dropping it in between is like a crash: the next collection goes on from there.
 pub struct PostgresCollection<'a> {

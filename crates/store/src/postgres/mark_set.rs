@@ -46,7 +46,7 @@ pub(super) struct CollectionStepCount {
 }
 
 impl PostgresMarkSet {
-    /// Begins with nothing marked; `blob_visitor` is told of every blob.
+    /// Begins with nothing marked; `visitor` is told of every blob.
     pub(super) fn with_visitor(visitor: Option<LiveBlobVisitor>) -> Self {
         Self { blob_visitor: visitor, ..Self::default() }
     }

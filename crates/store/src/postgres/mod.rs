@@ -11,7 +11,7 @@
 //! On failure: what met another transaction, or a connection that was lost before the end, is tried again. A pool that
 //! is used up answers [`Error::ConnectionsBusy`] after the configured wait.
 //!
-//! Not here: jobs, logins and the like (`state`). The tables are in `docs/formats/postgres.md`.
+//! Not here: jobs, logins and the like (`state_database`). The tables are in `docs/formats/postgres.md`.
 
 mod commit;
 mod commit_outcome;

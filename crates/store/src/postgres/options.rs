@@ -37,7 +37,7 @@ pub struct PostgresOptions {
     /// How often the process says that it lives, and which states its readers have pinned. Default 10 s.
     pub heartbeat_interval: Duration,
     /// For how long a state that was replaced is kept for readers whose pins are not known yet; several times
-    /// `heartbeat_interval`. Default 1 min.
+    /// `heartbeat`. Default 1 min.
     pub grace_period: Duration,
     /// After what silence a process counts as dead, so that what it keeps may be collected. Default 10 min.
     pub process_timeout: Duration,

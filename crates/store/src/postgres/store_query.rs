@@ -19,7 +19,7 @@ use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
 use crate::root_retention::RootLease;
 
-/// What a hash in `root_retention` and `condemned` names.
+/// What a hash in `keep` and `condemned` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i16)]
 pub(super) enum HashKind {

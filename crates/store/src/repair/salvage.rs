@@ -310,7 +310,7 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         Ok(Some(out.map))
     }
 
-    /// Salvages a span of a map from source number `start` on. Returns how many records it accounts for, also as lost;
+    /// Salvages a span of a map from source number `from` on. Returns how many records it accounts for, also as lost;
     /// `None` if there is no source.
     fn salvage_span(
         &self,
@@ -382,7 +382,7 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         Ok(accounted.unwrap_or(0) + missing)
     }
 
-    /// Salvages a record whose body cannot be read, from source number `start` on.
+    /// Salvages a record whose body cannot be read, from source number `from` on.
     fn salvage_record(
         &self,
         target: &SalvageTarget<'_>,

@@ -38,7 +38,7 @@ impl LeafChunker {
         }
     }
 
-    /// Starts at a leaf with the separator `start_separator` in front of it.
+    /// Starts at a leaf with the separator `bound` in front of it.
     pub(super) fn begin_at(&mut self, bound: &[u8]) {
         self.start_separator.clear();
         self.start_separator.extend_from_slice(bound);
@@ -50,7 +50,7 @@ impl LeafChunker {
         self.last_key.as_deref()
     }
 
-    /// Returns the separator in front of a leaf that begins with `first_separator`, or with anything that begins so.
+    /// Returns the separator in front of a leaf that begins with `first`, or with anything that begins so.
     pub(super) fn separator_for<'k>(&self, first: &'k [u8]) -> &'k [u8] {
         let length = match &self.last_key {
             Some(last) => common_prefix_length(last, first) + 1,

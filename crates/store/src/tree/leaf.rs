@@ -140,7 +140,7 @@ impl<'a> LeafView<'a> {
     }
 }
 
-/// Compares `prefix_length` followed by `key_suffix` with `key`.
+/// Compares `prefix` followed by `suffix` with `key`.
 pub(super) fn compare_prefixed_key(prefix: &[u8], suffix: &[u8], key: &[u8]) -> Ordering {
     match key.split_at_checked(prefix.len()) {
         Some((head, tail)) => prefix.cmp(head).then_with(|| suffix.cmp(tail)),

@@ -19,7 +19,7 @@ struct SubtreeKeys {
 }
 
 impl SortedMap {
-    /// Returns the value of each key, in the order of `key_range`. All chunks that are needed of one level are read with one
+    /// Returns the value of each key, in the order of `keys`. All chunks that are needed of one level are read with one
     /// call.
     ///
     /// # Errors

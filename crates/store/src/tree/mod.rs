@@ -63,7 +63,7 @@ pub const MAX_VALUE_BYTES: usize = 16_384;
 pub struct MapValue {
     /// The inline bytes, shared with the chunk they were read from.
     pub bytes: Bytes,
-    /// The body, written with [`body::write`](crate::body::write).
+    /// The body, written with [`body::write`](crate::body::write_body).
     pub body: Option<ChunkId>,
 }
 
@@ -140,7 +140,7 @@ impl SortedMap {
         MapScan::new(reads, self.root, range, ScanDirection::Forward)
     }
 
-    /// Applies edits (`None` deletes) and stages the chunks of the new map. Chunks are looked up in `chunk_batch` first, then
+    /// Applies edits (`None` deletes) and stages the chunks of the new map. Chunks are looked up in `batch` first, then
     /// in `reads`, so that several edits can follow each other in one batch.
     ///
     /// The root equals that of a bulk build of the same content. An edit that changes nothing returns the same map.

@@ -10,7 +10,7 @@ use crate::key::KeyRange;
 
 impl SortedMap {
     /// Applies edits (`None` deletes) that come in strictly ascending order of keys, and stages the chunks of the new
-    /// map. As [`SortedMap::edit_map`], for edits that should not be held in memory.
+    /// map. As [`SortedMap::edit`], for edits that should not be held in memory.
     ///
     /// # Errors
     /// [`Error::Unsorted`], [`Error::TooLong`], a failed read, or what the iterator fails with; nothing is staged then.

@@ -54,7 +54,7 @@ impl ScanDirection {
         }
     }
 
-    /// Passes the next `child_record_count` of some places.
+    /// Passes the next `count` of some places.
     fn skip_next(self, places: &mut Range<usize>, count: usize) {
         match self {
             Self::Forward => places.start = places.start.saturating_add(count),
@@ -100,8 +100,8 @@ impl<'a> MapScan<'a> {
         }
     }
 
-    /// Passes the next `child_record_count` records without reading them: one path of chunks is read, wherever it leads.
-    /// [`Iterator::pending_skip`] and [`Iterator::nth`] do the same.
+    /// Passes the next `count` records without reading them: one path of chunks is read, wherever it leads.
+    /// [`Iterator::skip`] and [`Iterator::nth`] do the same.
     #[must_use]
     pub fn skip_records(mut self, count: u64) -> Self {
         self.pending_skip = self.pending_skip.saturating_add(count);
@@ -252,7 +252,7 @@ impl<'a> MapScan<'a> {
         }
     }
 
-    /// Passes the subtrees that hold no more than `child_record_count` records.
+    /// Passes the subtrees that hold no more than `count` records.
     fn skip_subtrees(&mut self, count: &mut u64) {
         while let Some(frame) = self.path.last_mut() {
             let interior = InteriorView::view_chunk(&frame.chunk);

@@ -34,7 +34,7 @@ fn count(store: &dyn ChunkStore) -> u64 {
     StoreRoot::read(store, &root).unwrap().map("content").count_records(store).unwrap()
 }
 
-/// Commits a record; `staged_store` counts those that have been staged.
+/// Commits a record; `staged` counts those that have been staged.
 fn commit(committer: &RefCommitter, key: &str, staged: &AtomicUsize) -> Result<ChunkId> {
     let store = committer.staged_store();
     committer.commit_change(|head| {

@@ -146,7 +146,7 @@ proptest! {
     }
 }
 
-/// A site of `count_records` pages in folders of 100, each with a header of about 250 bytes and a body.
+/// A site of `count` pages in folders of 100, each with a header of about 250 bytes and a body.
 pub(crate) fn site(count: u64) -> impl Iterator<Item = (Vec<u8>, MapValue)> {
     (0..count).map(|n| {
         let mut value = value(format!(

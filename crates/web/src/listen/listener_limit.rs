@@ -29,7 +29,7 @@ pub struct ListenerLimits {
     /// It bounds idle connections as well as clients that send a head byte by byte.
     pub header_timeout: Duration,
     /// Time in which a peer that is being written to must take at least one byte, and less often if it takes less than
-    /// [`MIN_CLIENT_BYTES_PER_SECOND`](crate::patience::LEAST_RATE) on average. A TLS handshake must end in it, too. Default 30 s.
+    /// [`LEAST_RATE`](crate::slow_client_timeout::MIN_CLIENT_BYTES_PER_SECOND) on average. A TLS handshake must end in it, too. Default 30 s.
     pub write_timeout: Duration,
     /// Time for open requests to finish after the shutdown began; default 10 s.
     pub drain_timeout: Duration,

@@ -16,7 +16,7 @@ pub enum PortReuse {
 /// Returns a non-blocking socket that listens on `addr`.
 ///
 /// # Errors
-/// [`ClientError::Bind`] when the address is taken or not ours; the caller adds which role wanted it.
+/// [`Error::Bind`] when the address is taken or not ours; the caller adds which role wanted it.
 pub fn bind_listener(addr: SocketAddr, reuse: PortReuse) -> Result<TcpListener> {
     open_socket(addr, reuse).map_err(|source| Error::Bind { addr, source })
 }

@@ -1,6 +1,6 @@
 //! A vault in a folder of another machine, over SFTP.
 //!
-//! In: an address, and keys. Out: a [`VaultBackend`](super::Backend) whose calls come from any number of threads.
+//! In: an address, and keys. Out: a [`VaultBackend`](super::VaultBackend) whose calls come from any number of threads.
 //!
 //! A file is written and read in pieces that are on their way at once, so that a round trip is paid for the file and not
 //! for the piece. A call whose connection breaks is done again over a new one, for as long as the patience lasts. Short files
@@ -104,7 +104,7 @@ const KINDS_LISTED_WITH_LOCKS: [VaultFileKind; 3] =
     [VaultFileKind::Lock, VaultFileKind::Index, VaultFileKind::Snapshot];
 
 impl SftpBackend {
-    /// Names the folder; nothing is connected yet. `location` is how people name it.
+    /// Names the folder; nothing is connected yet. `place` is how people name it.
     ///
     /// # Errors
     /// If the system gives no threads.

@@ -24,7 +24,7 @@ pub fn write_docview(node: &Subtree, namespaces: &DocviewNamespaces) -> String {
     write_docview_split(node, namespaces, &mut |_, _| ChildPlacement::Inline)
 }
 
-/// Writes a node; `place_child` is asked for every node below, with its path relative to `node`.
+/// Writes a node; `split` is asked for every node below, with its path relative to `node`.
 pub(in super::super) fn write_docview_split(
     node: &Subtree,
     namespaces: &DocviewNamespaces,

@@ -5,11 +5,11 @@
 //! Invariants
 //! * An element without attributes makes no node: it only tells the place among its siblings.
 //! * Names and values are checked here, so that what a document describes can be stored.
-//! * Writing a node and reading it again gives the same node (`write`).
+//! * Writing a node and reading it again gives the same node (`docview_writer`).
 //!
-//! On failure: [`crate::Error::Package`] with file and line.
+//! On failure: [`crate::Error::InvalidPackage`] with file and line.
 //!
-//! Not here: where in the tree a document belongs (`entry`), and what it does to content (`apply`).
+//! Not here: where in the tree a document belongs (`entry`), and what it does to content (`installer`).
 
 mod docview_writer;
 mod iso9075;
@@ -90,10 +90,10 @@ fn is_jcr_root(element: &XmlElement, scopes: &mut NamespaceScopes) -> bool {
 }
 
 /// Reads the text of a docview as a node. What a node cannot hold is left out: elements that only tell the order, and
-/// the mark of bytes that are kept elsewhere. `resolve_name` stands for the file in messages.
+/// the mark of bytes that are kept elsewhere. `name` stands for the file in messages.
 ///
 /// # Errors
-/// [`crate::Error::Package`] with the line of the first fault.
+/// [`crate::Error::InvalidPackage`] with the line of the first fault.
 pub fn read_docview(name: &str, text: &[u8], limits: &PackageLimits) -> Result<Subtree> {
     parse_docview(&PackageFileName::new(name), text, 0, limits)
         .map(|document| import_to_subtree(document.root))
@@ -114,7 +114,7 @@ fn import_to_subtree(node: ImportNode) -> Subtree {
     subtree
 }
 
-/// Reads a docview whose root element describes a node with `max_depth` names in its path.
+/// Reads a docview whose root element describes a node with `depth` names in its path.
 ///
 /// # Errors
 /// At the first fault.

@@ -1,8 +1,8 @@
-//! Sysviews: XML files in which an element `sv:node` is a node and an element `sv:open_property` with `sv:value` a property.
+//! Sysviews: XML files in which an element `sv:node` is a node and an element `sv:property` with `sv:value` a property.
 //!
 //! In: a file of a package. Out: the same [`PackageDocument`] as from a docview. Bytes stand in the file itself, in base64.
 //!
-//! On failure: [`crate::Error::Package`] with file and line.
+//! On failure: [`crate::Error::InvalidPackage`] with file and line.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use super::namespace::NamespaceScopes;
 use crate::package::PackageCounts;
 use crate::{MIXIN_TYPES, PRIMARY_TYPE, Property, Result, Value, ValueType, check_item_name};
 
-/// Reads a sysview whose root element describes a node with `max_depth` names in its path.
+/// Reads a sysview whose root element describes a node with `depth` names in its path.
 ///
 /// # Errors
 /// At the first fault.

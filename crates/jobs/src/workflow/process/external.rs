@@ -1,12 +1,12 @@
 //! A process that has another system do the work, over HTTP, and looks after it.
 //!
 //! It posts what the step is about, as JSON, to the address in `start`. An answer of 200, 201 or 204 says that the work is
-//! done. 202 says that it has begun: then the address in `Location`, or the same one, is asked again every `every` (`10s`)
+//! done. 202 says that it has begun: then the address in `RecordLocation`, or the same one, is asked again every `every` (`10s`)
 //! until it answers otherwise than 202. Nothing of the answers is kept or shown: whoever reads a workflow must not read
 //! what the other system tells the author.
 //!
 //! Only hosts are asked that `tympan.toml` lists ([`OutgoingPolicy`]), and a step stays with the host, scheme and port that it
-//! began with, whatever `Location` says.
+//! began with, whatever `RecordLocation` says.
 //!
 //! The request carries `Idempotency-Key`, the same for each attempt of a step, so that the other system can tell that it
 //! knows the work already.

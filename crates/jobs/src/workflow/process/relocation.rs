@@ -13,7 +13,7 @@ fn node_exists(repository: &Repository, path: &NodePath) -> Result<bool, StepOut
     found.map(|node| node.is_some()).map_err(|error| content_failure(&error))
 }
 
-/// Returns the place that `resolve_destination` names: a node that is there is the parent of the new one.
+/// Returns the place that `destination` names: a node that is there is the parent of the new one.
 fn resolve_destination(repository: &Repository, step: &StepRun) -> Result<NodePath, StepOutcome> {
     let named = step.required_argument("destination")?;
     let wrong = |error: tympan_content::Error| content_failure(&error);

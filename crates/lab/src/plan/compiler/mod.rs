@@ -239,7 +239,7 @@ impl<'a> JmxCompiler<'a> {
         place
     }
 
-    /// Compiles a text that stands in `jmx_element`.
+    /// Compiles a text that stands in `element`.
     pub(super) fn compile_template(&self, element: &JmxElement<'_>, text: &str) -> TextTemplate {
         // One text of the plan stands at one place, however often it is compiled for the samplers in its scope.
         let (document, node) = element.id();

@@ -608,7 +608,7 @@ impl<'a> JmxCompiler<'a> {
         found.unwrap_or_default()
     }
 
-    /// Compiles a data set; `Idle` if it cannot be read.
+    /// Compiles a data set; `None` if it cannot be read.
     pub(super) fn add_data_set(&mut self, element: &JmxElement<'a>) -> Option<usize> {
         if let Some(&place) = self.shared_elements.get(&element.id()) {
             return Some(place);

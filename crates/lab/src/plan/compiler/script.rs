@@ -18,7 +18,7 @@ pub(super) enum ScriptPhase {
     Listener,
 }
 
-/// Returns when an element's script runs; `Idle` if it holds none that can be run.
+/// Returns when an element's script runs; `None` if it holds none that can be run.
 pub(super) fn script_phase(class: &str) -> Option<ScriptPhase> {
     Some(match class {
         "JSR223PreProcessor" | "BeanShellPreProcessor" => ScriptPhase::PreProcessor,

@@ -1,4 +1,4 @@
-//! XPath 1.0: from a text to an expression, which [`super::evaluate`] gives a value.
+//! XPath 1.0: from a text to an expression, which [`super::xpath_evaluation`] gives a value.
 //!
 //! Names are compared with the prefix that they have in the document. Not there: variables, `id()`, `lang()`,
 //! `namespace-uri()` and the namespace axis; what is not there is told when the plan is read.

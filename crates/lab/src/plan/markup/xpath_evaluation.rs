@@ -35,7 +35,7 @@ pub(in super::super) enum XPathResult {
 /// A node that was found.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct XPathMatch {
-    /// The node's own value; of an element, its first child's. `Idle` where the document model has none.
+    /// The node's own value; of an element, its first child's. `None` where the document model has none.
     pub(in super::super) value: Option<String>,
     /// All text in it.
     pub(in super::super) text: String,

@@ -141,10 +141,10 @@ pub(super) fn run_function_script(
     )
 }
 
-/// Runs a script as [`run`] does; the value of its last statement is its own in every language.
+/// Runs a script as [`run_function_script`] does; the value of its last statement is its own in every language.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run_function_script`].
 pub(super) fn run_function_script_to_value(
     text: &str,
     dialect: ScriptDialect,

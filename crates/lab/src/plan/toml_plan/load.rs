@@ -203,7 +203,7 @@ fn staged_lifetimes(stages: &[(u64, Duration, Duration)]) -> Vec<ThreadLifetime>
     spans
 }
 
-/// Returns the order in which weighted scenarios take turns, evenly spread; `Idle` if it is too long.
+/// Returns the order in which weighted scenarios take turns, evenly spread; `None` if it is too long.
 pub(crate) fn weighted_order(weights: &[u64]) -> Option<Vec<usize>> {
     let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
     let weights: Vec<i64> =

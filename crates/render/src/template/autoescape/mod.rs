@@ -3,8 +3,8 @@
 //! In: the texts of all templates. Out: for each the text to compile, in which every output that does not stand in
 //! plain text has the filter of its position, or a [`TemplateRefusal`] with line and caret.
 //!
-//! A pass over the syntax tree carries the states that an HTML parser can be in (`context`, with `code_state` for scripts and
-//! styles and `url_state` for URLs) through branches, loops, captures, macros, blocks and includes. Where branches leave
+//! A pass over the syntax tree carries the states that an HTML parser can be in (`html`, with `code` for scripts and
+//! styles and `address` for URLs) through branches, loops, captures, macros, blocks and includes. Where branches leave
 //! several states, all of them are followed; they must agree where something is put out.
 //!
 //! Invariants
@@ -12,7 +12,7 @@
 //! * Captures, macros and templates begin and end in plain text, so their results are HTML wherever they go; a template
 //!   that is included inside a tag is compiled once more for that place.
 //!
-//! Not here: the escaping itself (`output`).
+//! Not here: the escaping itself (`output_filter`).
 
 mod analysis;
 mod code_state;
