@@ -32,7 +32,7 @@ pub(crate) struct PieceSplitter {
 
 impl std::fmt::Debug for PieceSplitter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cutter").finish_non_exhaustive()
+        f.debug_struct("PieceSplitter").finish_non_exhaustive()
     }
 }
 

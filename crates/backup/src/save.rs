@@ -241,7 +241,7 @@ pub struct SaveSession<'a> {
 
 impl std::fmt::Debug for SaveSession<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").finish_non_exhaustive()
+        f.debug_struct("SaveSession").finish_non_exhaustive()
     }
 }
 

@@ -283,7 +283,7 @@ impl NodeSummary {
 
 impl fmt::Debug for NodeSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Summary")
+        f.debug_struct("NodeSummary")
             .field("primary_type", &self.primary_type())
             .field("title", &self.title())
             .finish_non_exhaustive()

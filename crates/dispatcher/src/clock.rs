@@ -16,7 +16,7 @@ pub struct DispatcherClock {
 
 impl fmt::Debug for DispatcherClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clock").finish_non_exhaustive()
+        f.debug_struct("DispatcherClock").finish_non_exhaustive()
     }
 }
 

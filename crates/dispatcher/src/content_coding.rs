@@ -119,7 +119,10 @@ enum CodingDecoderEngine {
 
 impl std::fmt::Debug for CodingDecoder {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Decoder").field("is_empty", &self.is_empty).finish_non_exhaustive()
+        formatter
+            .debug_struct("CodingDecoder")
+            .field("is_empty", &self.is_empty)
+            .finish_non_exhaustive()
     }
 }
 

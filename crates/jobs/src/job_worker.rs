@@ -356,6 +356,6 @@ impl WorkerLoopState {
 
 impl fmt::Debug for JobWorker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("options", &self.state.options).finish_non_exhaustive()
+        f.debug_struct("JobWorker").field("options", &self.state.options).finish_non_exhaustive()
     }
 }

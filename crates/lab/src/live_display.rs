@@ -89,7 +89,7 @@ impl LiveWindow {
 
 impl std::fmt::Debug for LiveDisplay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Live")
+        f.debug_struct("LiveDisplay")
             .field("form", &self.mode)
             .field("title", &self.title)
             .finish_non_exhaustive()

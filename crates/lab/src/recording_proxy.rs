@@ -90,7 +90,7 @@ pub struct RecordingProxy {
 
 impl std::fmt::Debug for RecordingProxy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Proxy").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("RecordingProxy").field("address", &self.address).finish_non_exhaustive()
     }
 }
 

@@ -164,7 +164,7 @@ struct ScriptedUser {
 
 impl std::fmt::Debug for ScriptedUser {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Visitor")
+        f.debug_struct("ScriptedUser")
             .field("asked", &self.pending_requests.len())
             .finish_non_exhaustive()
     }

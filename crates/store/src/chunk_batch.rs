@@ -195,7 +195,9 @@ impl<'a> StagedView<'a> {
 
 impl std::fmt::Debug for StagedView<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Staged").field("chunks", &self.batch.chunks.len()).finish_non_exhaustive()
+        f.debug_struct("StagedView")
+            .field("chunks", &self.batch.chunks.len())
+            .finish_non_exhaustive()
     }
 }
 

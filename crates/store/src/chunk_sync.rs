@@ -68,7 +68,7 @@ pub struct ChunkSyncRoute<'a> {
 
 impl fmt::Debug for ChunkSyncRoute<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Route").field("source", &self.source).finish_non_exhaustive()
+        f.debug_struct("ChunkSyncRoute").field("source", &self.source).finish_non_exhaustive()
     }
 }
 

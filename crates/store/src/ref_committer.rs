@@ -255,7 +255,7 @@ impl CommitGroupState {
 
 impl fmt::Debug for RefCommitter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Committer").field("name", &self.ref_name).finish_non_exhaustive()
+        f.debug_struct("RefCommitter").field("name", &self.ref_name).finish_non_exhaustive()
     }
 }
 

@@ -53,7 +53,7 @@ impl RootPin {
 
 impl fmt::Debug for RootPin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Pin").field(&self.root).finish()
+        f.debug_tuple("RootPin").field(&self.root).finish()
     }
 }
 
@@ -75,7 +75,7 @@ impl CollectionHold {
 
 impl fmt::Debug for CollectionHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold").finish_non_exhaustive()
+        f.debug_struct("CollectionHold").finish_non_exhaustive()
     }
 }
 

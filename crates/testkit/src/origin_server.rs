@@ -147,7 +147,7 @@ struct OriginServerState {
 
 impl std::fmt::Debug for OriginServerState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("seen", &self.requests).finish_non_exhaustive()
+        f.debug_struct("OriginServerState").field("seen", &self.requests).finish_non_exhaustive()
     }
 }
 

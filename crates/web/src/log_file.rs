@@ -135,7 +135,9 @@ struct LogFileShared {
 
 impl std::fmt::Debug for LogFileShared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("dropped", &self.dropped_lines).finish_non_exhaustive()
+        f.debug_struct("LogFileShared")
+            .field("dropped", &self.dropped_lines)
+            .finish_non_exhaustive()
     }
 }
 

@@ -70,7 +70,10 @@ pub enum ReadyResponseBody {
 impl Debug for ReadyResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (head, body) = (String::from_utf8_lossy(&self.head), &self.body);
-        f.debug_struct("Ready").field("head", &head).field("body", body).finish_non_exhaustive()
+        f.debug_struct("ReadyResponse")
+            .field("head", &head)
+            .field("body", body)
+            .finish_non_exhaustive()
     }
 }
 

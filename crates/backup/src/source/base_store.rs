@@ -115,7 +115,7 @@ pub struct SeparateBase<'a> {
 
 impl std::fmt::Debug for SeparateBase<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Below").field("reference", &self.reference).finish_non_exhaustive()
+        f.debug_struct("SeparateBase").field("reference", &self.reference).finish_non_exhaustive()
     }
 }
 

@@ -169,7 +169,7 @@ pub struct BackupRepositorySource<'a> {
 
 impl std::fmt::Debug for BackupRepositorySource<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RepositorySource").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("BackupRepositorySource").field("path", &self.path).finish_non_exhaustive()
     }
 }
 

@@ -27,7 +27,9 @@ pub struct ObjectBucket {
 
 impl fmt::Debug for ObjectBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Objects").field("place", &self.remote.location()).finish_non_exhaustive()
+        f.debug_struct("ObjectBucket")
+            .field("place", &self.remote.location())
+            .finish_non_exhaustive()
     }
 }
 

@@ -287,7 +287,7 @@ impl<R: Read + Seek> PackageArchive<R> {
 
 impl<R> fmt::Debug for PackageArchive<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Archive")
+        f.debug_struct("PackageArchive")
             .field("file", &self.file_name)
             .field("entries", &self.entries.len())
             .finish_non_exhaustive()

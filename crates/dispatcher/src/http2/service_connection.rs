@@ -44,7 +44,10 @@ pub(crate) struct ServiceNotifier {
 
 impl std::fmt::Debug for ServiceNotifier {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Bell").field("is_rung", &self.is_notified).finish_non_exhaustive()
+        formatter
+            .debug_struct("ServiceNotifier")
+            .field("is_rung", &self.is_notified)
+            .finish_non_exhaustive()
     }
 }
 

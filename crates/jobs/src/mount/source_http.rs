@@ -276,6 +276,6 @@ impl Read for SourceResponse {
 
 impl std::fmt::Debug for SourceResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Answer").field("place", &self.location).finish_non_exhaustive()
+        f.debug_struct("SourceResponse").field("place", &self.location).finish_non_exhaustive()
     }
 }

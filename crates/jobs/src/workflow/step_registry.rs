@@ -177,7 +177,7 @@ fn join_names<T: ?Sized>(all: &BTreeMap<String, Arc<T>>) -> String {
 
 impl fmt::Debug for StepRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Steps")
+        f.debug_struct("StepRegistry")
             .field("processes", &self.processes.keys())
             .field("choosers", &self.choosers.keys())
             .finish_non_exhaustive()

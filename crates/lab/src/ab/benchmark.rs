@@ -391,7 +391,7 @@ struct AbSharedState {
 
 impl std::fmt::Debug for AbSharedState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("label", &self.label).finish_non_exhaustive()
+        f.debug_struct("AbSharedState").field("label", &self.label).finish_non_exhaustive()
     }
 }
 

@@ -22,7 +22,7 @@ pub struct AuthorLogin {
 
 impl std::fmt::Debug for AuthorLogin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+        f.debug_struct("AuthorLogin").field("user", &self.user).finish_non_exhaustive()
     }
 }
 

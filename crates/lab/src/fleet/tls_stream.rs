@@ -31,7 +31,7 @@ pub(super) struct TlsStreamHalf {
 
 impl std::fmt::Debug for TlsStreamHalf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Half").field("socket", &self.socket).finish_non_exhaustive()
+        f.debug_struct("TlsStreamHalf").field("socket", &self.socket).finish_non_exhaustive()
     }
 }
 

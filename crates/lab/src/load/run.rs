@@ -25,7 +25,7 @@ pub(crate) struct WorkerLoad {
 
 impl std::fmt::Debug for WorkerLoad {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Crew").field("users", &self.users.len()).finish_non_exhaustive()
+        f.debug_struct("WorkerLoad").field("users", &self.users.len()).finish_non_exhaustive()
     }
 }
 

@@ -132,7 +132,7 @@ struct SyscallCounts {
 
 impl std::fmt::Debug for LoadWorker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Worker").field("users", &self.user_slots.len()).finish_non_exhaustive()
+        f.debug_struct("LoadWorker").field("users", &self.user_slots.len()).finish_non_exhaustive()
     }
 }
 

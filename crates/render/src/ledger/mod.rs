@@ -397,7 +397,7 @@ impl DependencyLedger {
 
 impl fmt::Debug for DependencyLedger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ledger").field("publisher", &self.0.table).finish_non_exhaustive()
+        f.debug_struct("DependencyLedger").field("publisher", &self.0.table).finish_non_exhaustive()
     }
 }
 

@@ -430,7 +430,7 @@ impl Iterator for MapDiff<'_> {
 
 impl std::fmt::Debug for MapDiff<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Diff")
+        f.debug_struct("MapDiff")
             .field("depth", &self.left.path.len().max(self.right.path.len()))
             .finish_non_exhaustive()
     }

@@ -203,6 +203,6 @@ impl Iterator for MapMerge<'_> {
 
 impl std::fmt::Debug for MapMerge<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Merge").field("has_failed", &self.has_failed).finish_non_exhaustive()
+        f.debug_struct("MapMerge").field("has_failed", &self.has_failed).finish_non_exhaustive()
     }
 }

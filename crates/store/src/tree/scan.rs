@@ -305,7 +305,7 @@ impl Iterator for MapScan<'_> {
 
 impl std::fmt::Debug for MapScan<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scan")
+        f.debug_struct("MapScan")
             .field("direction", &self.direction)
             .field("depth", &self.path.len())
             .finish_non_exhaustive()

@@ -183,7 +183,7 @@ pub(super) struct SftpLink {
 
 impl std::fmt::Debug for SftpLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("SftpLink").field("address", &self.address).finish_non_exhaustive()
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) struct OpenFolderPool(Mutex<Vec<(VaultFileKind, Arc<SftpChannel>, Str
 
 impl std::fmt::Debug for OpenFolderPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Folders").finish_non_exhaustive()
+        f.debug_struct("OpenFolderPool").finish_non_exhaustive()
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) struct SpareFilePool(Mutex<VecDeque<JoinHandle<Option<SpareFile>>>>);
 
 impl std::fmt::Debug for SpareFilePool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Spares").finish_non_exhaustive()
+        f.debug_struct("SpareFilePool").finish_non_exhaustive()
     }
 }
 
