@@ -4,7 +4,7 @@
 //! judges requests as it does without a lane.
 //!
 //! Invariants
-//! * Bodies of requests: the client may send what the service lets the lane send ([`RESPONSE_WINDOW_BYTES`] at first on both
+//! * Bodies of requests: the client may send what the service lets the lane send ([`HTTP2_STREAM_WINDOW`](tympan_web::fast_path::HTTP2_STREAM_WINDOW) at first on both
 //!   sides, and [`http2_connection_window`] of all), so that nothing gathers here.
 //! * Bodies of answers: the service may send [`RESPONSE_WINDOW_BYTES`] bytes of each beyond what the client took.
 
@@ -463,7 +463,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::io::DuplexStream;
-    use tympan_web::fast_path::{RESPONSE_WINDOW_BYTES, http2_connection_window};
+    use tympan_web::fast_path::{HTTP2_STREAM_WINDOW, http2_connection_window};
 
     const PAGE: usize = 500_000;
     const MAX_STREAMS: u32 = 100;
@@ -482,7 +482,7 @@ mod tests {
             Ok::<_, Infallible>(Response::new(Full::new(body)))
         };
         let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-            .initial_stream_window_size(RESPONSE_WINDOW_BYTES)
+            .initial_stream_window_size(HTTP2_STREAM_WINDOW)
             .initial_connection_window_size(http2_connection_window(MAX_STREAMS))
             .serve_connection(TokioIo::new(stream), service_fn(answer));
         connection.await.ok();
@@ -614,7 +614,7 @@ mod tests {
         pair.settle().await;
         // Of all streams, and of this one.
         let mut windows =
-            [http2_connection_window(MAX_STREAMS), RESPONSE_WINDOW_BYTES].map(i64::from);
+            [http2_connection_window(MAX_STREAMS), HTTP2_STREAM_WINDOW].map(i64::from);
         let piece = frame(FrameKind::Data, 0, 1, &[0; 16_000]);
         for _ in 0..200 {
             pair.feed(&piece);
@@ -640,7 +640,7 @@ mod tests {
         let mut pair = TestServicePair::new();
         for number in 0..20 {
             pair.feed(&request(number * 2 + 1, 0, "/busy"));
-            let mut left = RESPONSE_WINDOW_BYTES as usize;
+            let mut left = HTTP2_STREAM_WINDOW as usize;
             while left > 0 {
                 let length = left.min(16 * 1024);
                 pair.feed(&frame(FrameKind::Data, 0, number * 2 + 1, &vec![0; length]));
