@@ -426,7 +426,10 @@ mod tests {
                 |(waited, seconds): &&(String, u64)| (waited.as_str(), *seconds) == (text, at);
             waited.iter().filter(is_it).count()
         };
-        assert_eq!((count("MayPass", 30), count("MayPass", 60), count("InVain", 60)), (1, 1, 98));
+        assert_eq!(
+            (count("FetchSelf", 30), count("FetchSelf", 60), count("TimedOut", 60)),
+            (1, 1, 98)
+        );
         let none = join(&flights).wait_as_visitor(&mut FetchWait::new(Duration::ZERO)).await;
         assert!(matches!(none, FetchWaitResult::FetchSelf), "who is not to wait does not");
         drop(ticket);

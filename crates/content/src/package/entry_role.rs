@@ -256,8 +256,8 @@ mod tests {
             entry_role(&PackageFileName::new("x"), name, false).map(|role| format!("{role:?}"))
         };
         for (name, expected) in [
-            ("META-INF/vault/filter.xml", "Meta"),
-            ("jcr_rootish/a", "Meta"),
+            ("META-INF/vault/filter.xml", "Metadata"),
+            ("jcr_rootish/a", "Metadata"),
             ("jcr_root/.content.xml", r#"Docview("/")"#),
             ("jcr_root/a/_jcr_content/.content.xml", r#"Docview("/a/jcr:content")"#),
             ("jcr_root/a/b.xml", r#"Xml { document: "/a/b", file: "/a/b.xml" }"#),

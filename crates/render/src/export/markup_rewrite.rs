@@ -459,14 +459,17 @@ mod tests {
     #[test]
     fn references_are_resolved_and_written_again() {
         let (text, asked) = seen("<a href=\"/a?x=1&amp;y=&quot;&#39;&#x41;&nope;&\">");
-        assert_eq!(asked, ["Link /a?x=1&y=\"'A&nope;&"]);
+        assert_eq!(asked, ["Navigation /a?x=1&y=\"'A&nope;&"]);
         assert_eq!(text, "<a href=\"/X/a?x=1&amp;y=&quot;&#39;A&amp;nope;&amp;\">");
     }
 
     #[test]
     fn links_and_parts_are_told_apart() {
         let (_, asked) = seen("<a href=1><link href=2><img src=3><area href=4><use xlink:href=5>");
-        assert_eq!(asked, ["Link 1", "Part 2", "Part 3", "Link 4", "Part 5"]);
+        assert_eq!(
+            asked,
+            ["Navigation 1", "Subresource 2", "Subresource 3", "Navigation 4", "Subresource 5"]
+        );
     }
 
     #[test]

@@ -326,7 +326,7 @@ mod tests {
         check("./m=a ./m@DefaultValue=d", "[a]");
         check("./m= ./m= ./m@DefaultValue=d", "[,]");
         check("./m= ./m@DefaultValue=d ./m@DefaultValue=e", "[]");
-        check("./m= ./m@DefaultValue=:ignore", "Clearing");
+        check("./m= ./m@DefaultValue=:ignore", "Cleared");
         check("./m= ./m@DefaultValue=:null", "Removal");
         check("./m@DefaultValue=d", "Absent");
         check("./m@DefaultValue=d ./m@UseDefaultWhenMissing=true", "[d]");
