@@ -1,7 +1,8 @@
-//! Checking a vault: that what its snapshots refer to is there, and, if asked, that it is what it should be.
+//! Checking a vault: verifies that everything that its snapshots refer to exists and, optionally, that the data is
+//! intact.
 //!
-//! On failure: damage is a finding with the paths that it reaches; a place that cannot be read now is an error. A check changes
-//! nothing.
+//! On failure: damage is a finding with the affected paths; a backend that cannot be read now is an error. A check
+//! changes nothing.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,39 +19,39 @@ use crate::vault::node::{SnapshotNode, SnapshotNodeKind};
 use crate::vault::pack_writer::parse_pack_header;
 use crate::vault_key::SEAL_OVERHEAD_BYTES;
 
-/// How deep to look.
+/// How thoroughly a vault is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CheckDepth {
-    /// Snapshots, folders and the index; packs by their lengths.
+    /// Snapshots, folders and the index; of packs, only their lengths.
     #[default]
     Structure,
-    /// All packs too, to the last byte.
+    /// Also reads all packs completely.
     Data,
-    /// One part of the packs, of so many: `(1, 7)` on Monday, `(2, 7)` on Tuesday.
+    /// Also reads part `n` of `m` of the packs: `(1, 7)` on Monday, `(2, 7)` on Tuesday.
     Subset(u8, u8),
 }
 
-/// What was found.
+/// The results of a check.
 #[derive(Clone, Debug, Default)]
 pub struct VaultCheckReport {
-    /// Snapshots that were looked at.
+    /// The number of checked snapshots.
     pub snapshots: usize,
-    /// Packs that an index lists.
+    /// The number of packs that an index lists.
     pub packs: usize,
-    /// Packs that were read.
+    /// The number of packs that were read.
     pub packs_read: usize,
-    /// Packs that no index lists: what a run left that did not end. They do no harm; a prune removes them.
+    /// The number of packs that no index lists, left by an interrupted run. They do no harm; a prune removes them.
     pub unindexed_packs: usize,
-    /// Packs that a prune has marked, and a later one removes.
+    /// The number of packs that a prune has marked and a later one removes.
     pub marked_packs: usize,
-    /// What is wrong.
+    /// The faults found.
     pub faults: Vec<String>,
 }
 
 /// Checks a vault.
 ///
 /// # Errors
-/// If the place cannot be read at all; damage is in the report.
+/// If the backend cannot be read at all; damage is in the report.
 pub fn check_vault(
     vault: &Vault,
     depth: CheckDepth,
@@ -82,7 +83,7 @@ pub fn check_vault(
     Ok(report)
 }
 
-/// Loads all index files that can be read: what they list, and which packs are marked.
+/// Loads all readable index files: the packs that they list, and the packs that are marked.
 fn load_readable_index(
     vault: &Vault,
     report: &mut VaultCheckReport,
@@ -106,7 +107,7 @@ fn load_readable_index(
     Ok((index, stored.into_values().collect(), marked))
 }
 
-/// Returns the length that a pack has with what an index says of it.
+/// Returns the length that a pack has according to the index.
 pub(crate) fn pack_length(pack: &StoredPack) -> u64 {
     let blobs: u64 = pack.blobs.iter().map(|blob| u64::from(blob.length)).sum();
     let entries =
@@ -162,7 +163,7 @@ fn check_snapshots(vault: &Vault, index: &VaultIndex, report: &mut VaultCheckRep
     })
 }
 
-/// Tells what is wrong with a node.
+/// Returns the fault of a node, if there is one.
 fn find_node_fault(index: &VaultIndex, node: &SnapshotNode) -> Option<String> {
     let name = node.text_name();
     if node.kind == SnapshotNodeKind::Dir && node.subtree.is_none() {
@@ -179,7 +180,7 @@ fn find_node_fault(index: &VaultIndex, node: &SnapshotNode) -> Option<String> {
         .then(|| format!("`{name}` has {} bytes, and its pieces have {length}", node.size))
 }
 
-/// Reads a pack to its last byte; returns what is wrong.
+/// Reads a pack completely; returns its faults.
 fn check_pack_content(vault: &Vault, pack: &StoredPack) -> Result<Vec<String>> {
     let fault = |text: &str| Ok(vec![format!("the pack `{}`: {text}", pack.id)]);
     let bytes = match vault.backend().read(VaultFileKind::Pack, &pack.id) {
@@ -212,7 +213,7 @@ fn check_pack_content(vault: &Vault, pack: &StoredPack) -> Result<Vec<String>> {
 }
 
 impl Vault {
-    /// Reads the header at the end of a pack; nothing if it is damaged.
+    /// Reads the header at the end of a pack; `None` if it is damaged.
     pub(crate) fn open_pack_header(
         &self,
         bytes: &[u8],
@@ -223,7 +224,7 @@ impl Vault {
     }
 }
 
-/// Splits a pack into its blobs and its sealed header; nothing if it has none.
+/// Splits a pack into its blobs and its sealed header; `None` if it has no header.
 pub(crate) fn split_pack(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (rest, length) = bytes.split_last_chunk::<4>()?;
     let start = rest.len().checked_sub(u32::from_le_bytes(*length) as usize)?;

@@ -1,4 +1,4 @@
-//! Compression of what goes into a vault: Zstandard, with contexts that each thread keeps.
+//! Compression of vault data: Zstandard, with contexts that each thread reuses.
 
 use std::cell::RefCell;
 use std::io::{self, BufWriter, Cursor};
@@ -7,19 +7,19 @@ use serde::Serialize;
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::stream::write::Encoder;
 
-/// How hard to compress.
+/// The compression level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompressionMode {
-    /// Zstandard's usual level.
+    /// Zstandard's default level.
     #[default]
     Auto,
-    /// Pieces of files stay as they are; folders are compressed.
+    /// Pieces of files are not compressed; folders are.
     Off,
     /// The fastest level.
     Fastest,
-    /// A slower, smaller level.
+    /// A slower level with a better ratio.
     Better,
-    /// The smallest that is worth its time.
+    /// The best ratio that is worth its time.
     Max,
 }
 
@@ -33,7 +33,7 @@ impl CompressionMode {
         }
     }
 
-    /// Returns what folders are compressed by: of lists of nodes, the fastest level makes as little as the usual one.
+    /// Returns the mode for folders: the fastest level compresses lists of nodes as well as the default one.
     pub(crate) const fn for_folders(self) -> Self {
         match self {
             Self::Auto | Self::Off | Self::Fastest => Self::Fastest,
@@ -43,21 +43,22 @@ impl CompressionMode {
 }
 
 thread_local! {
-    // A new context costs ten times what compressing a small piece does.
+    // Creating a context costs ten times as much as compressing a small piece.
     static COMPRESSOR: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Encoders of JSON write some bytes at a time: so many go to the compressor at once.
+/// JSON encoders write a few bytes at a time; they are buffered to this size before compression.
 const JSON_BUFFER_BYTES: usize = 32 << 10;
 
-/// Compresses bytes; nothing if that fails.
+/// Compresses bytes; `None` on failure.
 pub(crate) fn compress(plain: &[u8], compression: CompressionMode) -> Option<Vec<u8>> {
     let mut packed = Vec::new();
     compress_append(plain, compression, &mut packed).map(|_| packed)
 }
 
-/// Compresses bytes behind what is in a buffer; returns the length, or nothing if that fails, where the buffer is as it was.
+/// Compresses bytes and appends them to a buffer. Returns the length; on failure returns `None` and leaves the buffer
+/// unchanged.
 pub(crate) fn compress_append(
     plain: &[u8],
     compression: CompressionMode,
@@ -81,7 +82,7 @@ pub(crate) fn compress_append(
     })
 }
 
-/// Compresses a value as JSON behind what is in a buffer, without its text in memory: that of an index is long.
+/// Compresses a value as JSON and appends it to a buffer, without holding its text in memory: that of an index is long.
 pub(crate) fn compress_json_append<T: Serialize>(
     value: &T,
     compression: CompressionMode,
@@ -94,7 +95,7 @@ pub(crate) fn compress_json_append<T: Serialize>(
     encoder.finish().map(|_| ())
 }
 
-/// Decompresses bytes to at most `limit` bytes; nothing if they are damaged or longer.
+/// Decompresses at most `limit` bytes; `None` if the input is damaged or the output is longer.
 pub(crate) fn decompress(packed: &[u8], limit: usize) -> Option<Vec<u8>> {
     DECOMPRESSOR.with_borrow_mut(|kept| {
         if kept.is_none() {
@@ -104,7 +105,7 @@ pub(crate) fn decompress(packed: &[u8], limit: usize) -> Option<Vec<u8>> {
     })
 }
 
-/// Decompresses bytes whose length is not known, to at most `limit` bytes.
+/// Decompresses input of unknown output length, to at most `limit` bytes.
 pub(crate) fn decompress_unsized(packed: &[u8], limit: usize) -> Option<Vec<u8>> {
     use std::io::Read;
     let mut plain = Vec::new();
@@ -128,7 +129,7 @@ mod tests {
         assert!(packed.len() == length && length < 100);
         assert_eq!(decompress(packed, LIMIT).unwrap(), plain);
         assert_eq!(compress(&plain, CompressionMode::Auto).unwrap(), packed);
-        // What cannot be made smaller is longer.
+        // Incompressible input becomes longer.
         let noise: Vec<u8> = (0..1000_u32)
             .flat_map(|n| crate::VaultObjectId::of(&n.to_le_bytes()).as_bytes().to_owned())
             .collect();
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(decompress(&packed, LIMIT).unwrap(), noise);
     }
 
-    /// A folder as a vault has it: hashes, and what all its nodes have in common.
+    /// A folder as a vault contains it: hashes, and what all its nodes have in common.
     #[test]
     fn folders_are_as_small_by_the_fastest_level() {
         use crate::vault::node::{SnapshotNode, SnapshotNodeKind, SnapshotTree};
@@ -155,7 +156,7 @@ mod tests {
             assert_eq!(decompress(&fast, LIMIT).unwrap(), folder);
         }
         assert!(fast.len() <= usual.len(), "{} and {}", fast.len(), usual.len());
-        // A level does not stay for what comes next.
+        // A level does not persist to the next call.
         assert_eq!(compress(&folder, CompressionMode::Auto).unwrap(), usual);
         assert_eq!(CompressionMode::Max.for_folders(), CompressionMode::Max);
     }

@@ -1,9 +1,10 @@
-//! Threads with room for folders in folders.
+//! Threads with stacks that are large enough for deeply nested folders.
 //!
-//! Work on trees follows them from folder to folder, and whoever waits for a part of it takes up another. Anybody may nest
-//! folders as deep as a path is long: on usual stacks one such folder would end the backup of all.
+//! Work on trees recurses from folder to folder, and a thread that waits for a part of it executes another part. Any
+//! user may nest folders as deep as the path length allows: on default stacks one such folder would abort the backup of
+//! everything.
 //!
-//! Not here: any other work; it has rayon's own threads.
+//! Not here: any other work; it runs on rayon's own threads.
 
 use std::sync::OnceLock;
 
@@ -12,12 +13,14 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;
 
-/// Reserved for each thread, not used: a level takes up to 4 KiB, and some walks may lie on one stack at once.
+/// Stack size reserved for each thread, not committed: a level takes up to 4 KiB, and several walks may be on one stack
+/// at once.
 const THREAD_STACK_BYTES: usize = 64 << 20;
-/// Folders in a path of 4,096 bytes, the longest that systems take. A vault that nests more was made to do harm.
+/// Maximum folder depth: that of a path of 4,096 bytes, the longest that systems accept. A vault with deeper nesting is
+/// malicious.
 pub(crate) const MAX_FOLDER_DEPTH: usize = 2048;
 
-/// Runs work on such threads.
+/// Runs a closure on such threads.
 pub(crate) fn run_on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
     let make = || {
@@ -26,12 +29,13 @@ pub(crate) fn run_on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     };
     match POOL.get_or_init(make) {
         Some(pool) => pool.install(work),
-        // A system that gives no such threads may have enough room for usual folders.
+        // Without these threads, the current stack may still be enough for usual folders.
         None => work(),
     }
 }
 
-/// As [`run_on_deep_stack`], on at least so many threads: who waits for another machine needs no processor.
+/// Like [`run_on_deep_stack`], on at least `threads` threads: a thread that waits for another machine needs no
+/// processor.
 pub(crate) fn run_on_deep_stacks<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
     if threads <= rayon::current_num_threads() {
         return run_on_deep_stack(work);
@@ -43,7 +47,7 @@ pub(crate) fn run_on_deep_stacks<T: Send>(threads: usize, work: impl FnOnce() ->
     }
 }
 
-/// Fails if a folder lies deeper than any path leads.
+/// Returns an error if a folder is nested deeper than any valid path.
 pub(crate) fn check_folder_depth(depth: usize, id: &VaultObjectId) -> Result<()> {
     if depth <= MAX_FOLDER_DEPTH {
         return Ok(());

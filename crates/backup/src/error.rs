@@ -1,4 +1,4 @@
-//! What can go wrong with backups.
+//! The error type of backups.
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::object_id::VaultObjectId;
 /// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Tells whether the bytes that were asked for are not there, or not to be read from the medium: nothing that passes.
+/// Returns true if the requested bytes are missing or unreadable on the medium, which is not a transient error.
 pub(crate) fn is_data_lost(error: &io::Error) -> bool {
     let is_of_medium = || {
         let of_medium = [Errno::IO, Errno::BADMSG, Errno::UCLEAN];
@@ -26,8 +26,7 @@ pub(crate) fn is_data_lost(error: &io::Error) -> bool {
     }
 }
 
-/// Tells whether the same call may succeed a moment later: a connection that broke, a server that is busy or does not
-/// answer.
+/// Returns true if the same call may succeed later: a broken connection, or a server that is busy or does not respond.
 pub(crate) fn is_transient_io(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -47,25 +46,25 @@ pub(crate) fn is_transient_io(error: &io::Error) -> bool {
     )
 }
 
-/// Why a backup, a restore or a look into a vault failed.
+/// Errors of backups, restores and other vault operations.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no vault in this place.
+    /// The location contains no vault.
     #[error("there is no vault at `{place}`; make one with `tympan backup init -r {place}`")]
     NoVault {
-        /// Where one was looked for.
+        /// The location.
         place: String,
     },
-    /// There is a vault already.
+    /// A vault already exists.
     #[error("`{place}` holds a vault, or other files; a new one needs an empty place")]
     VaultExists {
-        /// Where one should be made.
+        /// The location.
         place: String,
     },
     /// No key of the vault opens with the password.
     #[error("the password opens no key of the vault")]
     WrongPassword,
-    /// The vault has a version that is not known.
+    /// The format version of the vault is not supported.
     #[error(
         "the vault has format version {version}; versions 1 and 2 can be read, and 2 be written"
     )]
@@ -80,18 +79,18 @@ pub enum Error {
         if *exclusive { " exclusively" } else { "" }
     )]
     Locked {
-        /// Its host.
+        /// The host of the process.
         host: String,
-        /// Its user.
+        /// The user of the process.
         user: String,
-        /// Its process.
+        /// The process id.
         pid: u32,
-        /// When it last said that it lives.
+        /// The time at which the lock was last refreshed.
         since: String,
-        /// Whether it excludes everybody.
+        /// True if the lock excludes all other processes.
         exclusive: bool,
     },
-    /// This process could not tell others in time that it lives, so that they may have passed it over.
+    /// This process did not refresh its lock in time, so that others may have ignored it.
     #[error(
         "the lock of this run was not renewed for too long, or was removed; nothing more was written: run it again"
     )]
@@ -99,61 +98,61 @@ pub enum Error {
     /// The backend failed.
     #[error("cannot {action} {what} of the vault")]
     Backend {
-        /// What was tried.
+        /// The attempted operation.
         action: &'static str,
-        /// With which file.
+        /// The file concerned.
         what: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A file of the vault is not what its name says.
+    /// A file of the vault does not match its name.
     #[error("the {kind} `{id}` of the vault is damaged: {fault}")]
     Damaged {
-        /// The kind of file.
+        /// The kind of the file.
         kind: VaultFileKind,
-        /// Its name.
+        /// The name of the file.
         id: VaultObjectId,
-        /// What is wrong.
+        /// The fault.
         fault: String,
     },
-    /// A piece of a file, or a folder, is not in the vault, or damaged.
+    /// A piece of a file, or a folder, is missing from the vault or damaged.
     #[error("the {what} `{id}` cannot be read from the vault: {fault}")]
     UnreadableBlob {
-        /// What it is part of.
+        /// What the blob is part of.
         what: &'static str,
-        /// The piece.
+        /// The id of the blob.
         id: VaultObjectId,
-        /// What is wrong.
+        /// The fault.
         fault: String,
     },
     /// No snapshot has this name.
     #[error("no snapshot is called `{name}`; `tympan backup list` shows them")]
     SnapshotMissing {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// None of the clients that are asked for has saved into the vault.
+    /// None of the requested clients has saved into the vault.
     #[error(
         "the vault holds no snapshot of `{names}`, but of `{others}`; choose with `--host NAME`, or `--all-clients`"
     )]
     ClientMissing {
-        /// Who was asked for.
+        /// The requested clients.
         names: String,
-        /// Who has saved.
+        /// The clients that have saved.
         others: String,
     },
-    /// More than one snapshot has a name that begins so.
+    /// More than one snapshot id begins with this prefix.
     #[error("several snapshots begin with `{name}`; give more of its digits")]
     SnapshotAmbiguous {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// A snapshot does not hold what is asked for.
+    /// The snapshot does not contain the requested path.
     #[error("the snapshot `{snapshot}` does not hold `{path}`")]
     PathMissing {
         /// The snapshot, by its short id.
         snapshot: String,
-        /// What was asked for.
+        /// The requested path.
         path: String,
     },
     /// A source cannot be read at all.
@@ -161,7 +160,7 @@ pub enum Error {
     Source {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// A target cannot be written.
@@ -169,32 +168,32 @@ pub enum Error {
     Target {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The system does not mount.
+    /// The system cannot mount the file system.
     #[error("cannot mount at `{}`: {advice}", dir.display())]
     Mount {
-        /// Where.
+        /// The mount point.
         dir: PathBuf,
-        /// What to do about it.
+        /// Advice for the user.
         advice: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The vault lacks what its snapshots refer to, so that nothing is removed from it.
+    /// The vault lacks data that its snapshots refer to, so nothing is removed from it.
     #[error(
         "{fault}; nothing is removed from a damaged vault: `tympan backup check` tells what is wrong, and \
          `tympan backup repair` makes it sound again"
     )]
     DamagedVault {
-        /// What is lacking.
+        /// The missing data.
         fault: String,
     },
-    /// A request that cannot be carried out as it stands.
+    /// The request is not valid.
     #[error("{0}")]
     InvalidRequest(String),
-    /// The repository keeps the root no more that was being read.
+    /// The repository no longer retains the root that was being read.
     #[error(
         "`{repository}` no longer keeps the state that was being read, as this run could not renew its lease for too \
          long: run it again"
@@ -206,18 +205,18 @@ pub enum Error {
     /// The content repository failed.
     #[error("the repository cannot be read")]
     Store(#[from] tympan_store::Error),
-    /// A document of a content repository cannot be drawn for people to read.
+    /// A document of a content repository cannot be rendered as text.
     #[error("the document `{path}` cannot be drawn: {reason}")]
     Document {
-        /// Its path.
+        /// The path of the document.
         path: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The blobs of a content repository failed.
     #[error("the blobs of the repository cannot be read")]
     Blobs(#[from] tympan_blobs::Error),
-    /// The system gives no random bytes.
+    /// The system provides no random bytes.
     #[error("the system gives no random bytes: {0}")]
     Random(String),
     /// The run was stopped from outside.
@@ -226,7 +225,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Makes the error of a backend call.
+    /// Creates the error of a backend call.
     pub(crate) fn backend(
         action: &'static str,
         kind: VaultFileKind,
@@ -239,12 +238,12 @@ impl Error {
         move |source| Self::Backend { action, what, source }
     }
 
-    /// Makes the error of a file of the vault that is not what it should be.
+    /// Creates the error for a damaged vault file.
     pub(crate) fn damaged(kind: VaultFileKind, id: &VaultObjectId, fault: &impl ToString) -> Self {
         Self::Damaged { kind, id: *id, fault: fault.to_string() }
     }
 
-    /// Tells whether trying again can help.
+    /// Returns true if a retry can succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -256,7 +255,7 @@ impl Error {
         }
     }
 
-    /// Tells whether a file of the vault is there and not what it should be, or not to be read from the medium.
+    /// Returns true if a vault file exists but is damaged, or cannot be read from the medium.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. } => true,
@@ -267,7 +266,7 @@ impl Error {
         }
     }
 
-    /// Tells whether a source is what failed: others can still be saved into the vault.
+    /// Returns true if a source failed: other sources can still be saved into the vault.
     #[must_use]
     pub fn is_source_error(&self) -> bool {
         matches!(
@@ -281,7 +280,7 @@ impl Error {
         )
     }
 
-    /// Tells whether something of the vault is lost, rather than out of reach: what else is there can still be had.
+    /// Returns true if vault data is lost rather than out of reach: the rest can still be read.
     pub(crate) fn is_loss(&self) -> bool {
         match self {
             Self::UnreadableBlob { .. } | Self::Damaged { .. } => true,

@@ -1,6 +1,6 @@
-//! Doors for the fuzz targets to what is private; present only in their build and in tests.
+//! Entry points for the fuzz targets to private code; compiled only for them and for tests.
 //!
-//! What is sealed is fuzzed as it is behind the seal: whoever knows a vault's password may write anything.
+//! Sealed data is fuzzed in its decrypted form: anyone who knows a vault's password may write anything.
 
 use std::path::Path;
 
@@ -31,12 +31,12 @@ use crate::vault::pack_writer::parse_pack_header;
 use crate::vault::snapshot::VaultSnapshot;
 use crate::vault::{VaultConfig, VaultUser, unpack_file};
 
-/// No more than this is made of an input.
+/// Maximum decoded size of an input.
 const MAX_DECODED_BYTES: usize = 16 << 20;
-/// Deriving a key may take so many rounds, lest an input takes minutes.
+/// Maximum scrypt rounds for deriving a key, so that one input does not take minutes.
 const MAX_SCRYPT_ROUNDS: u64 = 1 << 8;
 
-/// Decodes a folder: its names stay in it, and it is encoded as it was decoded.
+/// Decodes a folder and checks that its names stay within it and that encoding it again gives the same value.
 pub fn tree(json: &[u8]) {
     let Ok(tree) = SnapshotTree::parse(json) else { return };
     for node in &tree.nodes {
@@ -49,7 +49,7 @@ pub fn tree(json: &[u8]) {
     assert_eq!(SnapshotTree::parse(&tree.to_bytes()).ok(), Some(tree));
 }
 
-/// Decodes an index file, and looks up what it lists.
+/// Decodes an index file and looks up what it lists.
 pub fn index(json: &[u8]) {
     let Ok(file) = serde_json::from_slice::<StoredIndex>(json) else { return };
     let mut index = VaultIndex::default();
@@ -69,7 +69,7 @@ pub fn index(json: &[u8]) {
     assert!(serde_json::from_slice::<StoredIndex>(&again).is_ok());
 }
 
-/// Decodes one of the small files: the first byte says which.
+/// Decodes one of the small file formats, which the first byte selects.
 pub fn file(input: &[u8]) {
     let Some((kind, json)) = input.split_first() else { return };
     match kind {
@@ -109,7 +109,7 @@ fn decode_key(json: &[u8]) {
     if let Some(plain) = key.and_then(|key| key.open(sealed)) {
         let _parsed = crate::vault_key::VaultKey::parse(&plain);
     }
-    // What the sealed bytes would say.
+    // The decrypted form of the sealed bytes.
     let _parsed = crate::vault_key::VaultKey::parse(json);
 }
 
@@ -123,7 +123,7 @@ fn decode_snapshot(json: &[u8]) {
     assert!(serde_json::from_slice::<VaultSnapshot>(&again).is_ok());
 }
 
-/// Splits a pack and decodes its header: what is listed lies one behind the other.
+/// Splits a pack and decodes its header: the listed blobs are contiguous.
 pub fn pack(bytes: &[u8]) {
     let Some((blobs, header)) = split_pack(bytes) else { return };
     assert_eq!(blobs.len() + header.len() + 4, bytes.len());
@@ -135,7 +135,8 @@ pub fn pack(bytes: &[u8]) {
     }
 }
 
-/// Decompresses: a blob to the length that the first four bytes tell, and a file to any; what it is was no longer than allowed.
+/// Decompresses a blob to the length in the first four bytes, and a file to any length; the output is no longer than
+/// allowed.
 pub fn packed(input: &[u8]) {
     let Some((raw, packed)) = input.split_first_chunk::<4>() else { return };
     let limit = (u32::from_le_bytes(*raw) as usize).min(MAX_DECODED_BYTES);
@@ -152,8 +153,8 @@ pub fn packed(input: &[u8]) {
     }
 }
 
-/// Decodes the table of a source's folders, of the names, the tree and the index file that the seeds have; and that of an
-/// index, in which is found what it lists.
+/// Decodes the table of a source's folders, with the names, the tree and the index file that the seeds have, and the
+/// table of an index, in which everything that it lists is found.
 pub fn table(plain: &[u8]) {
     let (names, id) = ([1; 32], VaultObjectId::from_bytes([2; 32]));
     crate::vault::decode_index_table(plain);
@@ -166,7 +167,7 @@ pub fn table(plain: &[u8]) {
     table.find_unchanged_tree(Path::new("/srv"), &[0; 32]);
 }
 
-/// Reads what people write: patterns and paths, rules, addresses of vaults, known hosts. Secrets of addresses are not shown.
+/// Parses user input: patterns and paths, rules, vault addresses, known hosts. Secrets of addresses must not be shown.
 pub fn words(text: &str) {
     let mut lines = text.lines();
     let (first, path) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
@@ -188,7 +189,7 @@ pub fn words(text: &str) {
     known_hosts::known_key_kinds(text, &name);
 }
 
-/// Imports files of a repository's snapshot: each is a length in two bytes, and frames.
+/// Imports files of a repository's snapshot: each is a two-byte length followed by frames.
 pub fn frames(mut input: &[u8]) {
     let Ok(store) = LocalStore::open_in_memory() else { return };
     let blobs = MemoryBlobStore::default();
@@ -201,7 +202,7 @@ pub fn frames(mut input: &[u8]) {
     }
     let root = "00".repeat(32);
     let facts = format!("{{\"format\":1,\"ref\":\"main\",\"root\":\"{root}\"}}");
-    // Nothing has this root: whatever the frames hold, no ref is made.
+    // Nothing has this root, so no ref is made whatever the frames contain.
     let imported =
         import_files((&store, &blobs), facts.as_bytes(), &files, &BackupProgress::default());
     assert!(imported.is_err(), "{METADATA_FILE_NAME} names a root that nobody has");
@@ -213,8 +214,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs a door on all its seeds, on each seed cut off and with a byte changed, and on seeds that were changed at random:
-    /// `TYMPAN_MUTATIONS` sets how many.
+    /// Runs an entry point on all its seeds, on each seed truncated and with one byte changed, and on randomly mutated
+    /// seeds: `TYMPAN_MUTATIONS` sets their number.
     fn check(target: &str, door: fn(&[u8])) {
         let count = std::env::var("TYMPAN_MUTATIONS").ok().and_then(|count| count.parse().ok());
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);

@@ -1,4 +1,4 @@
-//! Vaults that somebody made who knows the password and means harm: whatever stands in them, nothing panics, and a restore
+//! Malicious vaults, written by someone who knows the password: whatever they contain, nothing panics, and a restore
 //! stays in its target.
 
 use std::fs;
@@ -35,7 +35,7 @@ impl HostileVaultFixture {
         Self { dir, vault: Arc::new(vault) }
     }
 
-    /// Writes blobs as they are given, and returns the id of the last.
+    /// Writes blobs unmodified and returns the id of the last.
     fn write_blobs(&self, blobs: &[(PackBlobKind, Vec<u8>)]) -> VaultObjectId {
         let who = VaultUser::this_process();
         let lock =
@@ -47,7 +47,7 @@ impl HostileVaultFixture {
         *ids.last().unwrap()
     }
 
-    /// Restores a folder over what is in the target.
+    /// Restores a folder into a target with existing content.
     fn restore_tree(
         &self,
         tree: VaultObjectId,
@@ -62,7 +62,7 @@ impl HostileVaultFixture {
     }
 }
 
-/// Names that lead out, and links with files below them: told as faults, and nothing appears outside.
+/// Names that lead outside, and links with files below them, are reported as faults, and nothing appears outside.
 #[test]
 fn a_restore_stays_in_its_target() {
     let piece = || (PackBlobKind::Data, b"harm".to_vec());
@@ -96,7 +96,7 @@ fn a_restore_stays_in_its_target() {
         assert_eq!(fs::read_dir(bench.dir.path().join("in")).unwrap().count(), 1, "{name}");
     }
 
-    // A folder of the name of a link: in the snapshot twice, or in the target before.
+    // A folder with the same name as a link: twice in the snapshot, or already in the target.
     let below = format!("{{\"nodes\":[{}]}}", file("harm")).into_bytes();
     let subtree = VaultObjectId::of(&below);
     let folder = format!(
@@ -116,13 +116,13 @@ fn a_restore_stays_in_its_target() {
         fs::create_dir_all(&out).unwrap();
         fs::create_dir_all(&outside).unwrap();
         symlink("../outside", out.join("way")).unwrap();
-        // Whether it is refused or told: it is not followed.
+        // Whether it is refused or reported, the link is not followed.
         bench.restore_tree(tree, &out).ok();
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "{nodes}");
     }
 }
 
-/// A folder that holds itself ends, as somewhere the names get too long for the system, or is refused; a length that lies is an
+/// A folder that contains itself ends when the names get too long for the system, or is refused; a wrong length is an
 /// error.
 #[test]
 fn lies_about_lengths_are_errors() {
@@ -138,7 +138,7 @@ fn lies_about_lengths_are_errors() {
     let restored = bench.restore_tree(tree, &out).unwrap();
     assert_eq!(restored.faults.len(), 1);
     assert_eq!(fs::read_dir(&out).unwrap().count(), 0);
-    // An index that says a blob is where no pack reaches.
+    // An index that locates a blob beyond the end of its pack.
     let file = format!(
         "{{\"packs\":[{{\"id\":\"{id}\",\"blobs\":[{{\"id\":\"{id}\",\"type\":\"data\",\"offset\":4294967295,\"length\":4294967295,\"uncompressed_length\":4294967295}}]}}]}}"
     );
@@ -149,7 +149,8 @@ fn lies_about_lengths_are_errors() {
     assert!(bench.vault.read_blob(&index, PackBlobKind::Data, &id).is_err());
 }
 
-/// One number for two files, as the source's system gives it to one after another, or a liar to both: each has its own bytes.
+/// Two files with the same inode number, because the source's system reused it or the vault lies: each keeps its own
+/// bytes.
 #[test]
 fn files_that_share_a_number_keep_their_bytes() {
     let bench = HostileVaultFixture::new();
@@ -173,7 +174,7 @@ fn files_that_share_a_number_keep_their_bytes() {
     assert_eq!(number("b"), number("c"));
 }
 
-/// Folders in more folders than a path can name: all that follow them say so.
+/// Folders that are nested deeper than a path allows: every tree walk returns an error.
 #[test]
 fn folders_deeper_than_any_path_are_refused() {
     let bench = HostileVaultFixture::new();
@@ -205,7 +206,7 @@ fn folders_deeper_than_any_path_are_refused() {
     assert_eq!(restored.faults.len(), 1, "{:?}", restored.faults.first());
 }
 
-/// Valid text with some bytes replaced, removed, or brought twice.
+/// Valid text with some bytes replaced, removed or duplicated.
 fn mutated_text(valid: &'static str) -> impl Strategy<Value = Vec<u8>> {
     let edit = (any::<prop::sample::Index>(), any::<u8>(), 0..4_u8);
     prop::collection::vec(edit, 0..8).prop_map(move |edits| {
@@ -234,7 +235,7 @@ const VALID_SNAPSHOT: &str = r#"{"time":"2026-11-22T05:42:04.123456789+01:00","t
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Whatever the bytes: an answer, and one that a restore may trust.
+    /// Any input gives a result, and one that a restore may trust.
     #[test]
     fn no_bytes_make_a_decoder_panic(
         tree in mutated_text(VALID_TREE),
@@ -249,7 +250,7 @@ proptest! {
                 prop_assert!(!name.is_empty() && name != b"." && name != b"..");
                 prop_assert!(!name.contains(&b'/') && !name.contains(&0));
             }
-            // What was understood is written and understood again.
+            // A parsed value can be written and parsed again.
             prop_assert_eq!(SnapshotTree::parse(&tree.to_bytes()).unwrap(), tree);
         }
         if let Ok(stored) = serde_json::from_slice::<StoredIndex>(&index) {
@@ -263,7 +264,7 @@ proptest! {
             prop_assert_eq!(chosen.len(), 1);
         }
         if let Ok(lock) = serde_json::from_slice::<StoredLock>(&lock) {
-            // Of a process that nobody knows: old, or not.
+            // A lock of an unknown process, old or not.
             lock.is_stale(&VaultUser::this_process(), Timestamp::UNIX_EPOCH);
         }
         parse_pack_header(&header);

@@ -1,7 +1,7 @@
-//! Maps by ids: an id is a hash already, and large saves look up many.
+//! Hash maps keyed by ids: an id is a hash already, and large saves do many look-ups.
 //!
-//! Each map has a key of its own, so that nobody can choose ids that fall together, and what comes out of one map in order
-//! does not go into another in that order.
+//! Each map has its own random key, so that nobody can choose ids that collide, and so that inserting one map's entries
+//! in iteration order into another does not degrade it.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A map by ids.
 pub(crate) type IdMap<K, V> = HashMap<K, V, IdHasherBuilder>;
 
-/// An odd number without a pattern: the golden ratio's.
+/// An odd multiplier without a pattern, derived from the golden ratio.
 const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The key of a map.
+/// The random key of a map.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IdHasherBuilder(u64);
 
@@ -34,7 +34,7 @@ impl BuildHasher for IdHasherBuilder {
     }
 }
 
-/// Mixes the key with what an id says of itself: eight of its bytes.
+/// Mixes the key with eight bytes of the id.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IdHasher(u64);
 
@@ -68,11 +68,11 @@ mod tests {
         let state = IdHasherBuilder::default();
         let other = IdHasherBuilder::default();
         let id = |number: u32| VaultObjectId::of(&number.to_le_bytes());
-        // A table goes by the low bits and by the high ones.
+        // A hash table uses the low bits and the high ones.
         for bits in [|hash: u64| hash & 0xffff, |hash: u64| hash >> 48] {
             let places: HashSet<u64> =
                 (0..65_536).map(|number| bits(state.hash_one(id(number)))).collect();
-            // Of so many places, so many are taken by chance: all but the e-th part.
+            // Expected number of distinct values by chance: all but a fraction of 1/e.
             assert!((40_000..43_000).contains(&places.len()), "{}", places.len());
         }
         assert!((0..100).all(|number| state.hash_one(id(number)) != other.hash_one(id(number))));

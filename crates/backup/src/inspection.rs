@@ -1,4 +1,4 @@
-//! Looking into snapshots: what they hold, where something is, how two differ, what a file says.
+//! Inspecting snapshots: listing, finding paths, comparing, and reading files.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -14,7 +14,7 @@ use crate::vault::index::VaultIndex;
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind, SnapshotTree, go_mode};
 use crate::vault::snapshot::VaultSnapshot;
 
-/// Finds what a snapshot holds at a path such as `/srv/site`; the snapshot's topmost folder for `/`.
+/// Finds the node at a path of a snapshot such as `/srv/site`; the snapshot's topmost folder for `/`.
 ///
 /// # Errors
 /// [`Error::PathMissing`], or a folder that cannot be read.
@@ -37,10 +37,10 @@ pub fn find_path(
     Ok(node)
 }
 
-/// Visits all that is below a folder, by path, until `visit` fails.
+/// Visits everything below a folder, by path, until `visit` fails.
 ///
 /// # Errors
-/// What `visit` says, or a folder that cannot be read.
+/// An error of `visit`, or a folder that cannot be read.
 pub fn walk_tree(
     (vault, index): (&Vault, &VaultIndex),
     tree: &VaultObjectId,
@@ -63,29 +63,29 @@ pub fn walk_tree(
     Ok(())
 }
 
-/// Returns the path of what is in a folder; that of the topmost folder is `/`, or empty.
+/// Returns the path of a node in a folder; the path of the topmost folder is `/`, or empty.
 fn node_path(above: &Path, node: &SnapshotNode) -> PathBuf {
     let above = if above.as_os_str().is_empty() { Path::new("/") } else { above };
     above.join(OsStr::from_bytes(&node.name))
 }
 
-/// How one path differs.
+/// How a path differs between two snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotChange {
-    /// Only the later snapshot has it.
+    /// Only the later snapshot contains it.
     Added,
-    /// Only the earlier one has it.
+    /// Only the earlier snapshot contains it.
     Removed,
     /// Its content differs.
     Modified,
-    /// Only what is known about it differs.
+    /// Only its metadata differs.
     MetadataChanged,
-    /// It is another kind of thing.
+    /// Its node type differs.
     KindChanged,
 }
 
 impl SnapshotChange {
-    /// Returns the sign that stands before the path in lists.
+    /// Returns the character that precedes the path in listings.
     #[must_use]
     pub const fn sign(self) -> char {
         match self {
@@ -98,16 +98,16 @@ impl SnapshotChange {
     }
 }
 
-/// One path in which two snapshots differ.
+/// A path in which two snapshots differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotDifference {
     /// The path; that of a folder ends with `/`.
     pub path: String,
-    /// How.
+    /// The kind of difference.
     pub change: SnapshotChange,
 }
 
-/// Tells how two folders differ. Folders with the same id are not looked into.
+/// Lists the differences between two folders. Folders with the same id are not read.
 ///
 /// # Errors
 /// A folder that cannot be read.
@@ -166,7 +166,7 @@ fn diff_trees_at(
     Ok(())
 }
 
-/// Compares what a restore brings back.
+/// Compares the metadata that a restore recreates.
 fn has_same_metadata(left: &SnapshotNode, right: &SnapshotNode) -> bool {
     let facts = |node: &SnapshotNode| (node.mode, node.uid, node.gid, node.mtime, node.device);
     facts(left) == facts(right) && left.extended_attributes == right.extended_attributes
@@ -190,7 +190,8 @@ fn add_all_differences(
 /// Writes the bytes of a file to a stream.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] if it is no file, [`Error::Target`] if the stream fails, or what the vault says.
+/// [`Error::InvalidRequest`] if the node is not a file, [`Error::Target`] if the stream fails, or an error of the
+/// vault.
 pub fn write_file_content(
     (vault, index): (&Vault, &VaultIndex),
     node: &SnapshotNode,
@@ -203,7 +204,7 @@ pub fn write_file_content(
     crate::restore::stream_file((vault, index), node, out)
 }
 
-/// Reads all folders below some, each once, and hands them over.
+/// Reads all folders below the given ones, each once, and passes them to a callback.
 pub(crate) fn walk_trees(
     (vault, index): (&Vault, &VaultIndex),
     roots: &[VaultObjectId],

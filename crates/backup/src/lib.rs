@@ -1,14 +1,14 @@
 //! Backups: sources (repository, directory), the vault in restic's repository format, save, restore, forget, check.
 //!
-//! It saves states, not meanings: it knows roots, chunks and blobs, never node types or access control. The vault
-//! format is restic's repository version 2, so that stock restic restores what Tympan saved.
+//! It saves data without interpreting it: it knows roots, chunks and blobs, never node types or access control. The
+//! vault format is restic's repository version 2, so that stock restic restores what Tympan saved.
 //!
 //! Invariants
-//! * What a snapshot refers to is durable before the snapshot is: pieces, then the index, then the snapshot.
+//! * Everything that a snapshot refers to is durable before the snapshot is: pieces, then the index, then the snapshot.
 //! * Nothing is removed from a vault except under an exclusive lock, which restic honors too; packs are marked before.
-//! * What comes out of a vault has the hash it is named by.
+//! * Everything read from a vault has the hash it is named by.
 //!
-//! Not here: passwords' origin, the command line, how content looks to people.
+//! Not here: the origin of passwords, the command line, the presentation of content to users.
 
 mod backend;
 mod check;

@@ -1,4 +1,4 @@
-//! The names of what a vault holds: SHA-256 hashes, written as 64 hexadecimal digits.
+//! Ids of vault objects: SHA-256 hashes, written as 64 hexadecimal digits.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -8,11 +8,11 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::ser::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-/// The SHA-256 of a blob's plain bytes, or of a file of the vault.
+/// The SHA-256 hash of a blob's plain bytes, or of a vault file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct VaultObjectId([u8; 32]);
 
-/// A part of a hash is a hash: tables need no more than eight of its bytes.
+/// Eight bytes of a cryptographic hash are a sufficient hash for tables.
 impl Hash for VaultObjectId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let head = self.0.first_chunk::<8>();
@@ -21,7 +21,7 @@ impl Hash for VaultObjectId {
 }
 
 impl VaultObjectId {
-    /// Returns the id of these bytes.
+    /// Returns the id of the given bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
@@ -39,13 +39,13 @@ impl VaultObjectId {
         &self.0
     }
 
-    /// Returns the first eight digits, which people use.
+    /// Returns the first eight digits, as shown to users.
     #[must_use]
     pub fn short(&self) -> String {
         self.to_string().chars().take(8).collect()
     }
 
-    /// Returns all digits at once: an index and a folder hold many ids.
+    /// Returns all digits at once: an index and a folder contain many ids.
     fn hex_digits(&self) -> [u8; 64] {
         let mut digits = [0; 64];
         for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
@@ -73,7 +73,7 @@ impl fmt::Debug for VaultObjectId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidVaultObjectId;
 
-/// Returns what a digit is worth; 16 for what is none.
+/// Returns the value of a hexadecimal digit; 16 if it is not one.
 const fn hex_digit_value(digit: u8) -> u8 {
     match digit {
         b'0'..=b'9' => digit - b'0',
@@ -107,7 +107,7 @@ impl Serialize for VaultObjectId {
 
 impl<'de> Deserialize<'de> for VaultObjectId {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        // Borrowed, as an index is a list of ids.
+        // Borrowed, because an index is a list of ids.
         input.deserialize_str(HexDigitsVisitor)
     }
 }

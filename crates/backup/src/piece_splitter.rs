@@ -1,10 +1,10 @@
-//! Cutting files into pieces where their content says so, as restic does: a Rabin fingerprint over 64 bytes.
+//! Content-defined chunking of files into pieces, as restic does it: a Rabin fingerprint over 64 bytes.
 //!
 //! In: bytes or a stream, and the polynomial of the vault. Out: the length of the first piece, or piece by piece.
 //!
 //! Invariants
-//! * The cuts are those of restic with the same polynomial, so that both share pieces.
-//! * Of a stream, no more is in memory than the piece that is being looked for, and what was read with its end.
+//! * The boundaries are those of restic with the same polynomial, so that both share pieces.
+//! * Of a stream, memory holds only the current piece and what was read along with its end.
 
 use std::io::{self, Read};
 
@@ -12,17 +12,17 @@ use crate::error::Result;
 use crate::vault_key::fill_random;
 
 const RABIN_WINDOW_BYTES: usize = 64;
-/// No piece is shorter, but the last of a file.
+/// Minimum length of a piece, except the last of a file.
 pub(crate) const MIN_PIECE_BYTES: usize = 512 * 1024;
-/// No piece is longer.
+/// Maximum length of a piece.
 pub(crate) const MAX_PIECE_BYTES: usize = 8 * 1024 * 1024;
-/// A piece ends where these bits of the fingerprint are zero: every 1 MiB in the mean.
+/// A piece ends where these bits of the fingerprint are zero: every 1 MiB on average.
 const BOUNDARY_MASK: u64 = (1 << 20) - 1;
 const POLYNOMIAL_DEGREE: u32 = 53;
-/// So much of a stream is read at once.
+/// Bytes of a stream that are read at a time.
 const READ_BUFFER_BYTES: usize = 1 << 20;
 
-/// Cuts by one polynomial.
+/// Splits by one polynomial.
 #[derive(Clone)]
 pub(crate) struct PieceSplitter {
     removal_table: [u64; 256],
@@ -37,7 +37,7 @@ impl std::fmt::Debug for PieceSplitter {
 }
 
 impl PieceSplitter {
-    /// Prepares the tables of a polynomial; nothing if its degree is below 8.
+    /// Prepares the tables of a polynomial; `None` if its degree is below 8.
     pub(crate) fn new(polynomial: u64) -> Option<Self> {
         let degree = polynomial_degree(polynomial)?;
         let shift = degree.checked_sub(8)?;
@@ -54,15 +54,15 @@ impl PieceSplitter {
         Some(Self { removal_table: out, modulo_table: modulo, shift })
     }
 
-    /// Returns the length of the first piece of `bytes`, which are all that is left of a file or at least
-    /// [`MAX_PIECE_BYTES`] of them.
+    /// Returns the length of the first piece of `bytes`, which are the rest of a file or at least [`MAX_PIECE_BYTES`]
+    /// of it.
     #[cfg(any(fuzzing, test))]
     pub(crate) fn first_piece_length(&self, bytes: &[u8]) -> usize {
         self.find_boundary(bytes, &mut PieceBoundarySearch::default()).unwrap_or(bytes.len())
     }
 
-    /// Looks for the end of the first piece of `bytes`, from where a search of fewer of them has come to; nothing if that needs
-    /// more of them.
+    /// Searches for the end of the first piece of `bytes`, continuing a search over fewer of them; `None` if more bytes
+    /// are needed.
     fn find_boundary(&self, bytes: &[u8], search: &mut PieceBoundarySearch) -> Option<usize> {
         let bytes = bytes.get(..MAX_PIECE_BYTES).unwrap_or(bytes);
         if search.length == 0 {
@@ -91,36 +91,36 @@ impl PieceSplitter {
     }
 }
 
-/// How far the search for the end of a piece has come.
+/// State of the search for the end of a piece.
 #[derive(Clone, Copy, Debug, Default)]
 struct PieceBoundarySearch {
-    /// The fingerprint of the bytes before.
+    /// The fingerprint of the preceding bytes.
     fingerprint: u64,
-    /// Bytes that are in the piece; 0 before it begins.
+    /// Bytes already in the piece; 0 before it begins.
     length: usize,
 }
 
-/// A stream, piece by piece.
+/// Reads a stream piece by piece.
 pub(crate) struct PieceReader<'a, R> {
     source: R,
-    /// Without one, a piece is as long as may be.
+    /// Without a splitter, each piece has the maximum length.
     splitter: Option<&'a PieceSplitter>,
-    /// The piece that was given last, and what was read behind it.
+    /// The last returned piece, and what was read after it.
     buffer: Vec<u8>,
     returned_bytes: usize,
     is_at_end: bool,
 }
 
 impl<'a, R: Read> PieceReader<'a, R> {
-    /// Begins with a stream that is expected to have so many bytes.
+    /// Creates a reader for a stream with an expected length in bytes.
     pub(crate) fn new(source: R, cutter: Option<&'a PieceSplitter>, expected: u64) -> Self {
         let room = usize::try_from(expected).unwrap_or(READ_BUFFER_BYTES).min(READ_BUFFER_BYTES);
-        // One more than there is, so that the end is seen without more room.
+        // One more byte than expected, so that the end of the stream is detected without growing the buffer.
         let buffer = Vec::with_capacity(room + 1);
         Self { source, splitter: cutter, buffer, returned_bytes: 0, is_at_end: false }
     }
 
-    /// Returns the next piece; `has_read` is told what was read for it.
+    /// Returns the next piece; `has_read` is called with the number of bytes read for it.
     pub(crate) fn next(&mut self, has_read: impl Fn(u64)) -> io::Result<Option<&[u8]>> {
         self.buffer.drain(..self.returned_bytes);
         let mut search = PieceBoundarySearch::default();
@@ -159,8 +159,8 @@ pub(crate) fn random_polynomial() -> Result<u64> {
     }
 }
 
-/// Tells whether a polynomial of degree 53 has no factors: 53 is prime, so it must have no roots and divide
-/// x^(2^53) - x.
+/// Returns true if a polynomial of degree 53 is irreducible: 53 is prime, so it must have no roots and divide x^(2^53)
+/// - x.
 fn is_irreducible(polynomial: u64) -> bool {
     if polynomial & 1 == 0 || polynomial.count_ones().is_multiple_of(2) {
         return false;
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(polynomial_degree(made), Some(53));
     }
 
-    /// Gives so many bytes at a time.
+    /// Returns a fixed number of bytes per read.
     struct SteppedReader<'a> {
         bytes: &'a [u8],
         step: usize,
@@ -246,7 +246,7 @@ mod tests {
         };
         let whole = cut(&bytes);
         assert!(whole.len() > 2);
-        // However a stream gives its bytes, its pieces are the same.
+        // The pieces of a stream do not depend on its read sizes.
         for (length, step) in [
             (bytes.len(), 1 << 30),
             (bytes.len(), 70_001),
@@ -267,7 +267,7 @@ mod tests {
             assert_eq!(ends, cut(&bytes[..length]), "{length} in steps of {step}");
             assert_eq!(read.get(), length as u64);
         }
-        // Without a cutter, a piece is as long as may be.
+        // Without a splitter, each piece has the maximum length.
         let long = vec![1; MAX_PIECE_BYTES + 3];
         let mut pieces = PieceReader::new(long.as_slice(), None, 0);
         let mut lengths = Vec::new();
@@ -275,7 +275,7 @@ mod tests {
             lengths.push(piece.len());
         }
         assert_eq!(lengths, [MAX_PIECE_BYTES, 3]);
-        // An insertion at the start moves at most the first cuts.
+        // An insertion at the start moves at most the first boundaries.
         let mut shifted = vec![7; 1000];
         shifted.extend_from_slice(&bytes);
         assert!(cut(&shifted).iter().any(|end| whole.contains(end) && *end > 0));

@@ -2,16 +2,17 @@
 //!
 //! In: a vault under an exclusive lock. Out: the same snapshots, fewer packs.
 //!
-//! A pack that nobody needs is marked first, in an index, under rustic's name `packs_to_delete`. It goes in a later
-//! prune, when its grace is over. So a writer that takes no locks, or lost its own, may still refer to a marked pack for
-//! that long: the next prune finds that it is needed and takes the mark away.
+//! An unused pack is marked first, in an index, under rustic's name `packs_to_delete`. A later prune removes it, after
+//! its grace period. So a writer that takes no locks, or lost its own, may still refer to a marked pack during that
+//! period: the next prune finds that the pack is needed and removes the mark.
 //!
-//! Invariants, at any instant, also of a crash
-//! * Whatever a snapshot refers to is in a pack that is there and that an index lists.
-//! * The order is: packs with what is kept of partly used ones, the new index, then the old index goes, then packs.
-//! * Only index files that were read go; one that somebody wrote meanwhile stays.
-//! * Nothing is removed, no snapshot either, if anything that a snapshot that stays refers to cannot be found, or the lock is
-//!   not confirmed.
+//! Invariants, at any instant, including a crash
+//! * Whatever a snapshot refers to is in an existing pack that an index lists.
+//! * The order is: write packs with the used blobs of partly used ones, write the new index, remove the old index,
+//!   remove packs.
+//! * Only index files that were read are removed; one that another process wrote concurrently stays.
+//! * Nothing is removed, no snapshot either, if anything that a remaining snapshot refers to cannot be found, or the
+//!   lock is not confirmed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -32,71 +33,72 @@ use crate::vault::index::{
 use crate::vault::lock::VaultLock;
 use crate::vault::pack_writer::{PackWriter, WrittenIndexFiles};
 
-/// A vault may hold one part of so many that nobody needs, before packs are rewritten.
+/// Packs are rewritten when the unused bytes exceed the needed bytes divided by this.
 const MAX_UNUSED_DIVISOR: u64 = 20;
 const MAX_INDEX_BLOBS: usize = 50_000;
-/// Packs that are removed between two looks at the lock.
+/// Number of packs that are removed between two checks of the lock.
 const REMOVAL_BATCH_SIZE: usize = 64;
 
-/// How to prune.
+/// Options of a prune.
 #[derive(Clone, Debug)]
 pub struct PruneOptions {
-    /// Snapshots that are removed first, if what is left can be pruned; they may be damaged.
+    /// Snapshots that are removed first, if the rest can be pruned; they may be damaged.
     pub snapshots_to_remove: Vec<VaultObjectId>,
-    /// How long a pack stays after it was marked; zero removes at once what nobody needs.
+    /// How long a pack stays after it was marked; zero removes unused packs at once.
     pub grace_period: Duration,
-    /// The time now, with which packs are marked.
+    /// The current time, with which packs are marked.
     pub now: Timestamp,
-    /// The time by which a grace is over: that of a clock of which it is known that it has not jumped ahead, and never later
-    /// than `now`.
+    /// The time used to decide that a grace period is over: that of a clock that is known not to have jumped ahead, and
+    /// never later than `now`.
     pub trusted_now: Timestamp,
 }
 
-/// What a prune did.
+/// The result of a prune.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PruneReport {
-    /// Packs that were removed.
+    /// The number of packs removed.
     pub removed_packs: usize,
-    /// Packs of which a part was written anew.
+    /// The number of packs that were partly rewritten.
     pub rewritten_packs: usize,
-    /// Bytes by which the vault became smaller.
+    /// The number of bytes by which the vault became smaller.
     pub freed_bytes: u64,
-    /// Bytes that nobody needs and that stay, as rewriting their packs is not worth it yet.
+    /// Unused bytes that stay, as rewriting their packs is not worthwhile yet.
     pub unused_bytes: u64,
-    /// Packs that are marked, and go when their grace is over.
+    /// The number of marked packs, which are removed after their grace period.
     pub marked_packs: usize,
-    /// Their bytes.
+    /// The bytes in marked packs.
     pub marked_bytes: u64,
-    /// Packs whose mark was taken away, as a snapshot needs them.
+    /// The number of packs whose mark was removed, as a snapshot needs them.
     pub recovered_packs: usize,
 }
 
-/// A pack, and which of its blobs are needed from it.
+/// A pack and its used blobs.
 struct PackUsage {
     pack: StoredPack,
     needed_blobs: Vec<StoredBlob>,
     unused_bytes: u64,
 }
 
-/// What the index says after a prune, or a repair.
+/// The index to be written by a prune or a repair.
 #[derive(Default)]
 pub(crate) struct ReplacementIndex {
     pub(crate) packs: Vec<StoredPack>,
     pub(crate) marked_packs: Vec<MarkedPack>,
 }
 
-/// Removes snapshots, marks what no other refers to, and removes what was marked long enough ago. `lock` is exclusive.
+/// Removes snapshots, marks packs that no other snapshot refers to, and removes packs whose grace period is over.
+/// `lock` is exclusive.
 ///
 /// # Errors
-/// [`Error::DamagedVault`] if something is lacking that is needed: then nothing is changed. A failed read or write; nothing
-/// that is needed is gone then.
+/// [`Error::DamagedVault`] if needed data is missing: then nothing is changed. A failed read or write; no needed data
+/// is lost then.
 pub fn prune_snapshots(
     vault: &Arc<Vault>,
     lock: &VaultLock,
     options: &PruneOptions,
     progress: &BackupProgress,
 ) -> Result<PruneReport> {
-    // Nobody else writes now. What cannot be removed is left to the next prune.
+    // No other process writes now. What cannot be removed is left to the next prune.
     if let Err(error) = vault.backend().remove_leftovers(options.trusted_now.into()) {
         warn!(%error, "what an earlier run left in the vault could not be removed");
     }
@@ -169,7 +171,7 @@ pub fn prune_snapshots(
     Ok(pruned)
 }
 
-/// Tells that a damaged file of the vault is why nothing is removed.
+/// Converts the error of a damaged vault file to the reason why nothing is removed.
 fn as_damaged_vault(error: Error) -> Error {
     match error {
         error if error.is_loss() => Error::DamagedVault { fault: crate::join_error_causes(&error) },
@@ -177,7 +179,7 @@ fn as_damaged_vault(error: Error) -> Error {
     }
 }
 
-/// Finds all that snapshots refer to, but for those that are to be removed.
+/// Finds the ids of all blobs that snapshots refer to, except those that are to be removed.
 fn find_needed_blobs(
     vault: &Vault,
     index: &VaultIndex,
@@ -186,7 +188,8 @@ fn find_needed_blobs(
     let mut listed = vault.list_files(VaultFileKind::Snapshot)?;
     listed.retain(|(id, _)| !forget.contains(id));
     let snapshots = vault.read_listed_snapshots(&listed).map_err(as_damaged_vault)?;
-    // Nobody else forgets any now. One that is listed and cannot be found is a place that fails, and what it needs, too.
+    // No other process removes snapshots now. If a listed snapshot cannot be found, the backend fails, and what the
+    // snapshot needs is unknown.
     let there: HashSet<VaultObjectId> = snapshots.iter().map(|snapshot| snapshot.id).collect();
     if let Some((id, _)) = listed.iter().find(|(id, _)| !there.contains(id)) {
         let fault = format!("the snapshot `{id}` is listed and not there");
@@ -209,8 +212,8 @@ fn find_needed_blobs(
     Ok(needed)
 }
 
-/// Tells for each pack what is needed from it; what several packs hold is needed from one of them, and is not in
-/// `needed` any more.
+/// Computes for each pack its used blobs. A blob in several packs counts as used in one of them; found blobs are
+/// removed from `needed`.
 fn compute_pack_usage(
     vault: &Vault,
     index: &VaultIndex,
@@ -235,7 +238,7 @@ fn pack_usage(pack: StoredPack, needed: &mut HashSet<(PackBlobKind, VaultObjectI
     PackUsage { pack, needed_blobs: kept, unused_bytes: unused }
 }
 
-/// Takes the mark from packs that are needed after all.
+/// Removes the mark from packs that are needed after all.
 fn recover_marked_packs(
     marked: Vec<MarkedPack>,
     needed: &mut HashSet<(PackBlobKind, VaultObjectId)>,
@@ -254,13 +257,14 @@ fn recover_marked_packs(
     (recovered, left)
 }
 
-/// Returns when a pack was marked; nothing if that cannot be told, or lies ahead.
+/// Returns when a pack was marked; `None` if the time is unknown or in the future.
 fn marked_at(pack: &MarkedPack, now: Timestamp) -> Option<Timestamp> {
     let time: Timestamp = pack.time.as_deref()?.parse().ok()?;
     (time <= now).then_some(time)
 }
 
-/// Gives a mark without a time, or with one that lies ahead, the present one: it must neither go at once nor stay forever.
+/// Replaces a missing or future time of a mark by the current time: the pack must neither be removed at once nor stay
+/// forever.
 fn with_valid_time(pack: MarkedPack, now: Timestamp) -> MarkedPack {
     match marked_at(&pack, now) {
         Some(_) => pack,
@@ -272,13 +276,13 @@ fn is_grace_over(pack: &MarkedPack, options: &PruneOptions) -> bool {
     if options.grace_period.is_zero() {
         return true;
     }
-    // A mark that the trusted clock has not come to is young.
+    // A mark that lies in the future of the trusted clock counts as new.
     marked_at(pack, options.trusted_now).is_some_and(|time| {
         options.trusted_now.duration_since(time).unsigned_abs() >= options.grace_period
     })
 }
 
-/// Chooses the packs to rewrite: those with the most unused bytes, until little enough is left.
+/// Chooses the packs to rewrite: those with the most unused bytes, until few enough unused bytes remain.
 fn choose_packs_to_rewrite(
     whole: &[PackUsage],
     mut partly: Vec<PackUsage>,
@@ -301,7 +305,7 @@ fn choose_packs_to_rewrite(
     (rewritten, left)
 }
 
-/// Writes what is kept of some packs into new ones; returns their bytes, and what they hold.
+/// Writes the used blobs of some packs to new packs; returns their bytes and contents.
 fn rewrite_packs(
     vault: &Arc<Vault>,
     lock: &VaultLock,
@@ -320,7 +324,7 @@ fn rewrite_packs(
         for blob in &one.needed_blobs {
             let (begin, end) = (blob.offset as usize, blob.offset as usize + blob.length as usize);
             let sealed = bytes.get(begin..end).unwrap_or_default();
-            // Damage must not be carried into a pack whose hash is right.
+            // A damaged blob must not be copied into a pack whose hash is correct.
             vault.open_stored_blob(blob, sealed.to_vec())?;
             writer.append_sealed((blob.kind, blob.id), sealed, blob.uncompressed_length)?;
         }
@@ -330,7 +334,7 @@ fn rewrite_packs(
     Ok((written.stored_bytes, listed))
 }
 
-/// Writes the new index, then removes the files of the one before.
+/// Writes the new index, then removes the files of the previous one.
 pub(crate) fn replace_index<'a>(
     vault: &Vault,
     lock: &VaultLock,

@@ -1,23 +1,23 @@
-//! No faster than a rate: what is done uses up a budget that fills with time.
+//! Rate limiting: each operation takes from a budget that refills over time.
 //!
 //! Not here: waiting, and what is counted (`backend::rate_limited`, `save`).
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-/// So many in a second, at most: bytes, or calls.
+/// Maximum number of bytes or calls per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit(pub NonZeroU64);
 
 impl RateLimit {
-    /// Returns how long so many take.
+    /// Returns the time that an amount takes at this rate.
     fn time_for(self, amount: u64) -> Duration {
         let nanos = u128::from(amount) * 1_000_000_000 / u128::from(self.0.get());
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 }
 
-/// When the next may go.
+/// Tracks when the next operation may start.
 #[derive(Debug)]
 pub(crate) struct RatePacer {
     rate: RateLimit,
@@ -25,12 +25,12 @@ pub(crate) struct RatePacer {
 }
 
 impl RatePacer {
-    /// Begins with a budget that is full.
+    /// Creates a pacer with a full budget.
     pub(crate) const fn new(rate: RateLimit) -> Self {
         Self { rate, available_at: None }
     }
 
-    /// Takes the time that so many use; returns how long to wait before they go.
+    /// Takes an amount from the budget; returns how long to wait before the operation may start.
     pub(crate) fn reserve(&mut self, amount: u64, now: Instant) -> Duration {
         let begin = self.available_at.map_or(now, |free_at| free_at.max(now));
         self.available_at = begin.checked_add(self.rate.time_for(amount));
@@ -53,7 +53,7 @@ mod tests {
             assert!(now - begin >= rate.time_for(sent), "{bytes}");
             sent += bytes;
         }
-        // Time in which nothing was written is not made up for.
+        // Idle time does not accumulate budget beyond the limit.
         now += Duration::from_secs(3600);
         assert_eq!(pace.reserve(2000, now), Duration::ZERO);
         assert_eq!(pace.reserve(1, now), Duration::from_secs(2));

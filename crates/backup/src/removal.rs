@@ -1,8 +1,8 @@
-//! Removing what a snapshot does not hold from a folder that it is restored into.
+//! Removing files that a snapshot does not contain from the folder that it is restored into.
 //!
 //! Invariants
-//! * Nothing outside of the folder is removed: folders are opened one in another, without following links.
-//! * What is not selected stays, and so do the folders above it.
+//! * Nothing outside of the folder is removed: each folder is opened relative to its parent, without following links.
+//! * What is not selected stays, and so do its parent folders.
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,10 +13,10 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Removes what is at a name of an open folder, with all that is below it and selected; returns how many things went.
+/// Removes the selected part of an entry of an open folder, recursively; returns the number of removed items.
 ///
 /// # Errors
-/// The first thing that cannot be removed.
+/// The first item that cannot be removed.
 pub(crate) fn remove_recursively(
     folder: BorrowedFd<'_>,
     name: &[u8],
@@ -39,7 +39,7 @@ pub(crate) fn remove_recursively(
     }
     match rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR) {
         Ok(()) => Ok(removed + 1),
-        // What is not selected is still in it.
+        // The folder still contains items that are not selected.
         Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(removed),
         Err(error) => Err(error.into()),
     }

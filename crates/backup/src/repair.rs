@@ -1,14 +1,15 @@
-//! Repairing: from a damaged vault to one that a check finds nothing wrong with, with all that can still be read.
+//! Repairing: turns a damaged vault into one that passes a check, with all data that can still be read.
 //!
-//! In: a vault under an exclusive lock. Out: an index of what is there, and snapshots without what is lost.
+//! In: a vault under an exclusive lock. Out: an index of the existing packs, and snapshots without the lost data.
 //!
-//! Invariants, at any instant, also of a crash
-//! * No pack is removed. A damaged one is marked, after what is whole in it is in another one; a prune removes it when its
-//!   grace is over.
-//! * Only what was read and found damaged, or is not there, counts as lost. What cannot be read for another reason ends the
-//!   repair.
-//! * An index file goes when the new index is there; a snapshot goes when the one without what is lost is there.
-//! * A snapshot that lacks nothing stays as it is, to the byte.
+//! Invariants, at any instant, including a crash
+//! * No pack is removed. A damaged one is marked after its intact blobs are in another pack; a prune removes it after
+//!   its grace period.
+//! * Only data that was read and found damaged, or that is missing, counts as lost. Data that cannot be read for
+//!   another reason aborts the repair.
+//! * An index file is removed after the new index is written; a snapshot is removed after its replacement without the
+//!   lost data is written.
+//! * An undamaged snapshot stays unchanged, byte for byte.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -33,44 +34,44 @@ use crate::vault::node::{SnapshotNode, SnapshotNodeKind, SnapshotTree};
 use crate::vault::pack_writer::{PackWriter, WrittenIndexFiles};
 use crate::vault::snapshot::{INCOMPLETE_TAG, VaultSnapshot};
 
-/// The tag of a snapshot from which a repair has taken what is lost.
+/// The tag of a snapshot from which a repair has removed lost data.
 const REPAIRED_TAG: &str = "repaired";
-/// Packs that are read together.
+/// Number of packs that are read together.
 const PACK_BATCH_SIZE: usize = 16;
 
-/// What a repair did.
+/// The result of a repair.
 #[derive(Clone, Debug, Default)]
 pub struct RepairReport {
-    /// Packs that the index lists now and did not before.
+    /// The number of packs that the index lists now and did not before.
     pub added_packs: usize,
-    /// Packs of which the index spoke and that are not there.
+    /// The number of indexed packs that are missing.
     pub missing_packs: usize,
-    /// Packs in which something is damaged.
+    /// The number of damaged packs.
     pub damaged_packs: usize,
-    /// Pieces and folders that were taken out of them whole.
+    /// The number of pieces and folders that were recovered from them.
     pub salvaged_blobs: usize,
-    /// Index files that could not be read, and are replaced.
+    /// The number of unreadable index files, which are replaced.
     pub damaged_index_files: usize,
-    /// Snapshots that were written anew without what is lost: the id before, and the one now.
+    /// Snapshots that were rewritten without the lost data: the old id and the new one.
     pub repaired_snapshots: Vec<(VaultObjectId, VaultObjectId)>,
-    /// What is lost, and snapshots that nothing can be read of.
+    /// Lost data, and snapshots that cannot be read at all.
     pub losses: Vec<String>,
 }
 
-/// What is left of a pack that was read.
+/// The recoverable content of a pack.
 enum SalvagedPack {
     Intact(StoredPack),
-    /// Blobs that open, with their sealed bytes.
+    /// Intact blobs, with their sealed bytes.
     Partial(Vec<(StoredBlob, Vec<u8>)>),
     Missing,
 }
 
-/// Lists all packs that are there, takes out of damaged ones what is whole, and writes snapshots that lack something anew
-/// without it. With [`CheckDepth::Data`] all packs are read, else those that are not listed or have another length than they
-/// should. `lock` is exclusive.
+/// Indexes all existing packs, recovers the intact blobs of damaged ones, and rewrites damaged snapshots without the
+/// lost data. With [`CheckDepth::Data`] all packs are read, else those that are not listed or have a wrong length.
+/// `lock` is exclusive.
 ///
 /// # Errors
-/// What cannot be read or written for another reason than damage.
+/// Data that cannot be read or written for another reason than damage.
 pub fn repair_vault(
     vault: &Arc<Vault>,
     lock: &VaultLock,
@@ -133,7 +134,7 @@ fn repaired_snapshot(snapshot: VaultSnapshot, tree: VaultObjectId) -> VaultSnaps
     VaultSnapshot { tree, tags: Some(tags), parent: None, ..snapshot }
 }
 
-/// Writes an index of all packs that are there, if the one that is there differs.
+/// Writes an index of all existing packs, if the current one differs.
 fn repair_index(
     vault: &Arc<Vault>,
     lock: &VaultLock,
@@ -194,7 +195,7 @@ fn repair_index(
     replace_index(vault, lock, files.iter().chain(&new), next)
 }
 
-/// Reads all index files that can be read: what they list or have marked, and the names of all.
+/// Reads all readable index files: the packs that they list or mark, and the names of all index files.
 fn read_usable_index(
     vault: &Vault,
     repaired: &mut RepairReport,
@@ -212,14 +213,15 @@ fn read_usable_index(
             Err(error) => return Err(error),
         }
     }
-    // A mark says that nobody needs a pack; the next prune finds that again. Without its blobs, the pack itself tells them.
+    // A mark says that a pack is unused; the next prune finds that again. If the mark lists no blobs, they are read
+    // from the pack itself.
     for MarkedPack { id, blobs, .. } in marked.into_iter().filter(|pack| !pack.blobs.is_empty()) {
         known.entry(id).or_insert(StoredPack { id, blobs });
     }
     Ok((known, files))
 }
 
-/// Reads a pack to its last byte; `known` is what an index says of it.
+/// Reads a pack completely; `known` is its entry in an index.
 fn salvage_pack(
     vault: &Vault,
     id: &VaultObjectId,
@@ -250,19 +252,19 @@ fn salvage_pack(
     }
 }
 
-/// Writes folders anew without what is lost.
+/// Rewrites folders without the lost data.
 struct TreeRepairer<'a> {
     vault: &'a Vault,
     index: &'a VaultIndex,
     writer: &'a PackWriter,
     progress: &'a BackupProgress,
-    /// What became of folders; nothing where one is lost.
+    /// The repaired id of each folder; `None` if the folder is lost.
     repaired_trees: HashMap<VaultObjectId, Option<VaultObjectId>>,
     losses: Vec<String>,
 }
 
 impl TreeRepairer<'_> {
-    /// Returns the folder without what is lost: itself if nothing is, nothing if it is lost itself.
+    /// Returns the folder without the lost data: the same id if nothing is lost, `None` if the folder itself is.
     fn repair_tree(&mut self, id: &VaultObjectId, depth: usize) -> Result<Option<VaultObjectId>> {
         if let Some(known) = self.repaired_trees.get(id) {
             return Ok(*known);
@@ -317,7 +319,7 @@ impl TreeRepairer<'_> {
         node.content.iter().flatten().all(|id| self.index.contains(PackBlobKind::Data, id))
     }
 
-    /// Reads a folder; nothing if it is lost.
+    /// Reads a folder; `None` if it is lost.
     fn read_tree(&self, id: &VaultObjectId) -> Result<Option<SnapshotTree>> {
         let Some(place) = self.index.find(PackBlobKind::Tree, id) else { return Ok(None) };
         let pack = self.index.pack_id(place);

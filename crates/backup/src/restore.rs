@@ -1,13 +1,15 @@
-//! Restoring: from a snapshot to a folder.
+//! Restoring: writes the contents of a snapshot to a folder.
 //!
-//! In: a snapshot, or a folder or file of it, and a target. Out: the same files, with all that was known about them.
+//! In: a snapshot, or a folder or file of it, and a target. Out: the same files, with all their recorded metadata.
 //!
 //! Invariants
-//! * Nothing is written outside of the target, whatever the vault says: folders are opened one in another, without
-//!   following links.
-//! * A file appears under its name when it is whole. Until then it has a name of its own, and is locked: what a run that was
-//!   killed left under such a name is locked by nobody, and removed by the next one that restores into the folder.
-//! * What cannot be restored is told as a fault; the rest is. A vault that cannot be read now ends the restore.
+//! * Nothing is written outside of the target, whatever the vault contains: each folder is opened relative to its
+//!   parent, without following links.
+//! * A file appears under its final name when it is complete. Until then it has a temporary name and is locked: files
+//!   under such names that a killed run left are not locked, and the next run that restores into the folder removes
+//!   them.
+//! * What cannot be restored is reported as a fault; the rest is restored. A vault that cannot be read now ends the
+//!   restore.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -42,46 +44,46 @@ use crate::vault::node::{
     ExtendedAttribute, SnapshotNode, SnapshotNodeKind, SnapshotTree, go_mode,
 };
 
-/// What happens where something is in the way.
+/// The policy for existing files in the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExistingFilePolicy {
     /// The target must be empty, or not exist.
     #[default]
     Refuse,
-    /// Files that differ, be it in a byte, are replaced; what the snapshot does not hold stays.
+    /// Files that differ in any byte are replaced; files that the snapshot does not contain stay.
     Replace,
-    /// Files that differ are replaced, and what the snapshot does not hold is removed.
+    /// Files that differ are replaced, and files that the snapshot does not contain are removed.
     Mirror,
 }
 
-/// How to restore.
+/// Options of a restore.
 #[derive(Clone, Debug, Default)]
 pub struct RestoreOptions {
-    /// What happens where something is in the way.
+    /// The policy for existing files.
     pub existing: ExistingFilePolicy,
-    /// What is restored; of the rest, nothing is made, changed or removed.
+    /// The part that is restored; nothing else is created, changed or removed.
     pub selection: RestoreSelection,
-    /// The path of what is restored in its snapshot, by which it is selected.
+    /// The path of the restored node in its snapshot, which the selection applies to.
     pub path: PathBuf,
 }
 
-/// What came of a restore.
+/// The result of a restore.
 #[derive(Clone, Debug, Default)]
 pub struct RestoreReport {
-    /// Files, folders and other things.
+    /// The number of restored files, folders and other nodes.
     pub items: u64,
-    /// Bytes written.
+    /// The number of bytes written.
     pub written_bytes: u64,
     /// What could not be restored.
     pub faults: Vec<BackupFault>,
-    /// Things that were removed as the snapshot does not hold them.
+    /// The number of items removed because the snapshot does not contain them.
     pub removed_items: u64,
-    /// Whether some of it is damaged in the vault, or not there.
+    /// True if part of the data is damaged in the vault or missing.
     pub is_vault_damaged: bool,
 }
 
 impl RestoreReport {
-    /// Adds what came of restoring something else.
+    /// Adds the result of another restore.
     pub fn add(&mut self, other: Self) {
         self.items += other.items;
         self.written_bytes += other.written_bytes;
@@ -92,23 +94,23 @@ impl RestoreReport {
 }
 
 const OWNER_ONLY_MODE: Mode = Mode::from_raw_mode(0o700);
-/// The names of files that are not whole yet begin so; a process and a number follow.
+/// Prefix of temporary file names; a process id and a number follow.
 const UNFINISHED_PREFIX: &str = ".tympan-restore-";
-/// How often another name is tried where one is taken.
+/// Maximum number of attempts to find an unused name.
 const MAX_NAME_ATTEMPTS: usize = 1_000;
-/// Files up to this length are read ahead, some of a folder at a time, where each call costs a round trip.
+/// Files up to this length are read ahead, several of a folder at a time, if each call costs a round trip.
 const SMALL_FILE_BYTES: u64 = 256 << 10;
-/// So many bytes of a folder's small files are read ahead at once, and so many entries looked at.
+/// Number of bytes of a folder's small files that are read ahead at a time, and number of entries examined for it.
 const READ_AHEAD_BYTES: u64 = 2 << 20;
 const READ_AHEAD_ENTRIES: usize = 4096;
-/// Runs of zero bytes of this length become holes.
+/// Minimum length of a run of zero bytes that becomes a hole.
 const MIN_HOLE_BYTES: usize = 4096;
 
-/// Restores a folder of a vault, with what is in it, into `target`.
+/// Restores a folder of a vault, with its contents, into `target`.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] for a target that is not empty, or what stops the whole: other faults are in
-/// [`RestoreReport::faults`].
+/// [`Error::InvalidRequest`] for a target that is not empty, or an error that aborts the whole restore: other faults
+/// are in [`RestoreReport::faults`].
 pub fn restore_snapshot(
     (vault, index): (&Arc<Vault>, &VaultIndex),
     node: &SnapshotNode,
@@ -154,7 +156,8 @@ pub fn restore_snapshot(
     deep_stack::run_on_deep_stacks(threads, || match node.subtree {
         Some(tree) => {
             restorer.restore_entries(folder.as_fd(), (target, 0), &tree)?;
-            // The name of the target is its owner's; what a snapshot's own topmost folder was is told by its node.
+            // The target folder's metadata belongs to its owner; the metadata of a snapshot's own topmost folder is in
+            // its node.
             if !node.name.is_empty()
                 && let Err(error) = restorer.apply_metadata(folder.as_fd(), node)
             {
@@ -176,22 +179,22 @@ pub fn restore_snapshot(
     })
 }
 
-/// Makes what was restored durable, as far as the system offers it for a whole file system.
+/// Makes the restored files durable, as far as the system can sync a whole file system.
 fn sync_file_system(folder: &OwnedFd) -> io::Result<()> {
     match rustix::fs::syncfs(folder) {
-        // Without it a restore is as durable as a copy: nothing is lost but by a loss of power soon after.
+        // Without it a restore is as durable as a copy: only a power loss soon after can lose data.
         Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => Ok(()),
         synced => Ok(synced?),
     }
 }
 
-/// A name of a file that has several, written in this restore.
+/// The first name of a hard-linked file that was written in this restore.
 struct FirstHardLink {
-    /// The folder, from the target on.
+    /// The folder, relative to the target.
     folder: PathBuf,
     name: Vec<u8>,
     content: Option<Vec<VaultObjectId>>,
-    /// What the system calls the file: device and number.
+    /// The device and inode number of the file.
     device_and_inode: (u64, u64),
 }
 
@@ -201,15 +204,15 @@ struct SnapshotRestorer<'a> {
     progress: &'a BackupProgress,
     existing: ExistingFilePolicy,
     selection: AppliedSelection<'a>,
-    /// The path of what is restored in its snapshot.
+    /// The path of the restored node in its snapshot.
     path: &'a Path,
     removed_items: AtomicU64,
     /// The target, and its path.
     target: (BorrowedFd<'a>, &'a Path),
     is_root: bool,
-    /// The first name of each file that has several, by what the snapshot calls the file.
+    /// The first name of each hard-linked file, by its device and inode in the snapshot.
     first_links: Mutex<HashMap<(u64, u64), FirstHardLink>>,
-    /// Pieces of small files that are about to be written.
+    /// Pieces of small files that were read ahead.
     pieces_ahead: Mutex<HashMap<VaultObjectId, Vec<u8>>>,
     faults: FaultCollector,
     is_vault_damaged: AtomicBool,
@@ -245,7 +248,7 @@ impl SnapshotRestorer<'_> {
                 _ => self.selection.contains(&path),
             }
         };
-        // Names of one file are made one after another: the first has the bytes.
+        // Names of one file are processed in sequence: the first gets the bytes.
         let (linked, single): (Vec<&SnapshotNode>, Vec<&SnapshotNode>) = tree
             .nodes
             .iter()
@@ -264,14 +267,14 @@ impl SnapshotRestorer<'_> {
         linked.iter().try_for_each(|node| self.restore_node(folder, above, node))
     }
 
-    /// Returns the path in the snapshot of what is restored to a path.
+    /// Returns the path in the snapshot that corresponds to a restored path.
     fn snapshot_path(&self, target: &Path) -> PathBuf {
         target
             .strip_prefix(self.target.1)
             .map_or_else(|_| target.to_owned(), |path| self.path.join(path))
     }
 
-    /// Removes what is selected and not in a folder of the snapshot.
+    /// Removes selected entries that a folder of the snapshot does not contain.
     fn remove_extraneous(&self, folder: BorrowedFd<'_>, path: &Path, tree: &SnapshotTree) {
         let names = match list_names(folder) {
             Ok(names) => names,
@@ -292,13 +295,13 @@ impl SnapshotRestorer<'_> {
         }
     }
 
-    /// Notes what could not be restored because of the vault.
+    /// Records a fault that was caused by the vault.
     fn record_damage(&self, path: impl Into<PathBuf>, error: &Error) {
         self.is_vault_damaged.store(true, Ordering::Relaxed);
         self.faults.add(path, error);
     }
 
-    /// Returns how many entries of a folder are taken up together: all, where nothing is read ahead.
+    /// Returns the number of entries of a folder that are processed together: all, if nothing is read ahead.
     fn batch_length(&self, nodes: &[&SnapshotNode]) -> usize {
         if !self.vault.backend().is_remote() {
             return nodes.len();
@@ -311,7 +314,7 @@ impl SnapshotRestorer<'_> {
         nodes.iter().take(READ_AHEAD_ENTRIES).take_while(fits).count().max(1)
     }
 
-    /// Reads the pieces of small files, where each call costs a round trip; returns which.
+    /// Reads the pieces of small files ahead, if each call costs a round trip; returns their ids.
     fn read_ahead(&self, folder: BorrowedFd<'_>, nodes: &[&SnapshotNode]) -> Vec<VaultObjectId> {
         if !self.vault.backend().is_remote() {
             return Vec::new();
@@ -382,27 +385,28 @@ impl SnapshotRestorer<'_> {
         if let Some(tree) = &node.subtree {
             self.restore_entries(folder.as_fd(), (path, depth), tree)?;
         }
-        // Last, as what is made in a folder changes its times, and its mode may forbid it.
+        // Applied last, because creating entries in a folder changes its times, and its mode may forbid it.
         self.apply_metadata(folder.as_fd(), node)?;
         Ok(())
     }
 
-    /// Gives what was opened all that was known about it; what is refused keeps nothing else from being tried.
+    /// Applies all recorded metadata to an open file; a failure of one item does not prevent the others.
     ///
-    /// A new owner costs a file its capabilities, which are attributes; attributes may only be set by who may write; an access
-    /// control list changes the mode. So the owner comes first, then the attributes, then the mode.
+    /// Changing the owner removes a file's capabilities, which are attributes; only a user with write permission may
+    /// set attributes; an access control list changes the mode. So the owner is set first, then the attributes, then
+    /// the mode.
     fn apply_metadata(&self, opened: BorrowedFd<'_>, node: &SnapshotNode) -> io::Result<()> {
         let owned = self.set_owner(opened, node);
         let mut described = set_attributes(opened, node);
         if described.as_ref().is_err_and(is_permission_error)
             && rustix::fs::fchmod(opened, OWNER_ONLY_MODE).is_ok()
         {
-            // What is there had a mode by which its owner may not write.
+            // The existing file had a mode that denies its owner writing.
             described = set_attributes(opened, node);
         }
         let mut mode = self.permitted_mode(node);
         if owned.is_err() {
-            // Rights of an owner that it does not have.
+            // Drop the set-user-id and set-group-id bits of an owner that could not be set.
             mode &= Mode::from_raw_mode(0o1777);
         }
         let tried = [
@@ -413,13 +417,13 @@ impl SnapshotRestorer<'_> {
         tried.into_iter().fold(owned, Result::and)
     }
 
-    /// Returns the mode that a file gets: whoever is not root owns all that it restores, and lends its own rights to nobody
-    /// because a file of root was lent.
+    /// Returns the mode that a file gets. Unless run by root, a restore owns all files that it creates, and must not
+    /// grant its user's rights through a set-id bit of root's file.
     fn permitted_mode(&self, node: &SnapshotNode) -> Mode {
         let mode = to_system_mode(node);
         match node.kind {
             _ if self.is_root => mode,
-            // The group's bit of a folder is about what is made in it.
+            // The set-group-id bit of a folder applies to new entries in it.
             SnapshotNodeKind::Dir => mode & Mode::from_raw_mode(0o3777),
             _ => mode & Mode::from_raw_mode(0o1777),
         }
@@ -428,7 +432,7 @@ impl SnapshotRestorer<'_> {
     fn set_owner(&self, file: BorrowedFd<'_>, node: &SnapshotNode) -> io::Result<()> {
         let (uid, gid) = (Uid::from_raw(node.uid), Gid::from_raw(node.gid));
         match rustix::fs::fchown(file, Some(uid), Some(gid)) {
-            // Only root can give files away; others get their own.
+            // Only root can change owners; others own what they restore.
             Err(Errno::PERM) if !self.is_root => Ok(()),
             owned => Ok(owned?),
         }
@@ -443,14 +447,14 @@ impl SnapshotRestorer<'_> {
         let name = node.name.as_slice();
         let key = (node.device_id, node.inode);
         if node.links > 1 {
-            // Held until the file is whole, so that other names wait for it.
+            // Held until the file is complete, so that other names wait for it.
             let mut links = self.first_links.lock();
-            // The source's system may have given one number to two files, one after another.
+            // The source's system may have reused an inode number for another file.
             if let Some(first) = links.get(&key).filter(|first| first.content == node.content) {
                 match self.create_hard_link(first, folder, name) {
                     Ok(()) => return Ok(()),
-                    // Another file system, one without links, or one file with all the names that it may have: the bytes
-                    // matter more than that they lie there once.
+                    // Another file system, one without links, or a file at its maximum link count: the content matters
+                    // more than storing it once.
                     Err(error) => debug!(%error, file = %path.display(), "written a second time"),
                 }
             }
@@ -467,7 +471,7 @@ impl SnapshotRestorer<'_> {
         self.write_file(folder, node).map(|_| ())
     }
 
-    /// Gives a file that was written before another name. Its folder is found again without following links.
+    /// Creates a hard link to a file written before. Its folder is opened again without following links.
     fn create_hard_link(
         &self,
         first: &FirstHardLink,
@@ -487,28 +491,28 @@ impl SnapshotRestorer<'_> {
         Ok(rustix::fs::linkat(&above, first.name.as_slice(), folder, name, AtFlags::empty())?)
     }
 
-    /// Gives a file that is there what was known about it.
+    /// Applies the recorded metadata to an existing file.
     fn update_file_metadata(&self, folder: BorrowedFd<'_>, node: &SnapshotNode) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(folder, node.name.as_slice(), flags, Mode::empty())?;
         self.apply_metadata(file.as_fd(), node)
     }
 
-    /// Tells whether a file has the length, the time and the bytes that it should have. Length and time alone tell too
-    /// little: what a repository holds has no times, and a disk that goes bad changes neither.
+    /// Returns true if a file has the expected length, time and bytes. Length and time are not sufficient: a
+    /// repository's files have no times, and a failing disk changes neither.
     fn is_up_to_date(&self, folder: BorrowedFd<'_>, node: &SnapshotNode) -> Result<bool> {
         if !has_same_size_and_time(folder, node) {
             return Ok(false);
         }
         match self.has_same_content(folder, node) {
             Ok(has_bytes) => Ok(has_bytes),
-            // What cannot be read is written anew.
+            // A file that cannot be read is written anew.
             Err(RestoreFailure::Io(_)) => Ok(false),
             Err(RestoreFailure::Vault(error)) => Err(error),
         }
     }
 
-    /// Compares the bytes of a file with the hashes of its pieces; nothing is read from the vault.
+    /// Compares the bytes of a file with the hashes of its pieces, without reading the vault.
     fn has_same_content(
         &self,
         folder: BorrowedFd<'_>,
@@ -531,7 +535,7 @@ impl SnapshotRestorer<'_> {
         Ok(file.read(&mut [0])? == 0)
     }
 
-    /// Writes a file under another name, describes it, and renames it. Returns what the system calls it.
+    /// Writes a file under a temporary name, applies its metadata, and renames it. Returns its device and inode.
     fn write_file(
         &self,
         folder: BorrowedFd<'_>,
@@ -539,7 +543,8 @@ impl SnapshotRestorer<'_> {
     ) -> Result<(u64, u64), RestoreFailure> {
         let (file, temporary) = self.create_temp_file(folder)?;
         let written = self.write_content(&file, node).and_then(|()| {
-            // What cannot be told about a file, such as an owner that this system does not know, must not cost its bytes.
+            // Metadata that cannot be applied, such as an owner that this system does not know, must not prevent
+            // writing the content.
             let described = self.apply_metadata(file.as_fd(), node);
             if rustix::fs::renameat(folder, temporary.as_str(), folder, node.name.as_slice())
                 .is_err()
@@ -551,14 +556,14 @@ impl SnapshotRestorer<'_> {
             Ok(device_and_inode(&rustix::fs::fstat(&file)?))
         });
         if written.is_err() {
-            // What is told is why the file could not be written.
+            // The error to report is the one of the failed write.
             rustix::fs::unlinkat(folder, temporary.as_str(), AtFlags::empty()).ok();
         }
         written
     }
 
-    /// Makes a file under a name that nobody has, and locks it. A process of the same number, on another machine or before,
-    /// may have taken names.
+    /// Creates a file under an unused name and locks it. Another process with the same id, on another machine or
+    /// earlier, may have used names.
     fn create_temp_file(&self, folder: BorrowedFd<'_>) -> io::Result<(File, String)> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -571,9 +576,9 @@ impl SnapshotRestorer<'_> {
                 opened => File::from(opened?),
             };
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                // Somebody sweeps, and has come before the lock.
+                // A sweep has locked the file first.
                 Err(Errno::WOULDBLOCK) => continue,
-                // A file system without locks: nobody sweeps there either.
+                // A file system without locks: sweeps do not run there either.
                 Err(_) => return Ok((file, name)),
                 Ok(()) => {}
             }
@@ -587,7 +592,7 @@ impl SnapshotRestorer<'_> {
         ))
     }
 
-    /// Removes what runs that were killed left in a folder. What cannot be removed stays, and is told in the log.
+    /// Removes files that killed runs left in a folder. Failures are logged.
     fn remove_abandoned_files(&self, folder: BorrowedFd<'_>, path: &Path) {
         if let Err(error) = remove_unfinished_files(folder) {
             debug!(%error, file = %path.display(), "what an earlier restore left is not removed");
@@ -611,12 +616,12 @@ impl SnapshotRestorer<'_> {
         Ok(())
     }
 
-    /// Makes room for a name.
+    /// Removes an existing entry with this name.
     fn clear_existing(&self, folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
         match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(Errno::ISDIR | Errno::PERM) => {
-                // A folder that still holds something is not thrown away.
+                // A folder that is not empty is not removed.
                 Ok(rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR)?)
             }
             Err(error) => Err(error.into()),
@@ -638,7 +643,7 @@ impl SnapshotRestorer<'_> {
             FileType::Symlink => rustix::fs::symlinkat(node.target(), folder, name)?,
             kind => rustix::fs::mknodat(folder, name, kind, mode, node.device)?,
         }
-        // Whoever owns the folder may have put something else there meanwhile: what is described is what was made.
+        // The owner of the folder may have replaced the new entry: apply the metadata to the entry that was created.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = rustix::fs::openat(folder, name, flags, Mode::empty())?;
         if FileType::from_raw_mode(rustix::fs::fstat(&made)?.st_mode) != kind {
@@ -650,7 +655,7 @@ impl SnapshotRestorer<'_> {
             owned => owned?,
         }
         if kind != FileType::Symlink {
-            // A descriptor that only names a file has no other way to its mode.
+            // A descriptor opened with `O_PATH` allows changing the mode only this way.
             let made = format!("/proc/self/fd/{}", made.as_raw_fd());
             let mode = self.permitted_mode(node);
             rustix::fs::chmodat(rustix::fs::CWD, made, mode, AtFlags::empty())?;
@@ -664,7 +669,7 @@ fn is_small_file(node: &SnapshotNode) -> bool {
     node.kind == SnapshotNodeKind::File && node.size <= SMALL_FILE_BYTES
 }
 
-/// Tells whether a file has the length and the time that it should have.
+/// Returns true if a file has the expected length and time.
 fn has_same_size_and_time(folder: BorrowedFd<'_>, node: &SnapshotNode) -> bool {
     let there = rustix::fs::statat(folder, node.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
     there.is_ok_and(|there| {
@@ -675,7 +680,7 @@ fn has_same_size_and_time(folder: BorrowedFd<'_>, node: &SnapshotNode) -> bool {
     })
 }
 
-/// Why one file could not be restored.
+/// The reason a single file could not be restored.
 enum RestoreFailure {
     Io(io::Error),
     Vault(Error),
@@ -699,7 +704,7 @@ impl From<Error> for RestoreFailure {
     }
 }
 
-/// Removes the unfinished files in a folder that no living run has locked.
+/// Removes the unfinished files in a folder that are not locked by a running process.
 fn remove_unfinished_files(folder: BorrowedFd<'_>) -> io::Result<()> {
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
@@ -708,7 +713,7 @@ fn remove_unfinished_files(folder: BorrowedFd<'_>) -> io::Result<()> {
             continue;
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // What cannot be opened is no file of a restore, or gone by now, or has a mode by which nobody may look at it.
+        // What cannot be opened is not a file of a restore, has been removed, or has a mode that denies access.
         let Ok(file) = rustix::fs::openat(folder, name, flags, Mode::empty()) else { continue };
         let is_plain =
             FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) == FileType::RegularFile;
@@ -719,7 +724,7 @@ fn remove_unfinished_files(folder: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells whether a name is one of a file that is not whole yet.
+/// Returns true for the name of an unfinished file.
 fn is_unfinished(name: &[u8]) -> bool {
     let number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
     let rest = name.strip_prefix(UNFINISHED_PREFIX.as_bytes());
@@ -727,7 +732,7 @@ fn is_unfinished(name: &[u8]) -> bool {
     parts.next().is_some_and(number) && parts.next().is_some_and(number)
 }
 
-/// Writes bytes at a place, and leaves out long runs of zeros; returns where they end.
+/// Writes bytes at an offset and leaves long runs of zeros as holes; returns the end offset.
 fn write_sparse(file: &File, start: u64, bytes: &[u8]) -> io::Result<u64> {
     let mut at = start;
     let mut pending: Option<(u64, usize, usize)> = None;
@@ -759,12 +764,12 @@ fn write_nonzero_range(
     file.write_all_at(bytes.get(begin..end).unwrap_or_default(), at)
 }
 
-/// Returns what the system calls a file: its device and its number there.
+/// Returns the device and inode number of a file.
 const fn device_and_inode(facts: &rustix::fs::Stat) -> (u64, u64) {
     (facts.st_dev, facts.st_ino)
 }
 
-/// Turns the mode of a vault into that of this system.
+/// Converts a vault mode to a system mode.
 pub(crate) fn to_system_mode(node: &SnapshotNode) -> Mode {
     let special = [(0o4000, go_mode::SETUID), (0o2000, go_mode::SETGID), (0o1000, go_mode::STICKY)];
     let set = special.iter().filter(|(_, bit)| node.mode & bit != 0);
@@ -777,8 +782,8 @@ fn node_timestamps(node: &SnapshotNode) -> Timestamps {
     Timestamps { last_access: access, last_modification: time }
 }
 
-/// Sets all attributes that can be, and removes those that the node does not have; the first failure is returned. What is
-/// as it should be is not touched.
+/// Sets all attributes that can be set, and removes those that the node does not have; returns the first failure.
+/// Correct attributes are not touched.
 fn set_attributes(file: BorrowedFd<'_>, node: &SnapshotNode) -> io::Result<()> {
     let there = read_file_attributes(file).unwrap_or_default();
     let set = |attribute: &ExtendedAttribute| {
@@ -787,7 +792,7 @@ fn set_attributes(file: BorrowedFd<'_>, node: &SnapshotNode) -> io::Result<()> {
             return Ok(());
         }
         match rustix::fs::fsetxattr(file, name.as_str(), value, XattrFlags::empty()) {
-            // The target's file system has none, or the attribute is one that only the system sets.
+            // The target's file system has no attributes, or only the system may set this one.
             Err(Errno::OPNOTSUPP | Errno::PERM) => Ok(()),
             set => set.map_err(Into::into),
         }
@@ -807,18 +812,18 @@ fn set_attributes(file: BorrowedFd<'_>, node: &SnapshotNode) -> io::Result<()> {
     there.iter().filter(is_extra).map(remove).fold(set, Result::and)
 }
 
-/// Tells whether an attribute is there because somebody has set it. All others belong to the system.
+/// Returns true for an attribute that users set. All others belong to the system.
 fn is_user_attribute(name: &str) -> bool {
     ["user.", "trusted."].iter().any(|kind| name.starts_with(kind))
         || matches!(name, "system.posix_acl_access" | "system.posix_acl_default")
 }
 
-/// Tells whether the mode of a file, or somebody else who owns it, forbids what was tried.
+/// Returns true if the error means that the file's mode or owner forbids the operation.
 fn is_permission_error(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::ACCESS.raw_os_error())
 }
 
-/// Writes a file of a vault to a stream.
+/// Writes the content of a vault file to a stream.
 pub(crate) fn stream_file(
     (vault, index): (&Vault, &VaultIndex),
     node: &SnapshotNode,
@@ -842,7 +847,8 @@ mod tests {
     use crate::backend::LocalBackend;
     use crate::vault::{KeyDerivationCost, VaultUser};
 
-    /// Whoever owns the target puts a link in the place of a folder while root restores: the file behind it gets no name.
+    /// The owner of the target replaces a folder by a link while root restores: no hard link is created to the file
+    /// behind it.
     #[test]
     fn a_name_is_not_given_to_a_file_behind_a_link() {
         let dir = tempfile::tempdir().unwrap();
@@ -867,7 +873,7 @@ mod tests {
         };
         link("way", &outside.join("file")).unwrap_err();
         assert_eq!(fs::metadata(outside.join("file")).unwrap().nlink(), 1);
-        // Nor to another file than the one that was written.
+        // Nor is a link created to a file other than the written one.
         link("folder", &outside.join("file")).unwrap_err();
         assert!(!target.join("twin").exists());
         link("folder", &target.join("folder/file")).unwrap();
@@ -909,7 +915,7 @@ mod tests {
         }
     }
 
-    /// A file of root that lends root's rights would lend those of whoever restores it.
+    /// A set-user-id file of root would otherwise grant the rights of the user who restores it.
     #[test]
     fn only_root_restores_bits_that_lend_rights() {
         let dir = tempfile::tempdir().unwrap();
@@ -934,8 +940,8 @@ mod tests {
         check(false, SnapshotNodeKind::Dir, 0o3755);
     }
 
-    /// A file may take hours to compare or to write: whoever stops the restore does not wait for its end, and what is there
-    /// does not pass for another file.
+    /// Comparing or writing a file may take hours: a stopped restore does not wait for its end, and an existing file is
+    /// not mistaken for a different one.
     #[test]
     fn a_restore_is_stopped_within_a_file() {
         let dir = tempfile::tempdir().unwrap();
@@ -952,7 +958,7 @@ mod tests {
         node.content = Some(vec![VaultObjectId::of(b"bytes")]);
         let top = File::open(&target).unwrap();
         let restorer = restorer((&vault, &index), &progress, (top.as_fd(), &target));
-        // No index lists its piece.
+        // No index lists the piece of this file.
         assert!(!restorer.is_up_to_date(top.as_fd(), &node).unwrap());
         progress.request_stop();
         let error = restorer.is_up_to_date(top.as_fd(), &node).unwrap_err();

@@ -1,7 +1,7 @@
-//! Snapshots with other tags, and snapshots in another vault.
+//! Changing tags of snapshots, and copying snapshots to another vault.
 //!
-//! A snapshot never changes: one with other tags is a new one that names the old one as its original, as in restic, and the
-//! old one goes.
+//! A snapshot never changes: one with other tags is a new one that names the old one as its original, as in restic, and
+//! the old one is removed.
 
 use std::collections::HashSet;
 
@@ -18,12 +18,12 @@ use crate::vault::lock::VaultLock;
 use crate::vault::pack_writer::{PackWriter, WriteTotals};
 use crate::vault::snapshot::{INCOMPLETE_TAG, VaultSnapshot, is_internal_tag};
 
-/// How the tags of snapshots change. Those that programs go by always stay.
+/// A change of tags. Internal tags always stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TagChange {
-    /// These are the tags.
+    /// Replaces the tags.
     Set(Vec<String>),
-    /// These are added, those removed.
+    /// Adds and removes tags.
     Edit {
         /// Tags to add.
         add: Vec<String>,
@@ -51,10 +51,11 @@ impl TagChange {
     }
 }
 
-/// Gives a snapshot other tags; returns the id of the new one, or nothing if it has them already. `lock` is exclusive.
+/// Changes the tags of a snapshot; returns the id of the new one, or `None` if the tags are the same. `lock` is
+/// exclusive.
 ///
 /// # Errors
-/// A failed write or removal. The old snapshot goes after the new one is there.
+/// A failed write or removal. The old snapshot is removed after the new one is written.
 pub fn change_tags(
     vault: &Vault,
     lock: &VaultLock,
@@ -77,11 +78,11 @@ pub fn change_tags(
     Ok(Some(id))
 }
 
-/// Copies a snapshot with all that it refers to into the vault of a session; returns the id there, and what was written;
-/// nothing if that vault has a copy of it already.
+/// Copies a snapshot with everything that it refers to into the vault of a session; returns the new id and the amount
+/// written; `None` if that vault already has a copy of it.
 ///
 /// # Errors
-/// What cannot be read from the one vault, or written to the other. Nothing refers to what was written by then.
+/// Data that cannot be read from the one vault or written to the other. Nothing refers to the data written until then.
 pub fn copy_snapshot(
     (from, from_index): (&Vault, &VaultIndex),
     snapshot: &VaultSnapshot,
@@ -112,7 +113,7 @@ pub fn copy_snapshot(
     })?;
     let (written, _) = writer.finish(session.lock)?;
     session.lock.check_held()?;
-    // What it was compared with is not in that vault.
+    // The parent is not in the target vault.
     let copied = VaultSnapshot { original: Some(original), parent: None, ..snapshot.clone() };
     let id = session.vault.write_json(VaultFileKind::Snapshot, &copied)?;
     Ok(Some((id, written)))

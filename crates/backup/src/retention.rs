@@ -1,4 +1,4 @@
-//! Which snapshots to keep: the last of each of so many hours, days, weeks, months and years in which there was one.
+//! Retention: keeps the last snapshot of each of a number of hours, days, weeks, months and years that have one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,31 +7,31 @@ use jiff::civil::DateTime;
 use crate::error::{Error, Result};
 use crate::vault::snapshot::VaultSnapshot;
 
-/// How many to keep of what. Nothing asked for keeps everything.
+/// The number of snapshots to keep per period. If all are zero, everything is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetentionPolicy {
-    /// The last ones.
+    /// The number of most recent snapshots to keep.
     pub last: u32,
-    /// The last of an hour.
+    /// The number of hours to keep a snapshot of.
     pub hourly: u32,
-    /// The last of a day.
+    /// The number of days to keep a snapshot of.
     pub daily: u32,
-    /// The last of a week.
+    /// The number of weeks to keep a snapshot of.
     pub weekly: u32,
-    /// The last of a month.
+    /// The number of months to keep a snapshot of.
     pub monthly: u32,
-    /// The last of a year.
+    /// The number of years to keep a snapshot of.
     pub yearly: u32,
-    /// Those with one of these tags.
+    /// Snapshots with one of these tags are kept.
     pub tags: Vec<String>,
 }
 
 impl RetentionPolicy {
-    /// Reads a list such as `7d,4w,12m,3y`: `h`ours, `d`ays, `w`eeks, `m`onths, `y`ears; a number alone stands for the
-    /// last ones.
+    /// Parses a list such as `7d,4w,12m,3y`: `h`ours, `d`ays, `w`eeks, `m`onths, `y`ears; a number alone is the number
+    /// of most recent snapshots.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`], which says what was not understood.
+    /// [`Error::InvalidRequest`], which names the part that cannot be parsed.
     pub fn parse(text: &str) -> Result<Self> {
         let mut keep = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -57,19 +57,19 @@ impl RetentionPolicy {
         Ok(keep)
     }
 
-    /// Tells whether nothing is asked for.
+    /// Returns true if the policy is empty.
     #[must_use]
     pub fn keeps_everything(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Why a snapshot is kept.
+/// The reason a snapshot is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetentionReason {
-    /// Nothing says that any may go.
+    /// The policy is empty.
     Everything,
-    /// It is one of the last.
+    /// It is one of the most recent snapshots.
     Last,
     /// It is the last of an hour.
     Hour,
@@ -87,8 +87,8 @@ pub enum RetentionReason {
 
 type PeriodKey = fn(&DateTime) -> (i32, i32, i32);
 
-/// Tells for each snapshot why it is kept; those without a reason may go. Snapshots of one host and the same paths are
-/// counted together.
+/// Returns for each snapshot the reasons for keeping it; one without a reason may be removed. Snapshots are counted per
+/// host and set of paths.
 #[must_use]
 pub fn apply_retention<'a>(
     snapshots: &'a [VaultSnapshot],
@@ -148,9 +148,9 @@ fn apply_retention_to_group<'a>(
     chosen
 }
 
-/// Returns what the clock of the snapshot's host said.
+/// Returns the local time on the snapshot's host.
 fn local_time(snapshot: &VaultSnapshot) -> DateTime {
-    // The offset is left out: a day is a day where it was made.
+    // The offset is ignored: days are those of the host.
     let text = snapshot.time.get(..19).unwrap_or_default();
     text.parse().unwrap_or_else(|_| jiff::tz::TimeZone::UTC.to_datetime(snapshot.timestamp()))
 }

@@ -1,4 +1,4 @@
-//! Snapshots of repositories that somebody wrote anew: what may be taken over from them, and what is read again.
+//! Snapshots of repositories that another program rewrote: what may be reused from them, and what is read again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::vault::{KeyDerivationCost, Vault, VaultUser};
 
 const PAGE_COUNT: u32 = 600;
 
-/// A vault, and a home that is saved into it.
+/// A vault, and a home that is saved to it.
 struct RewrittenSnapshotFixture {
     dir: tempfile::TempDir,
     vault: Arc<Vault>,
@@ -77,7 +77,7 @@ impl RewrittenSnapshotFixture {
         self.move_main(batch, new);
     }
 
-    /// Moves `main`, with what a batch writes.
+    /// Moves `main` and commits a batch.
     fn move_main(&self, mut batch: ChunkBatch, new: ChunkId) {
         batch.add_ref_update(RefUpdate {
             name: "main".to_owned(),
@@ -99,7 +99,7 @@ impl RewrittenSnapshotFixture {
         Arc::new(VaultIndex::load(&self.vault).unwrap())
     }
 
-    /// Saves; returns how many parts were not taken over, too.
+    /// Saves; also returns the number of parts that were not reused.
     fn save(&self) -> (Option<SaveSummary>, u64) {
         let home = self.dir.path().join("home");
         let base = ReadOnlyLocalStore::open_dir(&home.join("store"), LocalStoreOptions::default())
@@ -122,15 +122,15 @@ impl RewrittenSnapshotFixture {
         (saved, progress.items.load(Ordering::Relaxed))
     }
 
-    /// Puts a snapshot in the place of another one.
+    /// Replaces a snapshot by another one.
     fn replace_snapshot(&self, old: &VaultSnapshot, new: &VaultSnapshot) -> VaultObjectId {
         let id = self.vault.write_json(VaultFileKind::Snapshot, new).unwrap();
         self.vault.remove_snapshot(&old.id).unwrap();
         id
     }
 
-    /// Writes a folder anew with all below it, as `restic repair snapshots` does where the second piece of each file is lost:
-    /// without it, and with the length that is left.
+    /// Rewrites a folder recursively, as `restic repair snapshots` does where the second piece of each file is lost:
+    /// without that piece, and with the remaining length.
     fn without_second_pieces(
         &self,
         tree: &VaultObjectId,
@@ -151,8 +151,8 @@ impl RewrittenSnapshotFixture {
         writer.add_blob(PackBlobKind::Tree, &SnapshotTree::from_nodes(nodes).to_bytes()).unwrap().0
     }
 
-    /// Does what restic's repair does to a snapshot that has lost a piece of each file: beside what was there comes a new one
-    /// that has all of its tags.
+    /// Simulates restic's repair of a snapshot that has lost a piece of each file: writes a new snapshot with all tags
+    /// of the old one, which stays.
     fn repair_as_restic(&self, saved: &VaultSnapshot) {
         let (lock, index) = (self.lock(), self.index());
         let writer = PackWriter::new(&self.vault, &index, &lock);
@@ -162,13 +162,13 @@ impl RewrittenSnapshotFixture {
         self.write_derived_snapshot(saved, &VaultSnapshot { tree, ..saved.clone() });
     }
 
-    /// Writes a snapshot that was made of another one, which stays.
+    /// Writes a snapshot derived from another one, which stays.
     fn write_derived_snapshot(&self, old: &VaultSnapshot, new: &VaultSnapshot) {
         let new = VaultSnapshot { original: Some(old.id), ..new.clone() };
         self.vault.write_json(VaultFileKind::Snapshot, &new).unwrap();
     }
 
-    /// As [`RewrittenSnapshotFixture::repair_as_restic`] with `--forget`: what was there goes.
+    /// Like [`RewrittenSnapshotFixture::repair_as_restic`] with `--forget`: the old snapshot is removed.
     fn repair_and_forget_as_restic(&self, saved: &VaultSnapshot) {
         self.repair_as_restic(saved);
         self.vault.remove_snapshot(&saved.id).unwrap();
@@ -192,28 +192,28 @@ impl RewrittenSnapshotFixture {
 fn what_a_repair_of_restic_left_out_is_read_again() {
     let (bench, saved, all) = RewrittenSnapshotFixture::create_saved();
     bench.repair_and_forget_as_restic(&saved.snapshot);
-    // The same root is saved once more.
+    // The same root is saved again.
     let (again, parts) = bench.save();
     let again = again.unwrap();
     assert_eq!((again.snapshot.parent, again.snapshot.tree), (None, saved.snapshot.tree));
     assert_eq!(parts, all);
     assert_eq!(bench.import(&again, "again"), bench.root());
 
-    // Nor does the next root stand on what is lacking.
+    // The next root does not reuse the damaged parts either.
     bench.repair_and_forget_as_restic(&again.snapshot);
     bench.edit_pages([7, 300], 1);
     let (next, _) = bench.save();
     let next = next.unwrap();
     assert_eq!(next.snapshot.parent, None);
     assert_eq!(bench.import(&next, "next"), bench.root());
-    // What came of that is whole, and is compared with.
+    // The resulting snapshot is complete, and serves as parent.
     bench.edit_pages([8], 1);
     let (last, parts) = bench.save();
     assert_eq!(last.unwrap().snapshot.parent, Some(next.snapshot.id));
     assert!(parts * 2 < all, "{parts} of {all} parts");
 }
 
-/// Without `--forget`, the damaged snapshot stays beside what a repair made of it, and has all of its tags, too.
+/// Without `--forget`, the damaged snapshot stays beside the repaired one, and has the same tags.
 #[test]
 fn what_a_repair_of_restic_began_with_is_no_parent() {
     let (bench, saved, all) = RewrittenSnapshotFixture::create_saved();
@@ -221,13 +221,13 @@ fn what_a_repair_of_restic_began_with_is_no_parent() {
     let (damaged, _) = bench.save();
     let damaged = damaged.unwrap();
     bench.repair_as_restic(&damaged.snapshot);
-    // One before that, of which nothing was made, is as good as it was.
+    // An earlier snapshot that was not rewritten is still usable.
     bench.edit_pages([8], 1);
     let (next, parts) = bench.save();
     let next = next.unwrap();
     assert_eq!(next.snapshot.parent, Some(saved.snapshot.id));
     assert!(parts * 2 < all, "{parts} of {all} parts");
-    // Nothing else has a snapshot to stand on: the same root is saved once more.
+    // No usable parent is left: the same root is saved again.
     for one in [&saved, &next] {
         bench.repair_as_restic(&one.snapshot);
     }
@@ -238,8 +238,8 @@ fn what_a_repair_of_restic_began_with_is_no_parent() {
     assert_eq!(bench.import(&again, "again"), bench.root());
 }
 
-/// Where another state is `latest`, one that was saved before is saved once more: a rule that keeps the last snapshot would
-/// remove the only one of what is there.
+/// If another state is `latest`, a state that was saved before is saved again: otherwise a policy that keeps the last
+/// snapshot would remove the only one of the current state.
 #[test]
 fn a_state_that_came_back_is_saved_again() {
     let (bench, first, all) = RewrittenSnapshotFixture::create_saved();
@@ -259,7 +259,7 @@ fn a_state_that_came_back_is_saved_again() {
     assert!(bench.save().0.is_none(), "the same root is saved once");
 }
 
-/// A snapshot whose pieces end elsewhere, as those of an earlier program, says nothing about what they hold.
+/// A snapshot with another layout, as earlier programs wrote, gives no information about what its pieces contain.
 #[test]
 fn from_a_snapshot_of_another_layout_nothing_is_taken_over() {
     let (bench, saved, all) = RewrittenSnapshotFixture::create_saved();

@@ -1,10 +1,10 @@
-//! The log of runs: when each save began and ended, of what kind it was, and how many bytes it took.
+//! The log of runs: the start, end and kind of each save, and the number of bytes.
 //!
-//! In a file: one JSON object for each line, the latest last. It says what happened, and nothing depends on it.
+//! The file contains one JSON object per line, the latest last. It is informational; nothing depends on it.
 //!
 //! Invariants
 //! * A line is written by one call, so that lines of several processes do not mix.
-//! * The file keeps the last runs, and stays small.
+//! * The file contains the last runs, and stays small.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -15,29 +15,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::save::{BackupProgress, SaveSummary};
 
-/// The file is cut when it is longer than this.
+/// Length above which the file is truncated to the last runs.
 const MAX_LOG_BYTES: u64 = 1 << 20;
-/// Runs that are kept by a cut.
+/// Number of runs retained on truncation.
 const MAX_RETAINED_RUNS: usize = 1_000;
 
-/// What a run did.
+/// The kind or outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackupRunKind {
-    /// It made a first snapshot.
+    /// Created a first snapshot.
     Full,
-    /// It made a snapshot beside one before.
+    /// Created a snapshot based on an earlier one.
     Incremental,
-    /// It found nothing to save.
+    /// Found no changes to save.
     Unchanged,
-    /// It made a plain copy.
+    /// Created a plain copy.
     Copy,
-    /// It ended without a result.
+    /// Ended with an error.
     Failed,
 }
 
 impl BackupRunKind {
-    /// Returns the word for it.
+    /// Returns the name of the kind.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -49,48 +49,48 @@ impl BackupRunKind {
         }
     }
 
-    /// Tells whether what was asked for is saved since.
+    /// Returns true if the requested data has been saved.
     #[must_use]
     pub fn is_success(self) -> bool {
         self != Self::Failed
     }
 }
 
-/// One run.
+/// A record of one run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupRunRecord {
-    /// When it began.
+    /// The start time.
     #[serde(with = "time")]
     pub start: Timestamp,
-    /// When it ended.
+    /// The end time.
     #[serde(with = "time")]
     pub end: Timestamp,
-    /// What it did.
+    /// The kind of the run.
     pub kind: BackupRunKind,
-    /// What was saved.
+    /// The saved paths.
     pub paths: Vec<String>,
-    /// The snapshot, if one was made.
+    /// The snapshot, if one was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
-    /// Files and other things that were looked at.
+    /// The number of examined files and other items.
     #[serde(default)]
     pub items: u64,
-    /// Those among them that had to be read.
+    /// The number of items that had to be read.
     #[serde(default)]
     pub read_items: u64,
-    /// Bytes of all that was looked at.
+    /// The total bytes of all examined items.
     #[serde(default)]
     pub bytes: u64,
-    /// Plain bytes that the vault lacked.
+    /// Plain bytes that were new to the vault.
     #[serde(default)]
     pub added_bytes: u64,
-    /// The bytes that they took there.
+    /// The bytes that they take in the vault.
     #[serde(default)]
     pub stored_bytes: u64,
-    /// Things that could not be saved.
+    /// The number of items that could not be saved.
     #[serde(default)]
     pub faults: u64,
-    /// Why it ended without a result.
+    /// The error of a failed run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -110,7 +110,7 @@ mod time {
 }
 
 impl BackupRunRecord {
-    /// Describes a run that has ended, well or not.
+    /// Creates the record of a finished run, successful or not.
     #[must_use]
     pub fn of(
         (start, end): (Timestamp, Timestamp),
@@ -144,21 +144,21 @@ impl BackupRunRecord {
     }
 }
 
-/// The log in a file.
+/// A run log in a file.
 #[derive(Clone, Debug)]
 pub struct BackupRunLog(PathBuf);
 
 impl BackupRunLog {
-    /// Names the file; nothing is touched yet.
+    /// Creates a log for the file, without accessing it.
     #[must_use]
     pub fn new(file: impl Into<PathBuf>) -> Self {
         Self(file.into())
     }
 
-    /// Adds a run.
+    /// Appends a run.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any I/O error of the system.
     pub fn append(&self, run: &BackupRunRecord) -> io::Result<()> {
         if let Some(folder) = self.0.parent() {
             fs::create_dir_all(folder)?;
@@ -170,10 +170,10 @@ impl BackupRunLog {
         if file.metadata()?.len() > MAX_LOG_BYTES { self.truncate_log() } else { Ok(()) }
     }
 
-    /// Returns the runs, oldest first; lines that are damaged are passed over.
+    /// Returns the runs, oldest first; damaged lines are skipped.
     ///
     /// # Errors
-    /// What the system says; a file that is not there is an empty one.
+    /// Any I/O error of the system; a missing file counts as empty.
     pub fn read(&self) -> io::Result<Vec<BackupRunRecord>> {
         let text = match fs::read(&self.0) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

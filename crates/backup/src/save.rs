@@ -1,4 +1,4 @@
-//! What saving has in common for all sources: what was asked for, how far it is, what came of it.
+//! The common part of saving for all sources: options, progress and result.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -26,42 +26,42 @@ use crate::vault::snapshot::VaultSnapshot;
 use crate::vault::tree_text::SnapshotTreeText;
 use crate::vault::{Vault, VaultUser, index::PackBlobKind};
 
-/// Which snapshot a save is compared with.
+/// The parent snapshot that a save is compared with.
 #[derive(Clone, Debug, Default)]
 pub enum ParentSelection {
-    /// The last one of the same host and paths.
+    /// The latest one of the same host and paths.
     #[default]
     LatestMatching,
     /// None: everything is read.
     Nothing,
 }
 
-/// What a save is asked for.
+/// The options of a save.
 #[derive(Clone, Debug)]
 pub struct SaveOptions {
-    /// Who saves.
+    /// The user who saves.
     pub user: VaultUser,
-    /// When.
+    /// The start time of the save.
     pub started_at: Timestamp,
-    /// What stays out.
+    /// The exclude rules.
     pub excludes: ExcludeRules,
-    /// Words for the snapshot.
+    /// The tags of the snapshot.
     pub tags: Vec<String>,
-    /// What it is compared with.
+    /// The choice of the parent snapshot.
     pub parent: ParentSelection,
-    /// Where tables of sources are kept, which spare reading what did not change; they may be thrown away at any time.
+    /// The folder for tables of sources, which avoid reading unchanged data; they may be deleted at any time.
     pub table_dir: Option<PathBuf>,
-    /// Chunks of one level of a repository that are read anew and in memory at once, about.
+    /// The approximate number of chunks of one repository level that are newly read and in memory at once.
     pub chunk_batch_size: usize,
-    /// Which earlier revisions of a repository's ref are saved with it; none without.
+    /// The earlier revisions of a repository's ref that are saved with it; `None` saves none.
     pub revision_retention: Option<RevisionRetention>,
 }
 
-/// What [`SaveOptions::chunk_batch_size`] is unless somebody asks for something else.
+/// The default of [`SaveOptions::chunk_batch_size`].
 const DEFAULT_CHUNK_BATCH_SIZE: usize = 4096;
 
 impl SaveOptions {
-    /// Returns options that leave nothing out.
+    /// Returns options that exclude nothing.
     #[must_use]
     pub fn new(who: VaultUser, now: Timestamp) -> Self {
         let (excludes, parent) = (ExcludeRules::default(), ParentSelection::default());
@@ -78,61 +78,61 @@ impl SaveOptions {
     }
 }
 
-/// How much of a source may be read in a second.
+/// Limits on reading a source, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceReadLimits {
-    /// Bytes.
+    /// The limit in bytes.
     pub bytes: Option<RateLimit>,
-    /// Reads, each of a file, a piece of a long one, or some chunks together.
+    /// The limit in reads, each of a file, a piece of a long one, or several chunks together.
     pub calls: Option<RateLimit>,
 }
 
-/// A stop is soon seen: nobody sleeps for longer at once.
+/// Maximum time of one sleep, so that a stop request is noticed soon.
 const MAX_SLEEP: Duration = Duration::from_millis(100);
 
-/// How far a run is; another thread may look, and stop it.
+/// The progress of a run; other threads may read it and stop the run.
 #[derive(Debug, Default)]
 pub struct BackupProgress {
-    /// Files and other things that are done.
+    /// The number of finished files and other items.
     pub items: AtomicU64,
-    /// Those among them that had to be read.
+    /// The number of items that had to be read.
     pub read_items: AtomicU64,
-    /// Bytes that are done, read or not.
+    /// The number of finished bytes, read or not.
     pub bytes: AtomicU64,
-    /// Bytes of the source that were read.
+    /// The number of source bytes read.
     pub read_bytes: AtomicU64,
-    /// The calls by which they were.
+    /// The number of read calls.
     pub reads: AtomicU64,
-    /// Items that are expected, if that is known.
+    /// The expected number of items, if known.
     pub expected_items: AtomicU64,
-    /// Bytes that are expected, if that is known.
+    /// The expected number of bytes, if known.
     pub expected_bytes: AtomicU64,
     is_stopped: AtomicBool,
     throttle: OnceLock<Arc<RunThrottle>>,
-    /// When the source may be read next: by bytes, and by calls.
+    /// The pacers of source reads: by bytes, and by calls.
     read_pacers: OnceLock<[Option<Mutex<RatePacer>>; 2]>,
 }
 
 impl BackupProgress {
-    /// Asks the run to stop soon.
+    /// Requests the run to stop soon.
     pub fn request_stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Brakes the run from now on; once for each run.
+    /// Sets the throttle of the run; only the first call has an effect.
     pub fn set_throttle(&self, throttle: Arc<RunThrottle>) {
-        // A second one would be another person's: the first stays.
+        // A second throttle would belong to another user: the first stays.
         self.throttle.set(throttle).ok();
     }
 
-    /// Bounds how fast the source is read from now on; once for each run.
+    /// Limits the read rate of the source from now on; only the first call has an effect.
     pub fn set_read_limits(&self, limits: SourceReadLimits) {
         let pace = |rate: Option<RateLimit>| rate.map(|rate| Mutex::new(RatePacer::new(rate)));
         // As in `set_throttle`.
         self.read_pacers.set([pace(limits.bytes), pace(limits.calls)]).ok();
     }
 
-    /// Notes that some bytes of the source were read by one call; waits until they may have been, or the run is to stop.
+    /// Records that one call read some bytes of the source; waits until the limits allow it, or the run is to stop.
     pub(crate) fn record_read(&self, bytes: u64) {
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.reads.fetch_add(1, Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl BackupProgress {
         }
     }
 
-    /// Takes the time that a call for some bytes uses; returns when the limits allow to go on.
+    /// Takes a read of some bytes from the budgets; returns when the limits allow to continue.
     fn reserve_read(&self, bytes: u64, now: Instant) -> Option<Instant> {
         let [by_bytes, by_calls] = self.read_pacers.get()?;
         let take = |pace: &Option<Mutex<RatePacer>>, amount| {
@@ -156,7 +156,7 @@ impl BackupProgress {
         take(by_bytes, bytes).max(take(by_calls, 1)).filter(|at| *at > now)
     }
 
-    /// Fails if the run was asked to stop; waits if it is braked.
+    /// Returns an error if the run was asked to stop; waits while it is throttled.
     pub(crate) fn check_running(&self) -> Result<()> {
         if let Some(throttle) = self.throttle.get() {
             throttle.pause_if_due(&self.is_stopped);
@@ -164,7 +164,8 @@ impl BackupProgress {
         if self.is_stopped.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// As [`BackupProgress::check_running`], at the begin of some work: until more begins after it, this thread only waits.
+    /// Like [`BackupProgress::check_running`], at the start of some work: this thread counts as waiting once the guard
+    /// is dropped, until it begins more work.
     pub(crate) fn begin_work(&self) -> Result<WorkGuard> {
         self.check_running()?;
         Ok(WorkGuard)
@@ -176,12 +177,12 @@ impl BackupProgress {
     }
 }
 
-/// Something that could not be saved, restored or found right, while the rest could.
+/// An item that could not be saved, restored or verified, while the rest could.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupFault {
-    /// What it is about.
+    /// The path of the item.
     pub path: PathBuf,
-    /// What is wrong.
+    /// The description of the fault.
     pub message: String,
 }
 
@@ -191,7 +192,7 @@ impl std::fmt::Display for BackupFault {
     }
 }
 
-/// Faults from many threads.
+/// Collects faults from many threads.
 #[derive(Debug, Default)]
 pub(crate) struct FaultCollector(Mutex<Vec<BackupFault>>);
 
@@ -209,29 +210,29 @@ impl FaultCollector {
     }
 }
 
-/// What came of a save.
+/// The result of a save.
 #[derive(Clone, Debug)]
 pub struct SaveSummary {
     /// The snapshot.
     pub snapshot: VaultSnapshot,
-    /// What the vault lacked.
+    /// The amount of new data in the vault.
     pub written: WriteTotals,
-    /// What is not in the snapshot although it was asked for; the snapshot is incomplete if there is any.
+    /// What was requested but is not in the snapshot; the snapshot is incomplete if there is any.
     pub faults: Vec<BackupFault>,
-    /// What is left to the owner of what the source stands on.
+    /// The amount of data left to the owner of the source's base.
     pub omitted: OmittedCounts,
 }
 
-/// Snapshots that were made before a save.
+/// Snapshots from before a save.
 #[derive(Debug, Default)]
 pub(crate) struct EarlierSnapshots {
     /// Those of the same host and paths, oldest first.
     pub(crate) comparable: Vec<VaultSnapshot>,
-    /// Those that any in the vault was made of, whether they are still there or not.
+    /// The originals of all snapshots in the vault, whether they still exist or not.
     pub(crate) originals: HashSet<VaultObjectId>,
 }
 
-/// A vault that a save has opened for writing.
+/// A vault opened for writing by a save.
 pub struct SaveSession<'a> {
     pub(crate) vault: &'a Arc<Vault>,
     pub(crate) index: &'a Arc<VaultIndex>,
@@ -246,7 +247,7 @@ impl std::fmt::Debug for SaveSession<'_> {
 }
 
 impl<'a> SaveSession<'a> {
-    /// Puts together what a save needs. The index was loaded after the lock was taken.
+    /// Creates a session. The index must have been loaded after the lock was taken.
     #[must_use]
     pub const fn new(
         (vault, index): (&'a Arc<Vault>, &'a Arc<VaultIndex>),
@@ -256,7 +257,7 @@ impl<'a> SaveSession<'a> {
         Self { vault, index, lock, progress }
     }
 
-    /// Lists the snapshots that a save of these paths may be compared with.
+    /// Lists the snapshots that a save of these paths may use as parent.
     pub(crate) fn list_earlier_snapshots(
         &self,
         options: &SaveOptions,
@@ -271,12 +272,12 @@ impl<'a> SaveSession<'a> {
         Ok(EarlierSnapshots { comparable: alike, originals })
     }
 
-    /// Reads a folder of the parent; nothing if it cannot be read, which costs only time.
+    /// Reads a folder of the parent; `None` if it cannot be read, which costs only time.
     pub(crate) fn read_previous_tree(&self, id: Option<&VaultObjectId>) -> Option<SnapshotTree> {
         readable_or_none(self.vault.read_tree(self.index, id?))
     }
 
-    /// As [`SaveSession::read_previous_tree`], of a folder in which little is looked at.
+    /// Like [`SaveSession::read_previous_tree`], for a folder of which few nodes are needed.
     pub(crate) fn read_previous_tree_text(
         &self,
         id: Option<&VaultObjectId>,
@@ -284,7 +285,7 @@ impl<'a> SaveSession<'a> {
         readable_or_none(self.vault.read_tree_text(self.index, id?))
     }
 
-    /// Writes what is left, and then the snapshot; returns the index files that were added, too.
+    /// Writes the remaining data, and then the snapshot; also returns the added index files.
     pub(crate) fn finish_snapshot(
         &self,
         writer: PackWriter,
@@ -319,7 +320,7 @@ impl<'a> SaveSession<'a> {
     }
 }
 
-/// Returns a folder of the parent; nothing if it cannot be read.
+/// Returns a folder of the parent; `None` if it cannot be read.
 fn readable_or_none<T>(read: Result<T>) -> Option<T> {
     read.inspect_err(|error| {
         warn!(%error, "a folder of the parent cannot be read; its files are read anew");
@@ -331,7 +332,7 @@ impl Vault {
     /// Reads a folder.
     ///
     /// # Errors
-    /// [`Error::UnreadableBlob`] if it is not there or damaged; [`Error::Backend`] if the place cannot be read now.
+    /// [`Error::UnreadableBlob`] if it is missing or damaged; [`Error::Backend`] if the backend cannot be read now.
     pub fn read_tree(&self, index: &VaultIndex, id: &VaultObjectId) -> Result<SnapshotTree> {
         let bytes = self.read_blob(index, PackBlobKind::Tree, id)?;
         SnapshotTree::parse(&bytes).map_err(|fault| Error::UnreadableBlob {
@@ -380,7 +381,7 @@ mod tests {
         assert_eq!(BackupProgress::default().reserve_read(1 << 40, begin), None);
     }
 
-    /// An hour is due; a run that is to stop waits for none of it.
+    /// The limits require waiting for an hour; a run that is to stop does not wait.
     #[test]
     fn who_is_to_stop_does_not_wait_for_a_limit() {
         let progress = BackupProgress::default();

@@ -1,4 +1,4 @@
-//! What of a snapshot is restored: all, what fits patterns, or what does not.
+//! Selecting the part of a snapshot to restore: all, what matches patterns, or what does not.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -10,29 +10,29 @@ use crate::vault::Vault;
 use crate::vault::index::VaultIndex;
 use crate::vault::node::SnapshotNode;
 
-/// What of a snapshot is restored. Patterns are about paths as the snapshot has them.
+/// The part of a snapshot to restore. Patterns apply to paths in the snapshot.
 #[derive(Clone, Debug, Default)]
 pub enum RestoreSelection {
     /// All of it.
     #[default]
     Everything,
-    /// What fits, with the folders above it.
+    /// What matches, with its parent folders.
     Matching(ExcludeRules),
-    /// What does not fit.
+    /// What does not match.
     NotMatching(ExcludeRules),
 }
 
-/// A selection that is applied to what is restored.
+/// A selection applied to a tree to be restored.
 #[derive(Debug)]
 pub(crate) struct AppliedSelection<'a> {
     selection: &'a RestoreSelection,
-    /// Folders with something below them that is selected.
+    /// Folders that contain something selected.
     ancestor_folders: HashSet<PathBuf>,
 }
 
 impl<'a> AppliedSelection<'a> {
-    /// Applies a selection to a node, which stands at a path of its snapshot. What cannot be read selects nothing; whoever
-    /// restores it tells that.
+    /// Applies a selection to a node at a path of its snapshot. What cannot be read selects nothing; the restore
+    /// reports it.
     pub(crate) fn apply(
         selection: &'a RestoreSelection,
         (vault, index): (&Vault, &VaultIndex),
@@ -56,7 +56,7 @@ impl<'a> AppliedSelection<'a> {
         Self { selection, ancestor_folders: above }
     }
 
-    /// Tells whether something is restored, or removed where the snapshot does not have it.
+    /// Returns true if a path is restored, or removed if the snapshot does not contain it.
     pub(crate) fn contains(&self, path: &Path) -> bool {
         match self.selection {
             RestoreSelection::Everything => true,
@@ -65,7 +65,7 @@ impl<'a> AppliedSelection<'a> {
         }
     }
 
-    /// As [`AppliedSelection::contains`], or whether something below it is restored.
+    /// Like [`AppliedSelection::contains`], or true if something below the path is restored.
     pub(crate) fn contains_or_leads_to(&self, path: &Path) -> bool {
         self.contains(path) || self.ancestor_folders.contains(path)
     }

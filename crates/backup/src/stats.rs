@@ -1,4 +1,4 @@
-//! What a vault holds, counted: what its snapshots would restore, and what they take.
+//! Statistics of a vault: the size of the snapshots when restored, and the space that they take.
 
 use std::collections::HashMap;
 
@@ -12,44 +12,44 @@ use crate::vault::Vault;
 use crate::vault::index::{PackBlobKind, VaultIndex};
 use crate::vault::snapshot::VaultSnapshot;
 
-/// What a vault holds.
+/// The statistics of a vault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VaultStats {
-    /// Snapshots that were counted.
+    /// The number of counted snapshots.
     pub snapshots: u64,
-    /// Files, folders and other things that they would restore, each snapshot for itself.
+    /// The number of files, folders and other nodes that restoring each of the snapshots would create.
     pub items: u64,
-    /// Bytes that they would restore; a file with several names counts under each.
+    /// The number of bytes that restoring each of the snapshots would write; a hard-linked file counts under each name.
     pub restored_bytes: u64,
-    /// Pieces of files in the vault, each once.
+    /// The number of distinct pieces of files in the vault.
     pub pieces: u64,
-    /// Folders in the vault, each once.
+    /// The number of distinct folders in the vault.
     pub folders: u64,
-    /// The plain bytes of both.
+    /// The plain bytes of pieces and folders.
     pub plain_bytes: u64,
-    /// The bytes that both take, compressed and sealed.
+    /// The compressed and sealed bytes of pieces and folders.
     pub stored_bytes: u64,
-    /// Packs, also those that no snapshot needs.
+    /// The number of packs, including unused ones.
     pub packs: u64,
     /// The bytes of all packs.
     pub pack_bytes: u64,
 }
 
 impl VaultStats {
-    /// Returns how many plain bytes a stored one stands for.
+    /// Returns the ratio of plain bytes to stored bytes.
     #[must_use]
     pub fn compression_ratio(&self) -> f64 {
         self.plain_bytes as f64 / self.stored_bytes.max(1) as f64
     }
 }
 
-/// Items and bytes below a folder.
+/// The numbers of items and bytes below a folder.
 type FolderTotals = (u64, u64);
 
-/// Counts what snapshots hold, and what the vault does. A folder that several snapshots share is read once.
+/// Computes the statistics of snapshots and of the vault. A folder that several snapshots share is read once.
 ///
 /// # Errors
-/// A folder that cannot be read, or a place that cannot be listed.
+/// A folder that cannot be read, or a backend that cannot be listed.
 pub fn compute_vault_stats(
     (vault, index): (&Vault, &VaultIndex),
     snapshots: &[VaultSnapshot],

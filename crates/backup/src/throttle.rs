@@ -1,53 +1,54 @@
-//! The brake on a run beside a site that serves: how much of its time the run may work, by how long the site's answers
-//! take meanwhile.
+//! Throttling of a run beside a site that serves requests: the share of time that the run may work, controlled by the
+//! site's response times.
 //!
-//! In: what the site served in each short span. Out: a share of time between [`MIN_SHARE`] and 1, which each thread of the run
-//! keeps to by pausing; and how many answers fewer than usual the site gave in total.
+//! In: the responses that the site served in each short interval. Out: a share of time between [`MIN_SHARE`] and 1,
+//! which each thread of the run keeps to by pausing; and the total number of responses that the site lost compared with
+//! its usual rate.
 //!
-//! The share is halved when clearly more answers than a twentieth take well longer than the 95th percentile of the time
-//! before the run, and grows by a step when they do not; seldom answers are judged together. Where too few visitors
-//! came before the run, the run holds still when they come, until it is known how long their answers take without it.
-//! With a deadline, the share does not fall below what the rest of the run needs: a long mild run may cost a site more
-//! answers in total than a short hard one.
+//! The share is halved when significantly more than a twentieth of the responses take well longer than the 95th
+//! percentile of the time before the run, and grows by a step when they do not; sparse responses are judged together.
+//! If too few requests came before the run, the run pauses when they come, until it is known how long their responses
+//! take without it. With a deadline, the share does not fall below what the rest of the run needs: a long throttled run
+//! may cost a site more responses in total than a short unthrottled one.
 //!
-//! Not here: where response times are read, and when (the binary).
+//! Not here: where and when response times are read (the binary).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A run gets at least this share of its time, so that it ends.
+/// Minimum share of time for a run, so that it ends.
 const MIN_SHARE: f64 = 0.05;
-/// What is added to the share in a span that is quiet.
+/// Increase of the share after an interval without slow responses.
 const SHARE_STEP: f64 = 0.1;
-/// Response times may rise to so many times what they were.
+/// Factor by which response times may rise.
 const RESPONSE_TIME_TOLERANCE: f64 = 1.2;
-/// Smaller differences are not told from noise: logs count whole milliseconds.
+/// Differences below this are noise: logs have a resolution of whole milliseconds.
 const RESPONSE_TIME_SLACK: Duration = Duration::from_millis(2);
-/// Fewer answers say nothing about a percentile.
+/// Minimum number of responses for a meaningful percentile.
 const MIN_PERCENTILE_SAMPLES: usize = 5;
-/// So many answers are judged as soon as they are there, and beside a run that holds still, they tell how long answers take
-/// without it.
+/// Number of responses that are judged without waiting for more, and that suffice, beside a paused run, to learn the
+/// usual response times.
 const FULL_WINDOW_SAMPLES: usize = 20;
-/// Fewer answers are judged after so long, and not together with later ones.
+/// Time after which fewer responses are judged, separately from later ones.
 const MAX_WINDOW: Duration = Duration::from_secs(10);
-/// A pause is slept in pieces of this length, so that a stop is soon seen.
+/// A pause consists of sleeps of this length, so that a stop request is noticed soon.
 const MAX_PAUSE_SLEEP: Duration = Duration::from_millis(100);
-/// A thread that was away for longer was not working for the run.
+/// A longer time between two pauses of a thread does not count as work for the run.
 const MAX_CREDITED_WORK: Duration = Duration::from_secs(1);
 const SHARE_SCALE: f64 = 1_000_000.0;
 
-/// What a site served in a span of time.
+/// The responses that a site served in an interval.
 #[derive(Clone, Debug, Default)]
 pub struct ServedInterval {
-    /// How long it is.
+    /// The length of the interval.
     pub duration: Duration,
-    /// The response times of the answers in it.
+    /// The response times in the interval.
     pub response_times: Vec<Duration>,
 }
 
 impl ServedInterval {
-    /// Returns the 95th percentile; nothing if there are too few answers.
+    /// Returns the 95th percentile; `None` if there are too few responses.
     #[must_use]
     pub fn p95(&self) -> Option<Duration> {
         let mut times = self.response_times.clone();
@@ -61,29 +62,29 @@ impl ServedInterval {
         self.response_times.extend(&other.response_times);
     }
 
-    /// Returns the answers in a second.
+    /// Returns the number of responses per second.
     fn responses_per_second(&self) -> f64 {
         self.response_times.len() as f64 / self.duration.as_secs_f64().max(1e-9)
     }
 }
 
-/// Decides about the share.
+/// Computes the share of a run.
 #[derive(Debug)]
 pub struct ThrottleController {
     baseline: ServedInterval,
-    /// What was served while the run held still.
+    /// The responses served while the run was paused.
     idle_baseline: ServedInterval,
-    /// What was served since it was judged last.
+    /// The responses served since the last decision.
     window: ServedInterval,
     deadline: Option<Duration>,
     share: f64,
     lost_responses: f64,
-    /// Time that the run worked, in shares of the spans.
+    /// The time that the run worked, as the sum of share times interval.
     work_time: f64,
 }
 
 impl ThrottleController {
-    /// Begins with what the site served before the run. `deadline` is how long the run may take.
+    /// Creates a controller from what the site served before the run. `deadline` is the maximum duration of the run.
     #[must_use]
     pub fn new(baseline: ServedInterval, deadline: Option<Duration>) -> Self {
         let (quiet, window) = (ServedInterval::default(), ServedInterval::default());
@@ -98,8 +99,8 @@ impl ThrottleController {
         }
     }
 
-    /// Takes what was served in the span that has passed, since the run has been going for `elapsed` and has done `part`
-    /// of its work, if that is known. Returns the share for the next span.
+    /// Records what was served in the last interval, when the run has been going for `elapsed` and has done `part` of
+    /// its work, if known. Returns the share for the next interval.
     pub fn observe(
         &mut self,
         served: &ServedInterval,
@@ -108,7 +109,7 @@ impl ThrottleController {
     ) -> f64 {
         let missing = (self.baseline.responses_per_second() - served.responses_per_second())
             * served.duration.as_secs_f64();
-        // What came later than usual makes up for what was missing before.
+        // Responses above the usual rate compensate for earlier losses.
         self.lost_responses = (self.lost_responses + missing).max(0.0);
         self.work_time += self.share * served.duration.as_secs_f64();
         let floor = self.min_share(elapsed, part);
@@ -120,7 +121,7 @@ impl ThrottleController {
         self.share
     }
 
-    /// Compares answers with what was usual, as soon as there are enough of them.
+    /// Compares responses with the usual ones, as soon as there are enough.
     fn adjust_share(&mut self, served: &ServedInterval, usual: Duration) -> f64 {
         self.window.add(served);
         let count = self.window.response_times.len();
@@ -145,7 +146,7 @@ impl ThrottleController {
         }
     }
 
-    /// Finds out how long answers take beside a run that holds as still as it may.
+    /// Learns the usual response times while the run is paused as far as possible.
     fn learn_idle_baseline(&mut self, served: &ServedInterval, floor: f64) -> f64 {
         if self.share <= floor {
             self.idle_baseline.add(served);
@@ -162,15 +163,15 @@ impl ThrottleController {
         let left = deadline.saturating_sub(elapsed).as_secs_f64();
         let by_time = elapsed.as_secs_f64() / deadline.as_secs_f64().max(1e-9);
         let floor = match part.filter(|part| *part > 0.0 && *part < 1.0) {
-            // As much work as was done for each part so far is to be done for what is left.
+            // Assumes that the rest needs as much work per part as the completed parts.
             Some(part) => self.work_time / part * (1.0 - part) / left.max(1e-9),
-            // Nobody knows how much is left.
+            // The remaining work is unknown.
             None => by_time,
         };
         floor.clamp(MIN_SHARE, 1.0)
     }
 
-    /// Returns how many answers fewer the site gave than at the rate before the run.
+    /// Returns the number of responses that the site lost compared with the rate before the run.
     #[must_use]
     pub const fn lost_transactions(&self) -> f64 {
         self.lost_responses
@@ -183,7 +184,7 @@ impl ThrottleController {
     }
 }
 
-/// The share that threads keep to.
+/// The share that the threads of a run keep to.
 #[derive(Debug)]
 pub struct RunThrottle {
     share: AtomicU32,
@@ -196,29 +197,29 @@ impl Default for RunThrottle {
     }
 }
 
-/// What a thread has worked since its last pause.
+/// The work time of a thread since its last pause.
 #[derive(Clone, Copy, Debug)]
 struct ThreadWorkTime {
-    /// Before it waited for others, and all together.
+    /// The total of the finished spans of work.
     accumulated: Duration,
-    /// When it began what it is at, or ended its last pause.
+    /// The start of the current span of work, or the end of the last pause.
     started_at: Option<Instant>,
 }
 
 impl ThreadWorkTime {
     const NONE: Self = Self { accumulated: Duration::ZERO, started_at: None };
 
-    /// Returns how long it has worked.
+    /// Returns the work time until `now`.
     fn elapsed_until(self, now: Instant) -> Duration {
         self.accumulated + self.started_at.map_or(Duration::ZERO, |since| now - since)
     }
 
-    /// Goes on, if it does not already.
+    /// Starts a span of work, unless one is running.
     fn resumed(self, now: Instant) -> Self {
         Self { started_at: self.started_at.or(Some(now)), ..self }
     }
 
-    /// Stops: from now on, the thread only waits.
+    /// Ends the span of work: from now on, the thread only waits.
     fn stopped(self, now: Instant) -> Self {
         Self { accumulated: self.elapsed_until(now), started_at: None }
     }
@@ -228,7 +229,7 @@ thread_local! {
     static WORK: Cell<ThreadWorkTime> = const { Cell::new(ThreadWorkTime::NONE) };
 }
 
-/// Some work of a thread: what passes between its end and the begin of more is none.
+/// A span of work of a thread; the time between two spans does not count as work.
 #[derive(Debug)]
 pub(crate) struct WorkGuard;
 
@@ -241,22 +242,22 @@ impl Drop for WorkGuard {
 impl RunThrottle {
     /// Sets the share.
     pub fn set_share(&self, share: f64) {
-        // Between 0 and a million: it fits.
+        // Between 0 and a million, so the cast is lossless.
         self.share.store((share.clamp(MIN_SHARE, 1.0) * SHARE_SCALE) as u32, Ordering::Relaxed);
     }
 
-    /// Returns how long threads have paused, all together.
+    /// Returns the total pause time of all threads.
     #[must_use]
     pub fn total_pause(&self) -> Duration {
         Duration::from_nanos(self.paused_nanos.load(Ordering::Relaxed))
     }
 
-    /// Pauses this thread for as long as its work since the last pause asks for, or until the run is asked to stop.
+    /// Pauses this thread as its work since the last pause requires, or until the run is asked to stop.
     pub(crate) fn pause_if_due(&self, stop: &AtomicBool) {
         let share = f64::from(self.share.load(Ordering::Relaxed)) / SHARE_SCALE;
         let now = Instant::now();
         let pause = pause_duration(WORK.get().elapsed_until(now).min(MAX_CREDITED_WORK), share);
-        // Pauses shorter than what a clock tells are put off.
+        // Pauses below the clock resolution are postponed.
         if share < 1.0 && pause < Duration::from_millis(1) {
             WORK.set(WORK.get().resumed(now));
             return;
@@ -266,7 +267,7 @@ impl RunThrottle {
         {
             std::thread::sleep(left.min(MAX_PAUSE_SLEEP));
         }
-        // At full share there is none, whatever the clock says.
+        // At full share there is no pause, whatever the clock says.
         let slept = if pause.is_zero() { pause } else { now.elapsed() };
         let nanos = u64::try_from(slept.as_nanos()).unwrap_or(u64::MAX);
         self.paused_nanos.fetch_add(nanos, Ordering::Relaxed);
@@ -274,7 +275,8 @@ impl RunThrottle {
     }
 }
 
-/// Returns how many of so many answers may lie above a 95th percentile by chance: a twentieth, and twice the deviation.
+/// Returns how many of `count` responses may exceed a 95th percentile by chance: a twentieth, plus twice the standard
+/// deviation.
 fn max_random_exceedances(count: usize) -> f64 {
     let count = count as f64;
     count * 0.05 + 2.0 * (count * 0.05 * 0.95).sqrt()
@@ -315,7 +317,7 @@ mod tests {
     fn a_site_without_visitors_holds_nothing_up() {
         let mut run = controller(None);
         assert_eq!(run.observe(&served(0, 0), Duration::ZERO, None), 1.0);
-        // Few answers say nothing, however slow.
+        // A few responses are not significant, however slow.
         assert_eq!(
             run.observe(&served(MIN_PERCENTILE_SAMPLES - 1, 900), Duration::ZERO, None),
             1.0
@@ -325,7 +327,7 @@ mod tests {
         assert_eq!(idle.lost_transactions(), 0.0);
     }
 
-    /// A site where a visitor or two come in a second is watched for longer, and not overlooked.
+    /// A site with one or two requests per second is observed for longer, and not ignored.
     #[test]
     fn few_visitors_are_judged_together() {
         let mut run = controller(None);
@@ -336,7 +338,7 @@ mod tests {
         // Ten answers in ten seconds, or twenty sooner.
         assert_eq!(observe(1, 90), 0.5);
         assert_eq!([observe(9, 90), observe(9, 90), observe(9, 90)], [0.5, 0.5, 0.25]);
-        // What came long ago does not count together with what comes now.
+        // Old responses are not judged together with new ones.
         observe(2, 90);
         for _ in 0..9 {
             assert_eq!(observe(0, 0), 0.25);
@@ -344,15 +346,15 @@ mod tests {
         assert_eq!(observe(0, 0), 0.35);
     }
 
-    /// Returns the mean share beside so many answers a second, whose times vary as those of a site do and are `factor` times
-    /// what they were before.
+    /// Returns the mean share at a number of responses per second, whose times vary as those of a real site and are
+    /// `factor` times the earlier ones.
     fn mean_share(a_second: usize, factor: f64) -> f64 {
         let mut state = 7_u64;
         let mut uniform = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 40) as f64 / f64::from(1_u32 << 24)
         };
-        // Twelve of these make a normal deviation.
+        // The sum of twelve uniform values approximates a normal distribution.
         let mut time = || ((0..12).map(|_| uniform()).sum::<f64>() - 6.0).mul_add(0.5, -3.0).exp();
         let mut served = |count: usize, factor: f64| ServedInterval {
             duration: Duration::from_secs(1),
@@ -366,7 +368,7 @@ mod tests {
         shares / f64::from(spans)
     }
 
-    /// The slowest of a few answers is often slower than most were before, with and without a run.
+    /// The slowest of a few responses is often slower than most were before, with and without a run.
     #[test]
     fn chance_does_not_brake_a_run() {
         for a_second in [1, 5, 7, 19, 20, 100] {
@@ -376,19 +378,20 @@ mod tests {
         }
     }
 
-    /// Nobody came before the run: it holds still when they come, learns what is usual, and then gives way to them.
+    /// There were no requests before the run: it pauses when they come, learns the usual response times, and then
+    /// throttles to preserve them.
     #[test]
     fn what_is_usual_is_learned_from_pauses() {
         let mut run = ThrottleController::new(ServedInterval::default(), None);
         let mut observe = |count, ms| run.observe(&served(count, ms), Duration::ZERO, None);
         assert_eq!(observe(0, 0), 1.0);
-        // Answers beside a run at full share tell nothing about those without one.
+        // Responses beside a run at full share say nothing about those without a run.
         assert_eq!(observe(100, 90), MIN_SHARE);
         assert_eq!(observe(15, 20), MIN_SHARE);
         assert_eq!(observe(0, 0), MIN_SHARE + SHARE_STEP);
         assert_eq!(observe(100, 60), MIN_SHARE);
         assert_eq!(observe(15, 20), MIN_SHARE);
-        // Known by now: 20 ms are fine, and 30 are not.
+        // The usual times are known now: 20 ms are fine, and 30 are not.
         let quiet = observe(100, 20);
         assert!(quiet > MIN_SHARE, "{quiet}");
         assert!(observe(100, 30) < quiet);
@@ -398,18 +401,18 @@ mod tests {
     #[test]
     fn a_deadline_keeps_the_share_up() {
         let mut run = controller(Some(10));
-        // Nine seconds of work have done half of it, and one second is left: no time to be mild.
+        // Half of the work took nine seconds, and one second is left: the run may not be throttled.
         for second in 1..=9 {
             run.observe(&served(100, 90), Duration::from_secs(second), None);
         }
         let share = run.observe(&served(100, 90), Duration::from_secs(9), Some(0.5));
         assert_eq!(share, 1.0);
-        // Of which a hundredth is left, a small share does.
+        // With a hundredth left, a small share suffices.
         let share = run.observe(&served(100, 90), Duration::from_secs(9), Some(0.99));
         assert!(share <= 0.5, "{share}");
         let late = run.observe(&served(100, 90), Duration::from_secs(11), None);
         assert_eq!(late, 1.0);
-        // More than was expected: nobody knows how much is left, and time runs.
+        // More than expected: the remaining work is unknown, and time passes.
         let more = run.observe(&served(100, 90), Duration::from_secs(9), Some(1.2));
         assert!(more >= 0.9, "{more}");
     }
@@ -445,7 +448,7 @@ mod tests {
         assert_eq!(work.stopped(at(930)).stopped(at(999)).accumulated, Duration::from_millis(60));
     }
 
-    /// Nineteen seconds are due; a run that is to stop waits for none of them.
+    /// Nineteen seconds of pause are due; a run that is to stop does not wait for them.
     #[test]
     fn a_pause_ends_with_the_run() {
         let throttle = RunThrottle::default();
@@ -456,7 +459,7 @@ mod tests {
         assert_eq!(WORK.get().accumulated, Duration::ZERO);
     }
 
-    /// What passes between two works of a thread does not count, and after a pause nothing is done yet.
+    /// The time between two spans of work does not count, and a pause resets the work time.
     #[test]
     fn a_thread_counts_what_it_works() {
         let throttle = RunThrottle::default();
@@ -464,7 +467,7 @@ mod tests {
         assert!(WORK.get().started_at.is_some());
         drop(WorkGuard);
         assert_eq!(WORK.get().started_at, None);
-        // A pause begins anew, with nothing done.
+        // A pause resets the work time.
         throttle.pause_if_due(&AtomicBool::new(false));
         assert_eq!(WORK.get().accumulated, Duration::ZERO);
         assert!(WORK.get().started_at.is_some());

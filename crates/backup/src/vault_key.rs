@@ -1,8 +1,9 @@
 //! Sealing: restic's encryption, AES-256 in counter mode with Poly1305-AES over it.
 //!
-//! In: plain bytes and a [`VaultKey`]. Out: nonce, ciphertext and tag, [`SEAL_OVERHEAD_BYTES`] bytes more than went in.
+//! In: plain bytes and a [`VaultKey`]. Out: nonce, ciphertext and tag, [`SEAL_OVERHEAD_BYTES`] bytes more than the
+//! input.
 //!
-//! Invariant: nothing is decrypted before its tag is found right.
+//! Invariant: nothing is decrypted before its tag is verified.
 //!
 //! Not here: compression, and which bytes are sealed (`vault`).
 
@@ -19,10 +20,10 @@ type AesCounterMode = ctr::Ctr128BE<Aes256>;
 
 const SEAL_NONCE_BYTES: usize = 16;
 const SEAL_TAG_BYTES: usize = 16;
-/// What sealing adds to the length.
+/// The number of bytes that sealing adds.
 pub(crate) const SEAL_OVERHEAD_BYTES: usize = SEAL_NONCE_BYTES + SEAL_TAG_BYTES;
 
-/// A key that seals and opens: of the vault, or of one password.
+/// A key for encryption and authentication: of the vault, or of one password.
 #[derive(Clone)]
 pub(crate) struct VaultKey {
     encryption_key: [u8; 32],
@@ -36,7 +37,7 @@ impl std::fmt::Debug for VaultKey {
     }
 }
 
-/// How a key is stored inside a key file.
+/// The stored form of a key inside a key file.
 #[derive(Serialize, Deserialize)]
 struct StoredVaultKey {
     mac: StoredMacKey,
@@ -50,14 +51,14 @@ struct StoredMacKey {
 }
 
 impl VaultKey {
-    /// Makes a key of random bytes.
+    /// Generates a random key.
     pub(crate) fn random() -> Result<Self> {
         let mut bytes = [0; 64];
         fill_random(&mut bytes)?;
         Ok(Self::from_bytes(&bytes))
     }
 
-    /// Cuts a key from the output of a key derivation.
+    /// Splits the output of a key derivation into a key.
     pub(crate) fn from_bytes(bytes: &[u8; 64]) -> Self {
         let mut key = Self { encryption_key: [0; 32], mac_key: [0; 16], mac_multiplier: [0; 16] };
         let (encrypt, mac) = bytes.split_at(32);
@@ -68,7 +69,7 @@ impl VaultKey {
         key
     }
 
-    /// Reads a key from its stored form; nothing if it is none.
+    /// Parses the stored form of a key; `None` if it is invalid.
     pub(crate) fn parse(json: &[u8]) -> Option<Self> {
         let stored: StoredVaultKey = serde_json::from_slice(json).ok()?;
         let decode = |text: &str| STANDARD.decode(text).ok();
@@ -97,7 +98,7 @@ impl VaultKey {
         Ok(out)
     }
 
-    /// Seals what `append` appends, where it comes to stand: what is long is not there twice.
+    /// Seals what `append` writes, in place, so that long data is not copied.
     pub(crate) fn seal_appended<T>(
         &self,
         out: &mut Vec<u8>,
@@ -113,7 +114,7 @@ impl VaultKey {
         Ok(appended)
     }
 
-    /// Seals bytes where they are; returns what stands before and after them when they are stored.
+    /// Seals bytes in place; returns the bytes to store before and after them.
     pub(crate) fn seal_in_place(
         &self,
         body: &mut [u8],
@@ -130,11 +131,11 @@ impl VaultKey {
         self.compute_tag(nonce, body)
     }
 
-    /// Opens sealed bytes in place; nothing if they were not sealed with this key, or are damaged.
+    /// Opens sealed bytes in place; `None` if they were not sealed with this key, or are damaged.
     pub(crate) fn open(&self, mut sealed: Vec<u8>) -> Option<Vec<u8>> {
         let (nonce, rest) = sealed.split_first_chunk_mut::<SEAL_NONCE_BYTES>()?;
         let (body, tag) = rest.split_last_chunk_mut::<SEAL_TAG_BYTES>()?;
-        // A tag is no secret: an attacker who sees how long a comparison takes has the whole file in hand.
+        // The comparison need not take constant time: an attacker who can measure it already has the whole file.
         if self.compute_tag(nonce, body) != *tag {
             return None;
         }
@@ -157,7 +158,7 @@ impl VaultKey {
     }
 }
 
-/// Fills a buffer with random bytes of the system.
+/// Fills a buffer with random bytes from the system.
 pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<()> {
     getrandom::fill(bytes).map_err(|error| Error::Random(error.to_string()))
 }

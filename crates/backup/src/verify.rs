@@ -1,4 +1,4 @@
-//! Comparing a snapshot of folders with what is there now, byte by byte.
+//! Comparing a snapshot of folders with the current files, byte by byte.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -13,8 +13,8 @@ use crate::vault::index::{PackBlobKind, VaultIndex};
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind};
 use crate::vault::snapshot::VaultSnapshot;
 
-/// Tells how the files that a snapshot holds differ from those that are at their paths now. Files that came later are
-/// not told.
+/// Compares the files of a snapshot with the current files at their paths, and returns the differences. Newer files are
+/// not reported.
 ///
 /// # Errors
 /// If the vault cannot be read, or the run was asked to stop.

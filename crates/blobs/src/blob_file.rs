@@ -1,4 +1,4 @@
-//! Names and look-ups of blobs in folders, for reading: nothing here changes a file, a folder or a time.
+//! Paths and look-ups of blobs in folders, for reading: nothing here changes a file, a folder or a time.
 
 use std::fs::{self, DirEntry, File, Metadata};
 use std::io::{ErrorKind, Read};
@@ -12,29 +12,29 @@ use tympan_store::BlobId;
 use crate::storage::check_note_name;
 use crate::{BlobContent, Error, ListedBlob, Result};
 
-/// The mode of folders with blobs.
+/// The mode of blob folders.
 const FOLDER_MODE: u32 = 0o700;
 
-/// Returns the digest of a blob as its file is named.
+/// Returns the digest of a blob in the form of its file name.
 pub(crate) fn blob_hex_digest(id: &BlobId) -> String {
     id.digest().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the file that holds a blob: below two folders, by the first digits of its name.
+/// Returns the path of a blob's file: below two folders, named by the first digits of its name.
 pub(crate) fn blob_path(dir: &Path, id: &BlobId) -> PathBuf {
     let [first, second, ..] = id.digest();
     dir.join(format!("{first:02x}")).join(format!("{second:02x}")).join(blob_hex_digest(id))
 }
 
-/// The folder for what was discarded.
+/// The folder for discarded blobs.
 pub(crate) const TRASH_DIR: &str = "trash";
 
-/// Returns the file that holds a blob that was discarded.
+/// Returns the path of a discarded blob's file.
 pub(crate) fn trashed_blob_path(dir: &Path, id: &BlobId) -> PathBuf {
     dir.join(TRASH_DIR).join(blob_hex_digest(id))
 }
 
-/// Returns the file that holds a blob in a folder of Oak's: below three folders.
+/// Returns the path of a blob's file in an Oak folder: below three folders.
 pub(crate) fn oak_blob_path(dir: &Path, id: &BlobId) -> PathBuf {
     let [first, second, third, ..] = id.digest();
     let folder = format!("{first:02x}/{second:02x}/{third:02x}");
@@ -55,12 +55,12 @@ pub(crate) fn open_blob_file(path: &Path, id: &BlobId) -> Result<Option<BlobCont
     Ok(Some(BlobContent::File { file, length }))
 }
 
-/// Tells whether a file of a blob is there with the blob's length.
+/// Returns true if the file of a blob exists with the blob's length.
 pub(crate) fn is_complete_file(path: &Path, id: &BlobId) -> Result<bool> {
     Ok(blob_modified(path, id)?.is_some())
 }
 
-/// Returns when the file of a blob was put or touched; nothing if it is absent or has another length.
+/// Returns when the file of a blob was put or touched; `None` if it is absent or has another length.
 pub(crate) fn blob_modified(path: &Path, id: &BlobId) -> Result<Option<SystemTime>> {
     match fs::metadata(path) {
         Ok(found) if found.len() != id.length() => Ok(None),
@@ -70,7 +70,7 @@ pub(crate) fn blob_modified(path: &Path, id: &BlobId) -> Result<Option<SystemTim
     }
 }
 
-/// What a listing looks for in one folder.
+/// The kind of entry that a listing looks for in one folder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ListedEntryKind {
     Folders,
@@ -78,7 +78,7 @@ enum ListedEntryKind {
     Both,
 }
 
-/// Shows the blobs below a folder: files named by 64 hexadecimal digits, below folders named by two.
+/// Lists the blobs below a folder: files named by 64 hexadecimal digits, below folders named by two.
 pub(crate) fn list_blobs(
     dir: &Path,
     visit: &mut dyn FnMut(ListedBlob) -> ControlFlow<()>,
@@ -86,7 +86,7 @@ pub(crate) fn list_blobs(
     list_folder_entries(dir, ListedEntryKind::Folders, visit)
 }
 
-/// Shows the blobs that lie in one folder.
+/// Lists the blobs in one folder.
 pub(crate) fn list_blob_files(
     folder: &Path,
     visit: &mut dyn FnMut(ListedBlob) -> ControlFlow<()>,
@@ -94,7 +94,7 @@ pub(crate) fn list_blob_files(
     list_folder_entries(folder, ListedEntryKind::Files, visit)
 }
 
-/// Reads each folder once, and asks for files by their names in it: a path from the root costs as much again.
+/// Reads each folder once, and queries files relative to it: a path from the root would cost as much again.
 fn list_folder_entries(
     folder: &Path,
     kinds: ListedEntryKind,
@@ -130,13 +130,13 @@ fn list_folder_entries(
     Ok(ControlFlow::Continue(()))
 }
 
-/// Tells whether an entry is a folder, or leads to one.
+/// Returns true if an entry is a folder, or a link to one.
 fn is_folder(entry: &DirEntry) -> std::io::Result<bool> {
     let kind = entry.file_type()?;
     Ok(kind.is_dir() || (kind.is_symlink() && entry.path().is_dir()))
 }
 
-/// Returns what is known of a file, or of the one that it leads to; nothing if it has gone meanwhile.
+/// Returns the metadata of a file, or of the target of a link; `None` if it has been removed concurrently.
 fn entry_metadata(entry: &DirEntry) -> Result<Option<Metadata>> {
     let found = entry
         .metadata()
@@ -161,7 +161,7 @@ pub(crate) fn open_note(dir: &Path, name: &str) -> Result<Option<BlobContent>> {
     Ok(found.is_file().then(|| BlobContent::File { file, length: found.len() }))
 }
 
-/// Returns the names of notes, with the time at which each was written, sorted.
+/// Returns the names of notes, sorted, with the time at which each was written.
 pub(crate) fn list_notes(dir: &Path, prefix: &str) -> Result<Vec<(String, SystemTime)>> {
     let mut notes = Vec::new();
     for entry in read_folder_entries(dir)? {
@@ -182,7 +182,7 @@ pub(crate) fn list_notes(dir: &Path, prefix: &str) -> Result<Vec<(String, System
     Ok(notes)
 }
 
-/// Reads a folder; one that does not exist is empty. Names that are not UTF-8 are nobody's here.
+/// Reads a folder; one that does not exist is empty. Names that are not UTF-8 are ignored.
 fn read_folder_entries(
     folder: &Path,
 ) -> Result<impl Iterator<Item = Result<(String, PathBuf)>> + use<>> {
@@ -198,7 +198,7 @@ fn read_folder_entries(
     }))
 }
 
-/// Reads 64 lower-case hexadecimal digits.
+/// Parses 64 lower-case hexadecimal digits.
 pub(crate) fn parse_digest(name: &str) -> Option<[u8; 32]> {
     let digits = name.as_bytes();
     if digits.len() != 64 {
@@ -232,7 +232,7 @@ pub(crate) fn read_some<'a>(source: &mut dyn Read, buffer: &'a mut [u8]) -> Resu
     }
 }
 
-/// Takes something that is not there for removed: another process was faster.
+/// Treats a missing item as removed: another process was faster.
 pub(crate) fn ignore_absent(removed: std::io::Result<()>) -> std::io::Result<()> {
     match removed {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -240,14 +240,13 @@ pub(crate) fn ignore_absent(removed: std::io::Result<()>) -> std::io::Result<()>
     }
 }
 
-/// Creates a folder, and those above it where they are missing, that its owner alone may look into, whatever the process's
-/// mask of modes.
+/// Creates a folder, and its missing parents, accessible only to its owner, whatever the umask of the process.
 pub(crate) fn create_folder(path: &Path) -> Result<()> {
     let created = fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path);
     created.map_err(disk_error("create", path))
 }
 
-/// Names the file and the action of a failed call.
+/// Creates the error of a failed call, with the file and the action.
 pub(crate) fn disk_error(
     action: &'static str,
     path: &Path,

@@ -1,14 +1,15 @@
-//! Large blobs in a folder of the local disk: files `ab/cd/<hex>`, their trash, and notes of those who share it.
+//! Large blobs in a folder of the local disk: files `ab/cd/<hex>`, their trash, and notes of the users of the folder.
 //!
 //! Several processes may write to a folder at the same time. `docs/formats/blobs.md` describes it.
 //!
 //! Invariants
-//! * A file gets its name when all its bytes are on the disk, and the name is on the disk before its id is handed out.
-//! * A file is read by somebody else only after its bytes were compared with its hash.
-//! * A blob that somebody puts or touches is not discarded at the same moment: who writes looks again after the touch
-//!   whether the file is still there, who discards looks again after the move whether it was touched.
+//! * A file gets its name when all its bytes are on the disk, and the name is on the disk before its id is returned.
+//! * A file is read by another process only after its bytes were compared with its hash.
+//! * A blob that is put or touched is not discarded at the same moment: a writer checks again after the touch that the
+//!   file still exists, and a process that discards checks again after the move that it was not touched.
 //!
-//! Not here: folders that are only read ([`ReadOnlyBlobFolder`](crate::ReadOnlyBlobFolder)), and which blobs are garbage.
+//! Not here: folders that are only read ([`ReadOnlyBlobFolder`](crate::ReadOnlyBlobFolder)), and which blobs are
+//! garbage.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
@@ -29,28 +30,30 @@ use crate::storage::{check_note_name, verify_content};
 use crate::verified_files::VerifiedFiles;
 use crate::{BlobContent, Error, ListedBlob, ReadBlobs, Result, WriteBlobs};
 
-/// How much is read and hashed at a time.
+/// Number of bytes that are read and hashed at a time.
 const COPY_BUFFER_BYTES: usize = 128 * 1024;
-/// The folder for files that are still being written, beside the finished ones so that a rename suffices.
+/// The folder for files that are still being written; in the same file system as the finished ones so that a rename
+/// suffices.
 const TEMP_DIR: &str = "tmp";
 
-/// A folder that this process and others write blobs to.
+/// A folder that this and other processes write blobs to.
 pub struct BlobFolder {
     dir: PathBuf,
-    /// The folders for blobs, by the first digits of their names, whose own names are known to be on the disk.
+    /// The blob folders, by the first digits of their names, whose own names are known to be on the disk.
     durable_folders: Mutex<HashSet<PathBuf>>,
     folder_syncs: AtomicU64,
     verified: VerifiedFiles,
 }
 
-/// Bytes in a temporary file, with their id.
+/// A temporary file with the id of its bytes.
 struct FolderTempFile {
     file: NamedTempFile,
     id: BlobId,
 }
 
 impl BlobFolder {
-    /// Opens or creates the folder and removes what a crash left half-written. What another process is writing stays.
+    /// Opens or creates the folder and removes files that a crash left incomplete. Files that another process is
+    /// writing stay.
     ///
     /// # Errors
     /// If the folder cannot be created or cleaned.
@@ -71,19 +74,19 @@ impl BlobFolder {
         })
     }
 
-    /// Returns where the folder is.
+    /// Returns the path of the folder.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Returns how often a folder was synced since this was opened.
+    /// Returns the number of folder syncs since this was opened.
     #[must_use]
     pub fn folder_syncs(&self) -> u64 {
         self.folder_syncs.load(Ordering::Relaxed)
     }
 
-    /// Writes all bytes of a source to a temporary file and hashes them on the way.
+    /// Copies a source to a temporary file and hashes the bytes.
     fn write_temp_file(&self, source: &mut dyn Read) -> Result<FolderTempFile> {
         let mut file = self.create_temp_file()?;
         let mut hash = Sha256::new();
@@ -102,21 +105,21 @@ impl BlobFolder {
         Ok(FolderTempFile { file, id: BlobId::new(hash.finalize().into(), length) })
     }
 
-    /// Makes a file to write to, locked for as long as it is open.
+    /// Creates a temporary file that is locked as long as it is open.
     fn create_temp_file(&self) -> Result<NamedTempFile> {
         let temporary = self.dir.join(TEMP_DIR);
         loop {
             let file = NamedTempFile::new_in(&temporary)
                 .map_err(disk_error("create a file in", &temporary))?;
             let is_mine = file.as_file().try_lock().is_ok();
-            // Another process that opens the folder may have taken it for abandoned before it was locked.
+            // Another process that opens the folder may have treated it as abandoned before it was locked.
             if is_mine && file.path().try_exists().map_err(disk_error("inspect", file.path()))? {
                 return Ok(file);
             }
         }
     }
 
-    /// Makes complete temporary files the blobs' own, durably: first all bytes, then all names.
+    /// Moves complete temporary files to their final names, durably: first all bytes, then all names.
     fn commit_temp_files(&self, files: Vec<FolderTempFile>) -> Result<()> {
         let mut new = Vec::with_capacity(files.len());
         let mut folders = BTreeSet::new();
@@ -143,8 +146,7 @@ impl BlobFolder {
         self.sync_folders(folders)
     }
 
-    /// Syncs folders with the names of blobs, then those with the folders' own names, as far as they are new since this
-    /// process began.
+    /// Syncs the folders of new blobs, then the parents of folders whose own names are not known to be on the disk.
     fn sync_folders(&self, folders: BTreeSet<PathBuf>) -> Result<()> {
         let (mut wanted, mut new) = (folders.clone(), Vec::new());
         for folder in folders {
@@ -156,7 +158,7 @@ impl BlobFolder {
     }
 
     /// Adds the folders that have to be synced so that a folder's own name is on the disk, as far as that is not known;
-    /// `new` gets those whose names will be.
+    /// `new` gets the folders whose names will be.
     fn add_unsynced_ancestors(
         &self,
         folder: &Path,
@@ -183,7 +185,7 @@ impl BlobFolder {
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(disk_error("sync", folder))
     }
 
-    /// Renews the time of a blob's file; `false` if it is absent, damaged, or was discarded at this moment.
+    /// Renews the time of a blob's file; `false` if it is absent, damaged, or was discarded concurrently.
     fn renew_modified_time(&self, path: &Path, id: &BlobId) -> Result<bool> {
         let file = match File::options().read(true).write(true).open(path) {
             Ok(file) => file,
@@ -207,7 +209,7 @@ impl BlobFolder {
         blob_file::trashed_blob_path(&self.dir, id)
     }
 
-    /// Moves a file to another folder; `false` if it is not there. After a crash it is in one of both.
+    /// Moves a file to another folder; `false` if it does not exist. After a crash it is in exactly one of both.
     fn rename_file(&self, from: &Path, to: &Path) -> Result<bool> {
         let target = self.parent_of(to);
         blob_file::create_folder(&target)?;
@@ -218,7 +220,7 @@ impl BlobFolder {
         }
     }
 
-    /// Moves a blob out of the trash, durably; `false` if it is not in it.
+    /// Moves a blob out of the trash, durably; `false` if it is not in the trash.
     fn restore_from_trash(&self, trashed: &Path, path: &Path) -> Result<bool> {
         if !self.rename_file(trashed, path)? {
             return Ok(false);
@@ -227,7 +229,7 @@ impl BlobFolder {
         Ok(true)
     }
 
-    /// Writes a note that has no name yet.
+    /// Writes a note to a temporary file.
     fn write_note_temp_file(&self, name: &str, bytes: &[u8]) -> Result<NamedTempFile> {
         check_note_name(name)?;
         let mut file = self.create_temp_file()?;
@@ -257,7 +259,7 @@ impl ReadBlobs for BlobFolder {
         if let Some(content) = self.verified.open(&path, id)? {
             return Ok(Some(content));
         }
-        // It may be on its way into the trash, or back out of it.
+        // It may be moving into the trash, or back out of it.
         match self.verified.open(&self.trashed_path(id), id)? {
             Some(content) => Ok(Some(content)),
             None => self.verified.open(&path, id),
@@ -350,7 +352,7 @@ impl WriteBlobs for BlobFolder {
             return Ok(false);
         }
         if !is_unused(&trashed)? {
-            // Somebody put or touched it between, and relies on it.
+            // A writer put or touched it in between, and relies on it.
             self.restore_from_trash(&trashed, &path)?;
             return Ok(false);
         }
@@ -369,7 +371,7 @@ impl WriteBlobs for BlobFolder {
         if !blob_file::is_complete_file(&trashed, id)? {
             return Ok(false);
         }
-        // What counts as its last use is now; else the next collection would discard it again at once.
+        // Count the restoration as its last use; otherwise the next collection would discard it again at once.
         match File::options().write(true).open(&trashed) {
             Ok(file) => {
                 file.set_modified(SystemTime::now()).map_err(disk_error("touch", &trashed))?
@@ -413,8 +415,8 @@ impl WriteBlobs for BlobFolder {
     }
 }
 
-/// Locks a temporary file that no process writes to any more. Who makes a new one locks it and then looks whether it is
-/// still there: so the lock has to be held until the file is removed.
+/// Locks a temporary file that no process writes to any more. A process that creates one locks it and then checks that
+/// it still exists: so the lock has to be held until the file is removed.
 fn lock_abandoned_file(path: &Path) -> Result<Option<File>> {
     match File::open(path) {
         Ok(file) if file.try_lock().is_ok() => Ok(Some(file)),
@@ -429,7 +431,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
 
-    /// An upload that begins between the look at a file and its removal has to see the lock, and take another file.
+    /// An upload that begins between the check of a file and its removal has to see the lock, and use another file.
     #[test]
     fn an_abandoned_file_stays_locked_until_it_is_gone() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The seam between content and the places that keep blobs.
+//! The trait through which content accesses blob storage.
 
 use std::fs::File;
 use std::io::{Cursor, Read};
@@ -10,15 +10,16 @@ use tympan_store::BlobId;
 
 use crate::Result;
 
-/// A place that keeps blobs.
+/// A store of blobs.
 pub trait BlobStore: Send + Sync + std::fmt::Debug {
-    /// Stores all bytes of `source` and returns their id. Storing what is there already costs reading it, no space.
+    /// Stores all bytes of `source` and returns their id. Storing an existing blob costs reading the source, but no
+    /// space.
     ///
     /// # Errors
     /// [`crate::Error::Source`] if the source fails; other variants if the store does. Nothing is stored then.
     fn put(&self, source: &mut dyn Read) -> Result<BlobId>;
 
-    /// Stores several blobs that belong together, in no more waits for the disk than one would take. Returns their ids
+    /// Stores several blobs that belong together, with no more disk syncs than one blob would take. Returns their ids
     /// in order; after an error some may be stored.
     ///
     /// # Errors
@@ -27,18 +28,19 @@ pub trait BlobStore: Send + Sync + std::fmt::Debug {
         blobs.iter().map(|bytes| self.put(&mut &**bytes)).collect()
     }
 
-    /// Stores bytes whose id their sender named. If the blob is there already, they are compared and nothing is written.
+    /// Stores bytes whose id was given by the sender. If the blob exists, the bytes are compared and nothing is
+    /// written.
     ///
     /// # Errors
-    /// [`crate::Error::IdMismatch`] if other bytes came; otherwise as [`BlobStore::put`]. Nothing that content could name
-    /// is stored then.
+    /// [`crate::Error::IdMismatch`] if the bytes have another id; otherwise as [`BlobStore::put`]. Nothing that content
+    /// could refer to is stored then.
     fn put_named(&self, id: &BlobId, source: &mut dyn Read) -> Result<()> {
         let actual = self.put(source)?;
         if actual == *id { Ok(()) } else { Err(crate::Error::IdMismatch { expected: *id, actual }) }
     }
 
-    /// Tells whether this store holds the blob, and keeps it from garbage collection for as long as a new one: for
-    /// those who name it next, without sending its bytes again.
+    /// Returns true if this store has the blob, and protects it from garbage collection for as long as a new one: for
+    /// callers that refer to it next, without sending its bytes again.
     ///
     /// # Errors
     /// If the store cannot tell.
@@ -46,24 +48,24 @@ pub trait BlobStore: Send + Sync + std::fmt::Debug {
         self.contains(id)
     }
 
-    /// Opens a blob to read; nothing if this store does not hold it.
+    /// Opens a blob for reading; `None` if this store does not have it.
     ///
     /// # Errors
-    /// If the store cannot tell, or the stored file is damaged: never "nothing" in place of an error.
+    /// If the store cannot tell, or the stored file is damaged: never `None` in place of an error.
     fn open(&self, id: &BlobId) -> Result<Option<BlobContent>>;
 
-    /// Returns a blob that is in memory; nothing if it would have to be read. Never waits.
+    /// Returns a blob that is in memory; `None` if it would have to be read. Never blocks.
     fn find_in_memory(&self, _id: &BlobId) -> Option<Bytes> {
         None
     }
 
-    /// Returns a blob's file, to be sent from; nothing if it does not lie on a disk of this machine, or is kept otherwise.
-    /// Its position is not to be relied on, nor moved. Waits for nothing but that disk, as whoever sends from it does.
+    /// Returns a blob's file, to be sent from; `None` if it is not a file on a local disk. The file position is
+    /// unspecified, and must not be changed. Blocks only on that disk, as sending from the file does.
     fn find_file(&self, _id: &BlobId) -> Option<Arc<File>> {
         None
     }
 
-    /// Tells whether this store holds the blob.
+    /// Returns true if this store has the blob.
     ///
     /// # Errors
     /// If the store cannot tell.
@@ -101,7 +103,7 @@ pub enum BlobContent {
     Bytes(Bytes),
     /// A large blob: its file, positioned at the start, and its length in bytes.
     File {
-        /// The open file; it stays readable for as long as it is held.
+        /// The open file; it stays readable as long as it is open.
         file: File,
         /// The length in bytes.
         length: u64,

@@ -1,13 +1,14 @@
-//! Blobs that are asked for again and again, kept in memory, and their files open: a page's pictures cost no opening then,
-//! and no copy where a socket takes a file.
+//! An in-memory cache of frequently used blobs, and of their open files: serving a page's pictures costs no opening
+//! then, and no copy where a socket accepts a file.
 //!
 //! Invariants
-//! * Memory stays under the bound, and open files under [`MAX_OPEN_FILES`]; a blob that was read once pushes none out that is
-//!   read often.
-//! * Bytes that are kept are what the store gave: blobs never change, so they are never looked at again. A file that is kept
-//!   open is given out only as long as the system says that it did not change.
+//! * Memory stays under the limit, and open files under [`MAX_OPEN_FILES`]; a blob that was read once evicts none that
+//!   is read often.
+//! * Cached bytes are those that the store returned: blobs never change, so they are never checked again. A cached file
+//!   is returned only as long as the system reports that it did not change.
 //!
-//! Not here: sending (`web::shortcut`). Bodies in the general HTTP stack are bytes, for which a descriptor is of no use.
+//! Not here: sending (`web::shortcut`). Bodies in the general HTTP stack are bytes, for which a descriptor is of no
+//! use.
 
 use std::fs::File;
 use std::io::Read;
@@ -21,14 +22,14 @@ use tympan_store::BlobId;
 use crate::verified_files::FileStamp;
 use crate::{BlobContent, BlobStore, Error, Result};
 
-/// Larger blobs are read from where they lie: of those the bytes cost, not the opening.
+/// Larger blobs are read from the store: for those the bytes dominate the cost, not the opening.
 const MAX_CACHED_BLOB_BYTES: u64 = 256 * 1024;
-/// Files that stay open. One that is removed meanwhile takes its room on the disk until others push it out.
+/// Maximum number of cached open files. One that is removed concurrently occupies its disk space until it is evicted.
 const MAX_OPEN_FILES: usize = 512;
-/// An estimate of the blobs that fit sizes the cache's own tables.
+/// Estimated average size of a cached blob, which determines the size of the cache's own tables.
 const ESTIMATED_BLOB_BYTES: u64 = 32 * 1024;
 
-/// A store with a cache in front.
+/// A blob store with a cache in front.
 #[derive(Debug)]
 pub struct CachedBlobStore {
     store: Arc<dyn BlobStore>,
@@ -41,14 +42,14 @@ struct BlobBytesWeighter;
 
 impl Weighter<BlobId, Bytes> for BlobBytesWeighter {
     fn weight(&self, _: &BlobId, bytes: &Bytes) -> u64 {
-        // The cache's own tables take about this much per blob.
+        // Approximate overhead of the cache's own tables per blob.
         const ENTRY: u64 = 128;
         bytes.len() as u64 + ENTRY
     }
 }
 
 impl CachedBlobStore {
-    /// Keeps up to `max_bytes` of what is read of a store.
+    /// Caches up to `max_bytes` of a store's blobs.
     #[must_use]
     pub fn new(store: Arc<dyn BlobStore>, max_bytes: u64) -> Self {
         let items = usize::try_from(max_bytes / ESTIMATED_BLOB_BYTES).unwrap_or(usize::MAX);
@@ -56,14 +57,14 @@ impl CachedBlobStore {
         Self { store, cache, open_files: Cache::new(MAX_OPEN_FILES) }
     }
 
-    /// Keeps a file open that the store has given.
+    /// Caches an open file that the store has returned.
     fn cache_file(&self, id: &BlobId, file: &Arc<File>) {
         if let Ok(stamp) = FileStamp::from_file(file) {
             self.open_files.insert(*id, (file.clone(), stamp));
         }
     }
 
-    /// Returns the bytes that are kept now.
+    /// Returns the number of cached bytes.
     #[must_use]
     pub fn cached_bytes(&self) -> u64 {
         self.cache.weight()
@@ -97,11 +98,11 @@ impl BlobStore for CachedBlobStore {
         let Some(content) = self.store.open(id)? else {
             return Ok(None);
         };
-        // What is in memory already is kept by the store, or not worth it.
+        // A blob that is in memory is already cached by the store, or not worth caching.
         let BlobContent::File { file, .. } = &content else {
             return Ok(Some(content));
         };
-        // Without a descriptor to spare, the bytes do.
+        // If no descriptor is available, the bytes are enough.
         let file = file.try_clone().ok();
         let mut bytes = Vec::with_capacity(usize::try_from(id.length()).unwrap_or(0));
         content.into_reader().read_to_end(&mut bytes).map_err(Error::Source)?;
@@ -195,7 +196,7 @@ mod tests {
         let file = hot.find_file(&picture).unwrap();
         std::os::unix::fs::FileExt::read_exact_at(&*file, &mut kept, 0).unwrap();
         assert_eq!(kept, [1; 100_000]);
-        // What nobody read yet is opened where it lies, and stays open.
+        // A blob that was not read yet is opened in the store, and stays open.
         let other = hot.put(&mut &[7; 100_000][..]).unwrap();
         let file = hot.find_file(&other).unwrap();
         assert!(Arc::ptr_eq(&file, &hot.find_file(&other).unwrap()));
@@ -203,7 +204,7 @@ mod tests {
             hot.find_in_memory(&other).is_none() && hot.find_file(&BlobId::hash_of(&[8])).is_none()
         );
         assert_eq!(opened(&other), 1);
-        // A film is read from the disk each time.
+        // A large blob is read from the disk each time.
         let film = hot.put(&mut &vec![2; 300_000][..]).unwrap();
         assert_eq!([opened(&film), opened(&film)], [1, 1]);
         assert!(hot.open(&BlobId::new([9; 32], 50_000)).unwrap().is_none());

@@ -1,14 +1,15 @@
-//! Several places as one: some are written to, the others only read. OAK-7083 calls them delegates.
+//! Several blob storages combined into one: some are written to, the others only read. OAK-7083 calls them delegates.
 //!
-//! In: ids, and bytes to store. Out: the first delegate's answer that has one: the one that had the blob before, then
-//! the writable ones in their order, then the read-only ones.
+//! In: ids, and bytes to store. Out: the result of the first delegate that has one: the one that had the blob before,
+//! then the writable ones in their order, then the read-only ones.
 //!
 //! Invariants
 //! * Nothing is ever written to a read-only delegate: it is held by a trait that cannot write.
-//! * What is put goes to the first writable delegate, also where another one has it: a read-only one may drop it one day.
-//! * A delegate that fails is an error unless another one has the blob; it never makes a blob absent.
+//! * Blobs are put into the first writable delegate, even if another one has them: a read-only one may drop them one
+//!   day.
+//! * A failing delegate causes an error unless another one has the blob; it never makes a blob absent.
 //!
-//! Not here: which blobs are small (`LocalBlobStore`), and what the configuration calls all this (the binary).
+//! Not here: which blobs are small (`LocalBlobStore`), and the configuration keys (the binary).
 
 use std::collections::HashSet;
 use std::fmt;
@@ -25,11 +26,11 @@ use tympan_store::BlobId;
 use crate::storage::check_note_name;
 use crate::{BlobContent, DelegateIndex, Error, ListedBlob, ReadBlobs, Result, WriteBlobs};
 
-/// For how many blobs it is remembered where they were found, as in Oak: for those of tens of thousands of pictures, at an
-/// estimated 100 bytes each. Whatever is not remembered costs a look into every delegate before the one that has it.
+/// Number of blobs whose delegate is remembered, as in Oak: enough for those of tens of thousands of pictures, at an
+/// estimated 100 bytes each. Any other blob costs a query to every delegate before the one that has it.
 const ORIGIN_CACHE_CAPACITY: usize = 65_536;
 
-/// One of the places of a composite, with the role that the configuration gives it.
+/// A delegate of a composite, with its role from the configuration.
 #[derive(Debug, Clone)]
 pub struct BlobDelegate {
     role: String,
@@ -43,23 +44,23 @@ enum DelegateStorage {
 }
 
 impl BlobDelegate {
-    /// Returns a delegate that is written to.
+    /// Returns a writable delegate.
     pub fn writable(role: impl Into<String>, place: Arc<dyn WriteBlobs>) -> Self {
         Self { role: role.into(), storage: DelegateStorage::Writable(place) }
     }
 
-    /// Returns a delegate that nothing is written to.
+    /// Returns a read-only delegate.
     pub fn read_only(role: impl Into<String>, place: Arc<dyn ReadBlobs>) -> Self {
         Self { role: role.into(), storage: DelegateStorage::ReadOnly(place) }
     }
 
-    /// Returns the role that the configuration gives it.
+    /// Returns the configured role.
     #[must_use]
     pub fn role(&self) -> &str {
         &self.role
     }
 
-    /// Returns the place to read from.
+    /// Returns the storage for reading.
     #[must_use]
     pub fn reader(&self) -> &dyn ReadBlobs {
         match &self.storage {
@@ -68,7 +69,7 @@ impl BlobDelegate {
         }
     }
 
-    /// Returns the place to write to; nothing if it is only read.
+    /// Returns the storage for writing; `None` if it is read-only.
     #[must_use]
     pub fn writer(&self) -> Option<&dyn WriteBlobs> {
         match &self.storage {
@@ -82,21 +83,21 @@ impl BlobDelegate {
     }
 }
 
-/// Counts since a composite was made.
+/// Counters since a composite was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CompositeBlobCounts {
-    /// Blobs that were found where they were found before.
+    /// Blobs that were found in the remembered delegate.
     pub origin_hits: u64,
-    /// Blobs that were not where they were found before. A rise means that delegates change under the composite.
+    /// Blobs that were not in the remembered delegate. A rise means that delegates change under the composite.
     pub stale_origins: u64,
-    /// Failures of delegates, also where another one had the blob.
+    /// Failures of delegates, including those where another one had the blob.
     pub delegate_failures: u64,
 }
 
-/// Several places as one.
+/// Several blob storages combined into one.
 pub struct CompositeBlobStorage {
     delegates: Vec<BlobDelegate>,
-    /// Where blobs were found lately.
+    /// The delegate in which each recently used blob was found.
     origin_cache: Cache<BlobId, DelegateIndex>,
     origin_hits: AtomicU64,
     stale_origins: AtomicU64,
@@ -104,7 +105,7 @@ pub struct CompositeBlobStorage {
 }
 
 impl CompositeBlobStorage {
-    /// Composes delegates. Writable ones are asked first, in their order, then the others.
+    /// Combines delegates. Writable ones are queried first, in their order, then the others.
     #[must_use]
     pub fn new(delegates: Vec<BlobDelegate>) -> Self {
         let (mut ordered, read_only): (Vec<_>, Vec<_>) =
@@ -119,18 +120,18 @@ impl CompositeBlobStorage {
         }
     }
 
-    /// Returns the delegates in the order in which they are asked.
+    /// Returns the delegates in query order.
     #[must_use]
     pub fn delegates(&self) -> &[BlobDelegate] {
         &self.delegates
     }
 
-    /// Returns the delegates that are written to, with their roles: what garbage collection sweeps.
+    /// Returns the writable delegates with their roles; these are the ones that garbage collection sweeps.
     pub fn writable_delegates(&self) -> impl Iterator<Item = (&str, &dyn WriteBlobs)> {
         self.delegates.iter().filter_map(|one| Some((one.role(), one.writer()?)))
     }
 
-    /// Returns what was counted since this was made.
+    /// Returns the counters since this was created.
     #[must_use]
     pub fn counts(&self) -> CompositeBlobCounts {
         CompositeBlobCounts {
@@ -140,7 +141,7 @@ impl CompositeBlobStorage {
         }
     }
 
-    /// Tells which delegate holds a blob; nothing if none does.
+    /// Returns the delegate that has a blob; `None` if none does.
     ///
     /// # Errors
     /// [`Error::Delegate`] if one fails and none of the others has it.
@@ -149,8 +150,8 @@ impl CompositeBlobStorage {
         Ok(found.map(|(origin, ())| origin))
     }
 
-    /// Removes everything from the writable delegates that was neither put nor touched since, and returns how many blobs
-    /// that were. A delegate that fails does not keep the others from it.
+    /// Removes all blobs from the writable delegates that were neither put nor touched since, and returns their number.
+    /// A failing delegate does not prevent the others.
     ///
     /// # Errors
     /// [`Error::Delegate`] of the first one that failed, after the others are done.
@@ -172,13 +173,13 @@ impl CompositeBlobStorage {
         Ok(removed)
     }
 
-    /// Returns the smallest length that a writable delegate keeps; those that are only read do not count.
+    /// Returns the smallest length that a writable delegate stores; read-only delegates do not count.
     #[must_use]
     pub fn min_written_bytes(&self) -> u64 {
         self.writable_delegates().map(|(_, place)| place.min_blob_bytes()).min().unwrap_or(0)
     }
 
-    /// Asks delegate after delegate: first the one that had the blob last.
+    /// Queries one delegate after another, beginning with the one that had the blob last.
     fn query_delegates<T>(
         &self,
         id: &BlobId,
@@ -213,7 +214,7 @@ impl CompositeBlobStorage {
                 }
             }
         }
-        // What is nowhere may come back anywhere.
+        // A blob that no delegate has may appear in any of them later.
         self.origin_cache.remove(id);
         failure.map_or(Ok(None), Err)
     }
@@ -228,8 +229,8 @@ impl CompositeBlobStorage {
         })
     }
 
-    /// Does the same in every writable delegate; true if it was done in one. All are tried before the first failure is
-    /// told.
+    /// Runs an operation on every writable delegate; true if it succeeded on one. All are tried before the first
+    /// failure is returned.
     fn apply_to_all_writable(
         &self,
         mut act: impl FnMut(&dyn WriteBlobs) -> Result<bool>,
@@ -248,7 +249,7 @@ impl CompositeBlobStorage {
         failure.map_or(Ok(is_done), Err)
     }
 
-    /// Keeps in the first writable delegate what was read from afar.
+    /// Copies a blob that was read from a remote delegate to the first writable one.
     fn copy_to_writable(&self, id: &BlobId, content: BlobContent) -> Result<Option<BlobContent>> {
         let (origin, delegate, place) = self.first_writable_delegate()?;
         let kept = place.put_named(id, &mut content.into_reader());
@@ -277,7 +278,7 @@ impl ReadBlobs for CompositeBlobStorage {
             Ok(kept) => Ok(kept),
             Err(error @ Error::IdMismatch { .. }) => Err(delegate.delegate_error(error)),
             Err(error) => {
-                // A full disk is no reason not to serve what is there.
+                // A full disk must not prevent serving the blob.
                 self.delegate_failures.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(blob = %id, reason = %error, "a blob that was read from afar is not kept");
                 delegate.reader().open(id).map_err(|error| delegate.delegate_error(error))
@@ -288,7 +289,7 @@ impl ReadBlobs for CompositeBlobStorage {
     fn open_file(&self, id: &BlobId) -> Option<File> {
         let is_near = match self.origin_cache.get(id) {
             Some(DelegateIndex(at)) => !self.delegates.get(usize::from(at))?.reader().is_remote(),
-            // Who is asked first may not have it.
+            // The delegate that is queried first may not have it.
             None => !self.is_remote(),
         };
         let found = is_near.then(|| self.query_delegates(id, |place| Ok(place.open_file(id))))?;
@@ -299,7 +300,8 @@ impl ReadBlobs for CompositeBlobStorage {
         Ok(self.find_delegate(id)?.is_some())
     }
 
-    /// Shows what several delegates hold once, and needs 16 bytes of memory and more for each blob then.
+    /// Lists blobs that are in several delegates once, which needs at least 16 bytes of memory per blob if there are
+    /// several.
     fn list(&self, visit: &mut dyn FnMut(ListedBlob) -> ControlFlow<()>) -> Result<()> {
         let mut seen: HashSet<[u8; 16]> = HashSet::new();
         let is_one = self.delegates.len() == 1;
@@ -439,7 +441,7 @@ impl WriteBlobs for CompositeBlobStorage {
     }
 }
 
-/// Names the delegate that failed, but not for what the sender did wrong.
+/// Adds the name of the failing delegate, except to errors that the sender caused.
 fn classify_delegate_error(delegate: &BlobDelegate, error: Error) -> Error {
     match error {
         Error::Source(_) | Error::IdMismatch { .. } => error,

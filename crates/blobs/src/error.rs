@@ -1,10 +1,10 @@
-//! What can go wrong with blobs.
+//! The error type of blobs.
 
 use std::path::PathBuf;
 
 use tympan_store::BlobId;
 
-/// The result of everything in this crate that can fail.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of a blob store.
@@ -14,20 +14,20 @@ pub enum Error {
     /// The bytes to store could not be read to their end; nothing was stored.
     #[error("cannot read the bytes of a new blob")]
     Source(#[source] std::io::Error),
-    /// The bytes are not those that their sender named; nothing was stored.
+    /// The bytes have another id than the sender declared; nothing was stored.
     #[error(
         "the bytes are those of `{actual}`, not of `{expected}` as their sender says; send them again"
     )]
     IdMismatch {
-        /// What the sender named.
+        /// The declared id.
         expected: BlobId,
-        /// What came.
+        /// The id of the received bytes.
         actual: BlobId,
     },
     /// The store's own files could not be read or written.
     #[error("cannot {action} `{}`", path.display())]
     Disk {
-        /// What was tried, as a verb.
+        /// The attempted action, as a verb.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -41,10 +41,10 @@ pub enum Error {
     Damaged {
         /// The blob.
         id: BlobId,
-        /// The file's length in bytes.
+        /// The length of the file in bytes.
         length: u64,
     },
-    /// The file of a blob has the right length and other bytes.
+    /// The file of a blob has the right length but other bytes.
     #[error(
         "the stored blob `{id}` is damaged: the bytes of `{}` do not have its hash; restore that file from a backup, or \
          upload the same file again; `tympan blobs check` finds all that are damaged",
@@ -59,12 +59,12 @@ pub enum Error {
     /// A delegate of a composite failed, and no other one holds the blob.
     #[error("the blob store with the role `{role}` failed")]
     Delegate {
-        /// The delegate.
+        /// The role of the delegate.
         role: String,
-        /// What it said.
+        /// The error of the delegate.
         source: Box<Error>,
     },
-    /// A composite has nothing that could be written to.
+    /// A composite has no writable delegate.
     #[error(
         "no blob store of the composite is writable: all of {roles} are read-only; configure one without `readOnly`"
     )]
@@ -72,13 +72,13 @@ pub enum Error {
         /// The roles of its delegates.
         roles: String,
     },
-    /// A place that does not tell what it holds.
+    /// A storage that cannot list its blobs.
     #[error("`{place}` does not list its blobs")]
     Unlistable {
-        /// The place.
+        /// The storage.
         place: String,
     },
-    /// A name that no note can have.
+    /// An invalid note name.
     #[error(
         "`{name}` is no name of a note: it takes 1 to 100 letters, digits, `-`, `_` and `.`, with a letter first"
     )]
@@ -86,35 +86,35 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// A bucket refused, or could not be reached for as long as that was tried.
+    /// A bucket refused, or could not be reached until the timeout.
     #[error("cannot {action} `{place}`")]
     Bucket {
-        /// What was tried, as a verb.
+        /// The attempted action, as a verb.
         action: &'static str,
         /// The bucket's URL.
         place: String,
         /// The cause.
         source: Box<object_store::Error>,
     },
-    /// A URL or setting of a bucket makes no sense.
+    /// A URL or setting of a bucket is invalid.
     #[error("cannot use `{url}` as a bucket: {reason}")]
     InvalidAddress {
         /// The URL.
         url: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// The stored bytes are not those that the id names.
+    /// The stored bytes do not have the requested id.
     #[error("the blob `{id}` in `{place}` has the bytes of `{actual}`; restore it from a backup")]
     ContentMismatch {
         /// The blob.
         id: BlobId,
-        /// What its bytes are.
+        /// The id of the stored bytes.
         actual: BlobId,
-        /// Where it lies.
+        /// The location of the blob.
         place: String,
     },
-    /// A bucket took a blob and does not have it.
+    /// A bucket accepted a blob and does not have it.
     #[error(
         "`{place}` took the blob `{id}` and does not have it; see whether somebody else removes what is there"
     )]
@@ -130,23 +130,23 @@ pub enum Error {
         /// The folder.
         dir: PathBuf,
     },
-    /// Blobs wait to be uploaded, and at least one failed.
+    /// Blobs wait for upload, and at least one upload failed.
     #[error("{count} blobs in `{}` are not uploaded yet: {reason}", dir.display())]
     UploadsPending {
         /// The local folder of the bucket.
         dir: PathBuf,
-        /// How many there are.
+        /// The number of waiting blobs.
         count: usize,
-        /// What the bucket said.
+        /// The error of the bucket.
         reason: String,
     },
-    /// The place is being closed.
+    /// The storage is being closed.
     #[error("`{place}` is being closed")]
     StorageClosed {
-        /// The place.
+        /// The storage.
         place: String,
     },
-    /// A note of the place is not what its name says: nobody knows what it keeps.
+    /// The content of a note does not match its name: it is unknown which blobs it protects.
     #[error(
         "the note `{name}` beside the blobs cannot be understood, so that nothing can be removed; see who wrote it, or \
          take its repository out with `tympan blobs forget`"
@@ -155,21 +155,21 @@ pub enum Error {
         /// The note.
         name: String,
     },
-    /// A guest wrote a note that is none of its own, or makes no sense.
+    /// A guest wrote a note that is not its own, or is invalid.
     #[error("the note `{name}` is refused: {reason}")]
     RefusedNote {
         /// The note.
         name: String,
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
-    /// Small blobs live in the chunk store, which failed; so may the store of another instance.
+    /// The chunk store that contains the small blobs failed, or the store of another instance.
     #[error(transparent)]
     Store(#[from] tympan_store::Error),
 }
 
 impl Error {
-    /// Tells whether a blob is there and has other bytes than it should: others may be whole.
+    /// Returns true if a blob exists but has wrong bytes: others may be intact.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {
@@ -179,7 +179,7 @@ impl Error {
         }
     }
 
-    /// Tells whether it is a store of someone else that cannot be had: not now, or no more.
+    /// Returns true if the error concerns another owner's store that is unavailable, temporarily or permanently.
     #[must_use]
     pub fn is_base_unavailable(&self) -> bool {
         match self {
@@ -189,7 +189,7 @@ impl Error {
         }
     }
 
-    /// Tells whether trying again can help.
+    /// Returns true if a retry can succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

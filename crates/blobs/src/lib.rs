@@ -1,14 +1,14 @@
-//! Large immutable bytes kept beside the tree, named by their hash.
+//! Large immutable byte sequences stored beside the tree, named by their hash.
 //!
 //! In: bytes as a stream, of any length. Out: a [`BlobId`] (SHA-256 and length), and the bytes again.
 //!
 //! Invariants
 //! * A blob that [`BlobStore::put`] acknowledged is complete and durable before any node can name it: small ones with
 //!   the commit that names them, large ones on return.
-//! * A stored blob never changes; equal bytes are stored once in each place.
-//! * Nothing here deletes a blob unless it is told to, and nothing is written to a place that is only read.
+//! * A stored blob never changes; equal bytes are stored once in each storage.
+//! * Blobs are deleted only on request, and nothing is written to a read-only storage.
 //!
-//! Not here: who refers to a blob (`content` knows), and media types.
+//! Not here: which content refers to a blob (`content` knows), and media types.
 
 mod blob_file;
 mod blob_folder;

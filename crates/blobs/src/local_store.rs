@@ -1,4 +1,4 @@
-//! The blobs of a home: small ones are records in its chunk store, large ones lie in a place beside it.
+//! The blobs of a home: small ones are records in its chunk store, large ones are in a separate storage.
 
 use std::fmt;
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::{BlobContent, BlobFolder, BlobStore, Error, Result, WriteBlobs};
 /// Blobs shorter than this are pack records: one commit, no file, served from memory.
 pub const SMALL_BLOB_BYTES: usize = 16 * 1024;
 
-/// A blob store over the chunk store that holds the small blobs and the place that holds the large ones.
+/// A blob store that combines the chunk store for small blobs and the storage for large ones.
 pub struct LocalBlobStore {
     small_store: Arc<dyn ChunkStore>,
     large_storage: Arc<dyn WriteBlobs>,
@@ -41,7 +41,7 @@ impl LocalBlobStore {
         id.length() < SMALL_BLOB_BYTES as u64
     }
 
-    /// Stores a blob whose bytes are all here.
+    /// Stores a blob whose bytes are all in memory.
     fn put_small(&self, id: BlobId, bytes: Vec<u8>) -> Result<()> {
         if !self.small_store.contains_blob(&id)? {
             let mut batch = ChunkBatch::default();

@@ -1,4 +1,4 @@
-//! Blobs in memory: for tests and for a repository that no disk keeps.
+//! Blobs in memory: for tests and for repositories that are not persisted.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -9,7 +9,7 @@ use tympan_store::BlobId;
 
 use crate::{BlobContent, BlobStore, Error, Result};
 
-/// A blob store that forgets everything when it is dropped.
+/// A blob store whose content is lost on drop.
 #[derive(Debug, Default)]
 pub struct MemoryBlobStore(RwLock<HashMap<BlobId, Bytes>>);
 

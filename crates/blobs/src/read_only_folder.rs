@@ -1,6 +1,7 @@
-//! A folder of blobs that somebody else writes: that of another home, or of an Oak `FileDataStore`, as it is.
+//! A read-only folder of blobs that another owner writes: that of another home, or of an Oak `FileDataStore`,
+//! unmodified.
 //!
-//! Nothing in it is touched: files are opened for reading only, and folders are made nowhere.
+//! Nothing in it is changed: files are opened for reading only, and no folders are created.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -15,30 +16,31 @@ use crate::blob_file::{self, disk_error};
 use crate::verified_files::VerifiedFiles;
 use crate::{BlobContent, ListedBlob, ReadBlobs, Result};
 
-/// Blobs in a folder, below two folders each as here or below three as in Oak. Nothing in it is touched.
+/// Blobs in a folder, below two folders each as here or below three as in Oak. Nothing in it is changed.
 pub struct ReadOnlyBlobFolder {
     dir: PathBuf,
     presence: FolderPresence,
     verified: VerifiedFiles,
 }
 
-/// What it means that the folder is not there.
+/// The meaning of a missing folder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FolderPresence {
-    /// It holds nothing.
+    /// The folder is empty.
     Optional,
-    /// Its disk is not mounted: nobody can tell what it holds.
+    /// The disk of the folder is not mounted: its contents are unknown.
     Required,
 }
 
 impl ReadOnlyBlobFolder {
-    /// Reads from a folder; one that does not exist holds nothing.
+    /// Reads from a folder; a missing folder counts as empty.
     #[must_use]
     pub fn new(dir: &Path) -> Self {
         Self::with_presence(dir, FolderPresence::Optional)
     }
 
-    /// Reads from a folder whose disk may go: while it is missing or empty, what it does not hold cannot be told.
+    /// Reads from a folder whose disk may be unmounted: while it is missing or empty, the absence of a blob is an
+    /// error.
     #[must_use]
     pub fn new_required(dir: &Path) -> Self {
         Self::with_presence(dir, FolderPresence::Required)
@@ -48,7 +50,7 @@ impl ReadOnlyBlobFolder {
         Self { dir: dir.to_owned(), presence, verified: VerifiedFiles::new() }
     }
 
-    /// Looks whether the folder is there at all, after it did not hold something.
+    /// Checks that the folder exists at all, after a blob was not found in it.
     fn check_presence(&self) -> Result<()> {
         if self.presence == FolderPresence::Optional {
             return Ok(());
@@ -57,7 +59,7 @@ impl ReadOnlyBlobFolder {
         if entries.next().is_some() {
             return Ok(());
         }
-        // Every folder of blobs holds something else besides, such as the folder of temporary files.
+        // Every folder of blobs contains something else, too, such as the folder of temporary files.
         let nothing =
             io::Error::new(ErrorKind::NotFound, "the folder is empty; is its disk mounted?");
         Err(disk_error("find blobs in", &self.dir)(nothing))
@@ -77,7 +79,7 @@ impl ReadBlobs for ReadOnlyBlobFolder {
         }
         let mut found = self.verified.open(&blob_file::oak_blob_path(&self.dir, id), id)?;
         if found.is_none() {
-            // It may be on its way into the trash, or back out of it.
+            // It may be moving into the trash, or back out of it.
             found = self.verified.open(&blob_file::trashed_blob_path(&self.dir, id), id)?;
         }
         if found.is_none() {
@@ -117,7 +119,7 @@ impl ReadBlobs for ReadOnlyBlobFolder {
         blob_file::list_notes(&self.dir, prefix)
     }
 
-    /// Oak keeps all in it that its own configuration does not inline.
+    /// Oak stores all blobs in it that its own configuration does not inline.
     fn min_blob_bytes(&self) -> u64 {
         0
     }

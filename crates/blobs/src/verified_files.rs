@@ -1,11 +1,10 @@
-//! Files of blobs whose bytes were compared with the hash that they are named by.
+//! Blob files whose bytes were verified against their hash.
 //!
-//! A file is read and hashed when it is opened for the first time since this process began, and again when the system says
-//! that it changed. So damaged bytes are an error before the first of them is given out, and what is opened again and again
-//! costs no reading.
+//! A file is read and hashed when it is first opened by this process, and again when the system reports a change. So
+//! damaged bytes cause an error before the first of them is returned, and opening a file repeatedly costs no reading.
 //!
-//! Not here: bytes that change on the medium without the system's knowledge after they were compared, which a check of all
-//! blobs finds.
+//! Not here: bytes that change on the medium without the system's knowledge after the verification, which a check of
+//! all blobs finds.
 
 use std::fs::File;
 use std::io;
@@ -19,14 +18,14 @@ use tympan_store::BlobId;
 use crate::blob_file::{self, disk_error};
 use crate::{BlobContent, Error, Result};
 
-/// Files that are remembered; about 150 bytes each.
+/// Maximum number of remembered files; about 150 bytes each.
 const MAX_REMEMBERED_FILES: usize = 65_536;
-/// How much is read and hashed at a time.
+/// Number of bytes that are read and hashed at a time.
 const HASH_BUFFER_BYTES: usize = 128 * 1024;
-/// Up to this length a file is compared while somebody waits who is to wait for nothing but the disk.
+/// Maximum length of a file that is verified for a caller that may block only on the disk.
 const MAX_INLINE_VERIFY_BYTES: u64 = 1 << 20;
 
-/// What the system says of a file. It differs after any change of the file that the system knows of.
+/// The metadata of a file. It differs after any change of the file that the system knows of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileStamp {
     device_and_inode: (u64, u64),
@@ -36,7 +35,7 @@ pub(crate) struct FileStamp {
 }
 
 impl FileStamp {
-    /// Asks the system about an open file.
+    /// Reads the metadata of an open file.
     pub(crate) fn from_file(file: &File) -> io::Result<Self> {
         let facts = file.metadata()?;
         Ok(Self {
@@ -48,7 +47,7 @@ impl FileStamp {
     }
 }
 
-/// The files of one folder that were compared with their hashes.
+/// The verified files of one folder.
 pub(crate) struct VerifiedFiles {
     stamps: Cache<BlobId, FileStamp>,
 }
@@ -58,10 +57,10 @@ impl VerifiedFiles {
         Self { stamps: Cache::new(MAX_REMEMBERED_FILES) }
     }
 
-    /// Opens the file of a blob, whose bytes have its hash; nothing if there is none.
+    /// Opens the file of a blob and verifies its hash; `None` if there is none.
     ///
     /// # Errors
-    /// [`Error::Damaged`] or [`Error::HashMismatch`] if the file holds other bytes.
+    /// [`Error::Damaged`] or [`Error::HashMismatch`] if the file has other bytes.
     pub(crate) fn open(&self, path: &Path, id: &BlobId) -> Result<Option<BlobContent>> {
         let opened = blob_file::open_blob_file(path, id)?;
         if let Some(BlobContent::File { file, .. }) = &opened {
@@ -70,8 +69,8 @@ impl VerifiedFiles {
         Ok(opened)
     }
 
-    /// As [`VerifiedFiles::open`], for somebody who waits for nothing but the disk: nothing also if the file is damaged, or so
-    /// long that comparing it takes a while.
+    /// Like [`VerifiedFiles::open`], for a caller that may block only on the disk: also returns `None` if the file is
+    /// damaged, or too long to be verified quickly.
     pub(crate) fn open_without_wait(&self, path: &Path, id: &BlobId) -> Option<File> {
         let Ok(Some(BlobContent::File { file, length })) = blob_file::open_blob_file(path, id)
         else {
@@ -83,10 +82,10 @@ impl VerifiedFiles {
             .then_some(file)
     }
 
-    /// Compares the bytes of a file with its hash, unless that was done since it changed last.
+    /// Verifies the bytes of a file against the hash, unless that was done since its last change.
     ///
     /// # Errors
-    /// [`Error::HashMismatch`] if it holds other bytes; if it cannot be read.
+    /// [`Error::HashMismatch`] if it has other bytes; if it cannot be read.
     pub(crate) fn verify(&self, path: &Path, (id, file): (&BlobId, &File)) -> Result<()> {
         let failed = || disk_error("read", path);
         let stamp = FileStamp::from_file(file).map_err(failed())?;
@@ -98,14 +97,14 @@ impl VerifiedFiles {
             self.stamps.remove(id);
             return Err(Error::HashMismatch { id: *id, path: path.to_owned() });
         }
-        // Whoever writes to it meanwhile may have changed what was read already.
+        // A concurrent writer may have changed bytes that were already read.
         if FileStamp::from_file(file).map_err(failed())? == stamp {
             self.stamps.insert(*id, stamp);
         }
         Ok(())
     }
 
-    /// Notes that a file holds what it should, as this process has written it, or has compared it before it was touched.
+    /// Records a file as verified, because this process wrote it, or verified it before it was touched.
     pub(crate) fn mark_verified(&self, id: &BlobId, file: &File) {
         if let Ok(stamp) = FileStamp::from_file(file) {
             self.stamps.insert(*id, stamp);
@@ -123,7 +122,7 @@ impl std::fmt::Debug for VerifiedFiles {
     }
 }
 
-/// Hashes a file from its start, whatever its position.
+/// Hashes a file from its start, regardless of its position.
 fn hash_file(file: &File) -> io::Result<BlobId> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; HASH_BUFFER_BYTES];

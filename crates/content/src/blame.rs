@@ -1,7 +1,7 @@
-//! Who made things what they are now: looked up in the history of a branch when a merge has conflicts.
+//! Attribution of conflicts: searches the history of a branch for the last change of each conflicting item.
 //!
-//! The search goes back from the newest revision to the state that the merge began with, and stops at a bound. Where
-//! revisions between the two were thinned out, it says nothing rather than the wrong user.
+//! The search goes back from the newest revision to the base of the merge, up to a limit. Where revisions between the
+//! two were thinned out, it returns no user rather than a wrong one.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::repository::{CONTENT_MAP, RepositoryState};
 use crate::snapshot::SnapshotView;
 use crate::{ChangeAttribution, MergeConflict, Property, Result, Snapshot, Subtree};
 
-/// Revisions that are looked at.
+/// Maximum number of revisions searched.
 const MAX_SEARCHED_REVISIONS: usize = 1_000;
-/// Revisions that are read together.
+/// Number of revisions read at a time.
 const REVISION_PAGE_SIZE: usize = 100;
-/// Conflicts that are explained; a list of more is read for its length.
+/// Maximum number of conflicts that are attributed; users read a longer list only for its length.
 const MAX_EXPLAINED_CONFLICTS: usize = 50;
 
-/// Adds to each conflict who made it what it is now on the branch, since the state `base`.
+/// Adds to each conflict the last change of the item on the branch since the state `base`.
 pub(crate) fn attribute_conflicts(
     shared: &Arc<RepositoryState>,
     base: ChunkId,
@@ -56,7 +56,7 @@ fn search_history(
     Ok(())
 }
 
-/// Settles the conflicts about what one revision changed.
+/// Attributes the conflicts about items that one revision changed.
 fn attribute_revision(
     shared: &Arc<RepositoryState>,
     older: ChunkId,
@@ -68,7 +68,7 @@ fn attribute_revision(
     if left.0.content_map == right.0.content_map {
         return Ok(());
     }
-    // Otherwise revisions between the two are no longer known, and any of them may have made the change.
+    // Otherwise revisions between the two are unknown, and any of them may have made the change.
     let is_next = newer.update.expected_root == Some(older);
     let mut failure = None;
     open.retain_mut(|conflict| {
@@ -99,7 +99,7 @@ fn open_snapshot(shared: &Arc<RepositoryState>, root: ChunkId) -> Result<Snapsho
     Ok(Snapshot(Arc::new(SnapshotView::pinned(shared.clone(), pin, content)), None))
 }
 
-/// What a state has where a conflict is.
+/// The value that a state has for a conflicting item.
 #[derive(PartialEq)]
 enum ConflictValue {
     Property(Option<Property>),

@@ -1,6 +1,7 @@
 //! Nodes, properties and values read in place: nothing is copied out of the document that holds them.
 //!
-//! In: a [`DocumentBody`], which was checked whole when it was opened. Out: names and values that live as long as it does.
+//! In: a [`DocumentBody`], which was validated completely when it was opened. Out: names and values that borrow from
+//! it.
 
 use std::fmt;
 
@@ -16,7 +17,7 @@ use crate::{JcrDate, Property, Value, ValueType};
 pub struct BorrowedNode<'a> {
     body: &'a DocumentBody,
     body_node: BodyNode,
-    /// What of the body is hidden.
+    /// The hidden parts of the body.
     mask: Option<&'a AccessMask>,
 }
 
@@ -41,7 +42,7 @@ pub enum BorrowedValue<'a> {
     Double(f64),
     /// A date.
     Date(JcrDate),
-    /// A truth value.
+    /// A boolean.
     Boolean(bool),
 }
 
@@ -50,12 +51,12 @@ impl<'a> BorrowedNode<'a> {
         Self { body, body_node: at, mask }
     }
 
-    /// Returns where the node is in the body.
+    /// Returns the node's position in the body.
     pub(crate) fn body_node(self) -> BodyNode {
         self.body_node
     }
 
-    /// Returns the name; a document's own node has the empty one, as its path holds it.
+    /// Returns the name; it is empty for a document's own node, whose name is in its path.
     #[must_use]
     pub fn name(self) -> &'a str {
         self.body.name(self.body_node)
@@ -109,19 +110,19 @@ impl<'a> BorrowedProperty<'a> {
         self.checked_type().unwrap_or(ValueType::String)
     }
 
-    /// Tells whether this is a list.
+    /// Returns true if the property is a list.
     #[must_use]
     pub fn is_list(self) -> bool {
         self.tag & LIST_FLAG != 0
     }
 
-    /// Returns the single value, or the first of a list.
+    /// Returns the single value, or the first value of a list.
     #[must_use]
     pub fn first(self) -> Option<BorrowedValue<'a>> {
         self.values().next()
     }
 
-    /// Returns the values: one for a single property.
+    /// Returns the values; a single property yields one.
     pub fn values(self) -> impl Iterator<Item = BorrowedValue<'a>> {
         let value_type = self.checked_type();
         let mut cursor = ByteCursor::new(self.bytes, 0);
@@ -136,24 +137,24 @@ impl<'a> BorrowedProperty<'a> {
         if self.is_list() {
             return Property::List(self.value_type(), values.collect());
         }
-        // A body is opened only if all of its properties are sound.
+        // A body opens only if all of its properties are valid.
         values.next().map_or_else(|| Property::text(""), Property::Single)
     }
 
-    /// Tells whether two properties, perhaps of different bodies, have equal types and values.
+    /// Returns true if two properties, possibly of different bodies, have equal types and values.
     #[must_use]
     pub fn has_equal_values(self, other: Self) -> bool {
         if self.tag != other.tag {
             return false;
         }
         match self.value_type() {
-            // Names and blobs are numbers that only their own body knows.
+            // Names and blobs are stored as indexes that are valid only in their own body.
             ValueType::Name | ValueType::Binary => self.to_property() == other.to_property(),
             _ => self.bytes == other.bytes,
         }
     }
 
-    /// Tells whether every byte makes sense.
+    /// Returns true if every byte is valid.
     pub(crate) fn is_well_formed(self) -> bool {
         let mut cursor = ByteCursor::new(self.bytes, 0);
         let count = if self.is_list() { cursor.read_length() } else { Some(1) };

@@ -1,9 +1,10 @@
-//! Removals below nodes that one side of a merge cut anew: a folder that became a document, or the other way round.
+//! Removals below nodes whose record boundaries one side of a merge changed: a folder became a document, or the
+//! reverse.
 //!
-//! What was a record on one side is then a part of a document on the other, so that comparing records alone would not see
-//! that one side removed it, and bring it back.
+//! A record on one side is then part of a document on the other side. Comparing only records would miss that one side
+//! removed it, and would restore it.
 //!
-//! In: the nodes that a merge comes across. Out: conflicts where something is in the outcome that one side removed.
+//! In: the nodes that a merge visits. Out: conflicts for nodes in the result that one side removed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,16 +17,16 @@ use crate::{
     ConflictKind, Error, MergeConflict, MergeSide, Node, NodePath, Result, Snapshot, record_key,
 };
 
-/// The nodes that one side cut anew.
+/// The nodes whose record boundaries one side changed.
 pub(crate) struct BoundaryChanges<'a> {
     base: &'a SnapshotView,
     head: &'a SnapshotView,
     changed_paths: BTreeSet<NodePath>,
-    /// The parent that was looked at last.
+    /// The parent that was checked last.
     last_parent: Option<NodePath>,
 }
 
-/// How a node is cut: not as a record, as a document, as a folder, as a page.
+/// The storage of a node: no record, document, folder or page.
 #[derive(PartialEq)]
 enum NodeStorageKind {
     Inside,
@@ -50,7 +51,7 @@ impl<'a> BoundaryChanges<'a> {
         Self { base, head, changed_paths: BTreeSet::new(), last_parent: None }
     }
 
-    /// Notes a node with an edit: as it was, as it is wanted, as it is stored now.
+    /// Records a node with an edit, in three states: base, edited, and currently stored.
     pub(crate) fn record_edit(
         &mut self,
         path: &NodePath,
@@ -80,7 +81,7 @@ impl<'a> BoundaryChanges<'a> {
         Ok(())
     }
 
-    /// Finds what is in the merged state although one side removed it.
+    /// Finds the nodes in the merged state that one side removed.
     pub(crate) fn apply_removals(
         self,
         edits: &RecordEdits,
@@ -149,14 +150,14 @@ impl<'a> BoundaryChanges<'a> {
     }
 }
 
-/// Shows a state with edits.
+/// Returns a snapshot of a state with edits applied.
 fn snapshot_with_edits(view: &SnapshotView, edits: &RecordEdits) -> Snapshot {
     let mut view = view.clone();
     view.record_edits = edits.clone();
     Snapshot::from_view(view)
 }
 
-/// Collects the nodes below one.
+/// Collects the paths of the descendants of a node.
 fn paths_below(snapshot: &Snapshot, path: &NodePath) -> Result<BTreeSet<NodePath>> {
     fn collect(node: &Node, found: &mut BTreeSet<NodePath>) -> Result<()> {
         for child in node.children()? {

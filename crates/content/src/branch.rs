@@ -1,8 +1,8 @@
-//! Branches: made, renamed and removed in constant time, merged back document by document.
+//! Branches: created, renamed and removed in constant time, merged back document by document.
 //!
-//! A branch is a ref. Beside it, `base/<name>` names the state from which its own changes count: where it was made, or
-//! where it was last merged into `main`. Where it was last merged into another branch, `base/<name>@<other>` says. These
-//! refs also keep the states from being collected.
+//! A branch is a ref. The ref `base/<name>` holds the state from which its own changes count: the one it was created
+//! at, or last merged into `main`. The ref `base/<name>@<other>` holds the state at which it was last merged into
+//! another branch. These refs also protect the states from collection.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -19,23 +19,23 @@ use crate::{Error, MergeOptions, Repository, Result, package, record_key};
 pub(crate) const BASE_REF_PREFIX: &str = "base/";
 const MAX_BRANCH_NAME_BYTES: usize = 200;
 
-/// A branch as it is now.
+/// The current state of a branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BranchState {
     /// Its name.
     pub name: String,
     /// Its newest state.
     pub root: ChunkId,
-    /// Where it was made or last merged; nothing for `main`.
+    /// The state at which it was created or last merged; `None` for `main`.
     pub base: Option<ChunkId>,
 }
 
-/// Who changes a branch, why, and when.
+/// The user, message and time of a revision.
 #[derive(Debug, Clone, Copy)]
 pub struct RevisionDetails<'a> {
     /// The user.
     pub user: &'a str,
-    /// What the history says about it.
+    /// The message in the history.
     pub message: &'a str,
     /// The time.
     pub time: SystemTime,
@@ -66,10 +66,10 @@ impl Repository {
             .collect())
     }
 
-    /// Opens a branch: the same stores, read and committed to on that branch.
+    /// Opens a branch of the same stores; reads and commits then use that branch.
     ///
     /// # Errors
-    /// [`Error::InvalidBranch`] if there is none of that name.
+    /// [`Error::InvalidBranch`] if there is no branch of that name.
     pub fn open_branch(&self, name: &str) -> Result<Self> {
         if name == self.0.branch {
             return Ok(self.clone());
@@ -84,18 +84,19 @@ impl Repository {
         )
     }
 
-    /// Makes a branch that begins as this one is now. The cost does not depend on the content.
+    /// Creates a branch that begins at the current state of this one. The cost does not depend on the size of the
+    /// content.
     ///
     /// # Errors
-    /// [`Error::InvalidBranch`] if the name is taken or cannot be one.
+    /// [`Error::InvalidBranch`] if the name is in use or invalid.
     pub fn create_branch(&self, name: &str, revising: RevisionDetails<'_>) -> Result<ChunkId> {
         self.create_pinned_branch(name, &self.0.chunks.pin_root(self.head_root()?), revising)
     }
 
-    /// Makes a branch that begins at a state of any branch's history.
+    /// Creates a branch that begins at a state in the history of any branch.
     ///
     /// # Errors
-    /// [`Error::InvalidBranch`] if the name is taken or cannot be one, or the state is in no history any more.
+    /// [`Error::InvalidBranch`] if the name is in use or invalid, or the state is no longer in any history.
     pub fn create_branch_at(
         &self,
         name: &str,
@@ -123,10 +124,10 @@ impl Repository {
         Ok(root)
     }
 
-    /// Removes a branch; what it had stays in its history for as long as that is kept.
+    /// Removes a branch; its content stays in its history for as long as that is retained.
     ///
     /// # Errors
-    /// [`Error::InvalidBranch`] if there is none of that name, or it is `main`.
+    /// [`Error::InvalidBranch`] if there is no branch of that name, or it is `main`.
     pub fn delete_branch(&self, name: &str, revising: RevisionDetails<'_>) -> Result<()> {
         let root = self.own_branch_root(name)?;
         let mut batch = ChunkBatch::new();
@@ -140,7 +141,7 @@ impl Repository {
     /// Renames a branch.
     ///
     /// # Errors
-    /// [`Error::InvalidBranch`] if there is none of that name, it is `main`, or the new name is taken or cannot be one.
+    /// [`Error::InvalidBranch`] if there is no branch of that name, it is `main`, or the new name is in use or invalid.
     pub fn rename_branch(&self, from: &str, to: &str, revising: RevisionDetails<'_>) -> Result<()> {
         check_branch_name(to)?;
         let root = self.own_branch_root(from)?;
@@ -162,7 +163,7 @@ impl Repository {
         Ok(self.0.chunks.commit(batch)?)
     }
 
-    /// Returns the refs that say from where changes count, of a branch and of others that were merged into it.
+    /// Returns the base refs of a branch and of other branches that were merged into it.
     fn base_refs_of(&self, name: &str) -> Result<Vec<(String, ChunkId)>> {
         let refs = self.0.chunks.list_refs()?.into_iter();
         Ok(refs
@@ -173,22 +174,22 @@ impl Repository {
             .collect())
     }
 
-    /// Merges what a branch has changed since it was made or last merged. Returns the new state of this branch.
+    /// Merges the changes of a branch since it was created or last merged. Returns the new state of this branch.
     ///
-    /// The cost is that of the changes, whatever the size of the content.
+    /// The cost is proportional to the changes, not to the size of the content.
     ///
     /// # Errors
-    /// [`Error::Conflicts`] with everything that both sides changed differently; nothing is merged then.
+    /// [`Error::Conflicts`] with every item that both sides changed differently; nothing is merged then.
     pub fn merge_branch(&self, name: &str, revising: RevisionDetails<'_>) -> Result<ChunkId> {
         let merged = self.merge_branch_part(name, &MergeOptions::default(), revising)?;
         Ok(merged.root.unwrap_or(self.head_root()?))
     }
 
-    /// Takes the branch back to an earlier state, as a new revision. Versions that were kept since stay, and so does what is
-    /// said about visitors: a document counts as activated if it does now, whatever the earlier state says.
+    /// Reverts the branch to an earlier state, as a new revision. Versions created since then are retained, and so is
+    /// the activation status: a document counts as activated if it does now, whatever the earlier state says.
     ///
     /// # Errors
-    /// [`Error::InvalidBranch`] if the state is in no branch's history any more.
+    /// [`Error::InvalidBranch`] if the state is no longer in the history of any branch.
     pub fn revert_to_root(&self, root: ChunkId, revising: RevisionDetails<'_>) -> Result<()> {
         let _pin = self.pin_historic_root(root)?;
         let target = self.snapshot_at(root)?;
@@ -199,7 +200,7 @@ impl Repository {
         let mut batch = ChunkBatch::new();
         let mut maps = StoreRoot::read(reads, &root)?.maps;
         if self.branch() == MAIN_BRANCH {
-            // What visitors have does not go back with the content.
+            // The published state does not revert with the content.
             let mut edits = RecordEdits::new();
             for change in head.changed_documents(&target) {
                 let change = change?;
@@ -248,9 +249,9 @@ impl Repository {
         Ok(self.0.chunks.commit(batch)?)
     }
 
-    /// Pins a state that is in some branch's history.
+    /// Pins a state that is in the history of some branch.
     fn pin_historic_root(&self, root: ChunkId) -> Result<RootPin> {
-        // Pinned first: a collection that comes after this keeps the state, and what one before it let go of is no
+        // Pin first: a later collection then retains the state, and a state that an earlier collection removed is no
         // longer in the history.
         let pin = self.0.chunks.pin_root(root);
         let mut is_known = false;
@@ -297,7 +298,7 @@ impl Repository {
     }
 }
 
-/// Stages moves of refs, but for those that stay where they are.
+/// Stages moves of refs, except those that stay the same.
 pub(crate) fn stage_ref_moves<const N: usize>(
     batch: &mut ChunkBatch,
     moves: [(&str, Option<ChunkId>, Option<ChunkId>); N],
@@ -318,9 +319,9 @@ pub(crate) fn stage_ref_moves<const N: usize>(
     }
 }
 
-/// Returns the name of the ref that says from where a branch's own changes count when it is merged into another one.
+/// Returns the name of the base ref of a branch for merges into another one.
 pub(crate) fn base_ref_name(name: &str, into: &str) -> String {
-    // No branch's name holds `@`.
+    // No branch name contains `@`.
     if into == MAIN_BRANCH {
         format!("{BASE_REF_PREFIX}{name}")
     } else {
@@ -328,7 +329,7 @@ pub(crate) fn base_ref_name(name: &str, into: &str) -> String {
     }
 }
 
-/// Returns the two branches that such a ref is about.
+/// Returns the two branches of a base ref.
 fn base_ref_branches(base: &str) -> (&str, &str) {
     let names = base.strip_prefix(BASE_REF_PREFIX).unwrap_or(base);
     names.split_once('@').unwrap_or((names, MAIN_BRANCH))

@@ -1,12 +1,12 @@
-//! Launches: branches begun at any instant, compared with where they began, and merged back whole or in part.
+//! Launches: branches created at any point in time, compared with their base, and merged back whole or in part.
 //!
-//! In: a time or a root; a branch, the paths that are wanted of it, and whose side counts where both changed the same.
-//! Out: a [`Snapshot`] of that time; [`PathChange`]s; and from a merge a [`MergeOutcome`], which says what it brought.
+//! In: a time or a root; a branch, the paths to merge, and the side that wins conflicts. Out: a [`Snapshot`] of that
+//! time; [`PathChange`]s; and from a merge a [`MergeOutcome`] with its changes.
 //!
 //! Invariants
-//! * A comparison reads only what differs, and holds one document at a time.
-//! * After a merge of some paths, the branch counts as merged for these and for nothing else.
-//! * A merge with conflicts that nobody decided changes nothing.
+//! * A comparison reads only differences, and holds one document at a time.
+//! * After a merge of some paths, only these paths of the branch count as merged.
+//! * A merge with undecided conflicts changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,15 +29,15 @@ use crate::{
     RevisionDetails, Session, Snapshot, Subtree, record_key,
 };
 
-/// Revisions that are read together.
+/// Number of revisions read at a time.
 const REVISION_PAGE_SIZE: usize = 500;
 
-/// A document that two states have differently.
+/// A document that differs between two states.
 #[derive(Debug, Clone)]
 pub struct PathChange {
-    /// Where it is.
+    /// The path of the document.
     pub path: NodePath,
-    /// What became of it.
+    /// The kind of change.
     pub kind: ChangeKind,
     states: [(Snapshot, Option<Arc<ContentRecord>>); 2],
 }
@@ -45,39 +45,39 @@ pub struct PathChange {
 /// One of the two sides of a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MergeSide {
-    /// What is being merged: the branch's state, or a session's edits ([`MergeConflict::ours`]).
+    /// The state being merged: that of the branch, or a session's edits ([`MergeConflict::ours`]).
     Ours,
-    /// What is there already: the state of the branch that it is merged into ([`MergeConflict::theirs`]).
+    /// The existing state: that of the branch that is merged into ([`MergeConflict::theirs`]).
     Theirs,
 }
 
-/// What is merged of a branch, and how.
+/// The scope of a merge of a branch, and the decisions about conflicts.
 #[derive(Debug, Clone, Default)]
 pub struct MergeOptions {
-    /// What is wanted: these nodes with everything below them, and the folders that the branch made above them.
+    /// The paths to merge: these nodes with everything below them, and the folders that the branch created above them.
     /// Everything if empty.
     pub included_paths: Vec<NodePath>,
-    /// Whose side counts in a conflict, where `decisions` has no answer; without it, conflicts are refused.
+    /// The side that wins a conflict for which `decisions` has no entry; if `None`, such conflicts are errors.
     pub default_side: Option<MergeSide>,
-    /// Whose side counts in conflicts at a node and below it; the nearest decision above a conflict counts.
+    /// The side that wins conflicts at a node and below it; the nearest decision above a conflict applies.
     pub decisions: BTreeMap<NodePath, MergeSide>,
 }
 
-/// What a merge has brought, or would bring.
+/// The changes that a merge made, or would make.
 #[derive(Debug, Clone, Default)]
 pub struct MergeOutcome {
-    /// The new state of the branch that was merged into; nothing for a trial.
+    /// The new state of the branch that was merged into; `None` for a preview.
     pub root: Option<ChunkId>,
-    /// The documents that change there, by path.
+    /// The changed documents of that branch, by path.
     pub document_changes: Vec<(NodePath, ChangeKind)>,
-    /// Conflicts that were decided, with whose side counted.
+    /// Decided conflicts, each with the winning side.
     pub resolved_conflicts: Vec<(MergeConflict, MergeSide)>,
-    /// Conflicts that nobody decided; only a trial has them, as a merge fails with them.
+    /// Undecided conflicts. Only a preview has them, because a merge fails with them.
     pub conflicts: Vec<MergeConflict>,
 }
 
 impl PathChange {
-    /// Returns what differs inside the document, node by node and property by property.
+    /// Returns the differences inside the document, node by node and property by property.
     ///
     /// # Errors
     /// If the store fails.
@@ -96,13 +96,13 @@ impl PathChange {
         })
     }
 
-    /// Returns the record that the later state has; nothing if the document is gone.
+    /// Returns the record in the later state; `None` if the document was removed.
     pub(crate) fn into_record_after(self) -> Option<Arc<ContentRecord>> {
         let [_, (_, after)] = self.states;
         after
     }
 
-    /// Tells whether the document only came to stand in another place among its siblings.
+    /// Returns true if only the position of the document among its siblings changed.
     #[must_use]
     pub fn is_reorder_only(&self) -> bool {
         let [(_, Some(before)), (_, Some(after))] = &self.states else { return false };
@@ -111,7 +111,7 @@ impl PathChange {
 }
 
 impl Snapshot {
-    /// Returns the documents that `after` has differently, in the order of keys, read as the iterator advances.
+    /// Returns the documents that differ in `after`, in the order of keys, read as the iterator advances.
     pub fn changed_documents<'a>(
         &'a self,
         after: &'a Self,
@@ -143,12 +143,12 @@ impl Snapshot {
 }
 
 impl Repository {
-    /// Returns the newest revision of the branch that is not younger than `time`.
+    /// Returns the newest revision of the branch that is not later than `time`.
     ///
     /// # Errors
     /// [`Error::InvalidBranch`] if the history does not reach back that far.
     pub fn revision_at_time(&self, time: SystemTime) -> Result<Revision> {
-        // In milliseconds, as times are written everywhere: what `log` prints is the revision's own time.
+        // In milliseconds, as times are formatted everywhere: the time that `log` prints identifies the revision.
         let millis = |time| JcrDate::from_system_time(time).millis;
         let (mut before, mut found) = (None, None);
         loop {
@@ -157,11 +157,12 @@ impl Repository {
             before = Some(last.sequence);
             for revision in page {
                 if millis(revision.update.updated_at) > millis(time) {
-                    // What came behind it is of no earlier time, whatever it says.
+                    // Revisions after this one are not earlier, whatever their recorded time.
                     found = None;
                     continue;
                 }
-                // The repository's own revisions, such as of new indexes, have no time; the one before them has.
+                // The repository's own revisions, such as those for new indexes, have no time; the previous revision
+                // has one.
                 let has_time = revision.update.updated_at != SystemTime::UNIX_EPOCH;
                 let newest = found.get_or_insert(revision);
                 if has_time {
@@ -176,7 +177,7 @@ impl Repository {
     /// Returns the revision with this sequence number.
     ///
     /// # Errors
-    /// [`Error::InvalidBranch`] if the branch's history has none of that number.
+    /// [`Error::InvalidBranch`] if the branch's history has no revision of that number.
     pub fn revision(&self, sequence: u64) -> Result<Revision> {
         let found = self.revisions(sequence.checked_add(1), 1)?.pop();
         found.filter(|revision| revision.sequence == sequence).ok_or_else(|| Error::InvalidBranch {
@@ -185,7 +186,7 @@ impl Repository {
         })
     }
 
-    /// Returns the root that the branch had at an instant.
+    /// Returns the root that the branch had at a point in time.
     ///
     /// # Errors
     /// As [`Repository::revision_at_time`].
@@ -197,7 +198,7 @@ impl Repository {
         })
     }
 
-    /// Pins the state that the branch had at an instant, for time travel.
+    /// Pins the state that the branch had at a point in time.
     ///
     /// # Errors
     /// As [`Repository::root_at_time`].
@@ -205,12 +206,12 @@ impl Repository {
         self.snapshot_at(self.root_at_time(time)?)
     }
 
-    /// Merges what a branch has changed since it was made or last merged, or a part of that. The cost is that of the
-    /// changes, whatever the size of the content.
+    /// Merges all or part of the changes of a branch since it was created or last merged. The cost is proportional to
+    /// the changes, not to the size of the content.
     ///
     /// # Errors
-    /// [`Error::Conflicts`] with everything that both sides changed differently and nobody decided; nothing is merged
-    /// then. [`Error::InvalidBranch`] if there is none of that name, or it is this one.
+    /// [`Error::Conflicts`] with every item that both sides changed differently and that has no decision; nothing is
+    /// merged then. [`Error::InvalidBranch`] if there is no branch of that name, or it is this one.
     pub fn merge_branch_part(
         &self,
         name: &str,
@@ -228,7 +229,8 @@ impl Repository {
             moves: &[],
             replication: None,
         };
-        // In the same write as the merge, the branch counts as merged: a merge that is made twice must not count twice.
+        // The branch is marked as merged in the same write as the merge, so that a repeated merge does not apply the
+        // changes twice.
         let also = |batch: &mut ChunkBatch| {
             let chunks = &self.0.chunks;
             let is_there = chunks.read_ref(name)?.is_some();
@@ -258,10 +260,10 @@ impl Repository {
         })
     }
 
-    /// Tells what [`Repository::merge_branch_part`] would do now.
+    /// Returns what [`Repository::merge_branch_part`] would do now.
     ///
     /// # Errors
-    /// As [`Repository::merge_branch_part`], but conflicts are part of the answer.
+    /// As [`Repository::merge_branch_part`], but conflicts are part of the result.
     pub fn preview_merge(&self, name: &str, choice: &MergeOptions) -> Result<MergeOutcome> {
         let launch = self.collect_branch_changes(name, choice)?;
         let head = self.snapshot()?;
@@ -278,19 +280,19 @@ impl Repository {
         })
     }
 
-    /// Returns the branch's state where its own changes begin to count, and its present one: what they differ in is
-    /// what a merge brings.
+    /// Returns the base state of the branch, from which its own changes count, and its current state; a merge applies
+    /// the difference.
     ///
     /// # Errors
-    /// [`Error::InvalidBranch`] if there is none of that name, or it is `main`.
+    /// [`Error::InvalidBranch`] if there is no branch of that name, or it is `main`.
     pub fn branch_change_states(&self, name: &str) -> Result<[Snapshot; 2]> {
         let root = self.own_branch_root(name)?;
         let (_, _, base) = self.merge_base(name)?;
         Ok([self.snapshot_at(base)?, self.snapshot_at(root)?])
     }
 
-    /// Returns the ref that says from where a branch's changes count for this one, what it names, and the state to count
-    /// from: the one for `main` if the branch was never merged into this one.
+    /// Returns the base ref of a branch for merges into this one, its value, and the base state; the base ref for
+    /// `main` if the branch was never merged into this one.
     fn merge_base(&self, name: &str) -> Result<(String, Option<ChunkId>, ChunkId)> {
         let base = base_ref_name(name, self.branch());
         let at = self.0.chunks.read_ref(&base)?;
@@ -303,7 +305,7 @@ impl Repository {
         Ok((base, at, from))
     }
 
-    /// Collects what a branch changed, as far as it is wanted.
+    /// Collects the changes of a branch within the selected paths.
     fn collect_branch_changes(&self, name: &str, choice: &MergeOptions) -> Result<BranchChanges> {
         if name == self.branch() {
             return Err(branch::branch_error(name, "it cannot be merged into itself"));
@@ -322,7 +324,7 @@ impl Repository {
                 added.insert(path, record);
             }
         }
-        // What is wanted needs the folders above it that only the branch has.
+        // The selected paths need the folders above them that exist only on the branch.
         let mut above = Vec::new();
         for key in edits.keys() {
             above.extend(record_key::record_path(key)?.parent());
@@ -349,11 +351,12 @@ impl Repository {
 }
 
 impl Session {
-    /// Puts a node of another state of this repository, with everything below it, in the place of whatever is at `to`.
-    /// Documents come as they are, without being read; a node whose identifier is taken elsewhere gets a new one.
+    /// Replaces the node at `to` with a node of another state of this repository, including everything below it.
+    /// Documents are copied without being read. A node whose identifier is in use elsewhere gets a new one.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`] for the node in the other state, or for the parent here; [`Error::InvalidEdit`] for the root.
+    /// [`Error::NodeMissing`] for the node in the other state, or for the parent here; [`Error::InvalidEdit`] for the
+    /// root.
     pub fn replace_from_snapshot(
         &mut self,
         source: &Snapshot,
@@ -394,7 +397,7 @@ impl Session {
         Ok(())
     }
 
-    /// Gives nodes of a record new identifiers where nodes outside of `target` have theirs.
+    /// Assigns new identifiers to nodes of a record whose identifiers are in use outside of `target`.
     fn with_unique_identifiers(
         &mut self,
         source: &Snapshot,
@@ -420,13 +423,13 @@ impl Session {
     }
 }
 
-/// What a branch changed.
+/// The changes of a branch.
 struct BranchChanges {
     snapshot_before: Snapshot,
     snapshot_after: Snapshot,
     edits: RecordEdits,
     version_edits: VersionEdits,
-    /// The ref that says from where its changes count, and what that names.
+    /// The base ref, from which its changes count, and the value of that ref.
     base_ref: String,
     base_root: Option<ChunkId>,
 }
@@ -437,7 +440,7 @@ impl MergeOptions {
             || self.included_paths.iter().any(|wanted| path.is_within(wanted))
     }
 
-    /// Returns whose side counts in a conflict at a node; nothing if nobody decided.
+    /// Returns the side that wins a conflict at a node; `None` without a decision.
     pub(crate) fn decided_side(&self, path: &NodePath) -> Option<MergeSide> {
         let mut at = Some(path.clone());
         while let Some(path) = at {

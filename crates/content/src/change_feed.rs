@@ -1,17 +1,17 @@
-//! The change feed: what each revision changed, node by node, in order and exactly once.
+//! The change feed: the changes of each revision, node by node, in order and exactly once.
 //!
-//! In: a [`ChangeCursor`], which names the last revision that a follower has digested, and a [`ChangeFilter`]. Out: a
-//! [`ChangePage`] of later changes with the user and time of each commit, and the cursor behind them.
+//! In: a [`ChangeCursor`], which names the last revision that a follower has consumed, and a [`ChangeFilter`]. Out: a
+//! [`ChangePage`] of later changes with the user and time of each commit, and the cursor after them.
 //!
 //! Invariants
-//! * A follower that asks again with the cursor of each page meets every change exactly once, in the order of commits;
-//!   within a commit in the order of documents. The cursor is all that it has to keep.
-//! * A cursor names the revision's number *and* the root it led to, so that one of another repository, of a restored
-//!   older state, or of a revision that is not kept any more is refused and never taken for another.
-//! * A page ends behind a whole document. It may exceed its limit by what that document holds. The cursor names no
-//!   document that the viewer does not see; that something was committed, it tells.
+//! * A follower that continues with the cursor of each page gets every change exactly once, in the order of commits,
+//!   and within a commit in the order of documents. The cursor is its only state.
+//! * A cursor names the revision's number *and* its root. A cursor of another repository, of a restored older state, or
+//!   of a revision that is no longer retained is refused and never mistaken for another one.
+//! * A page ends after a complete document. It may exceed its limit by the content of that document. The cursor names
+//!   no document that is hidden from the viewer, but it does reveal that a commit happened.
 //!
-//! On failure: [`Error::CursorLost`] says from where on history is kept and where to begin again.
+//! On failure: [`Error::CursorLost`] names the start of the retained history and the cursor to begin again with.
 //!
 //! Not here: waiting for changes and sending them (`server`).
 
@@ -34,27 +34,28 @@ pub(crate) use self::document_move::MoveCache;
 use crate::repository::CONTENT_MAP;
 use crate::{Error, NodePath, Repository, Result, Snapshot, Viewer};
 
-/// Revisions that a process remembers, newest last: about 200 bytes each.
+/// Maximum number of revisions cached per process, the newest ones: about 200 bytes each.
 const MAX_RECENT_REVISIONS: usize = 65_536;
-/// Documents that one page compares before it ends at the next revision, however few of them the filter lets through.
+/// Maximum number of documents that one page compares; then it ends at the next revision, however few documents the
+/// filter accepts.
 const MAX_COMPARED_DOCUMENTS: usize = 100_000;
-/// Changed nodes of a revision whose message is told to whoever has a conflict with it.
+/// Maximum number of changed nodes that are checked before a revision's message is shown to the user of a conflict.
 const MAX_MESSAGE_CHECK_NODES: usize = 1_000;
-/// Revisions that one page goes through.
+/// Maximum number of revisions that one page reads.
 const MAX_PAGE_REVISIONS: usize = 10_000;
 
-/// What became of a node.
+/// The kind of change of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FeedChangeKind {
-    /// It is new.
+    /// The node is new.
     Added,
-    /// It is gone.
+    /// The node was removed.
     Removed,
-    /// Its properties are others.
+    /// The properties of the node changed.
     Changed,
-    /// It has come from another place, and may have been changed with that.
+    /// The node moved from another path, and may have changed as well.
     Moved,
-    /// Its children have another order.
+    /// The order of the node's children changed.
     Reordered,
 }
 
@@ -63,7 +64,7 @@ impl FeedChangeKind {
     pub const ALL: [Self; 5] =
         [Self::Added, Self::Removed, Self::Changed, Self::Moved, Self::Reordered];
 
-    /// Returns the word for it.
+    /// Returns the name of the kind.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -85,63 +86,63 @@ impl FeedChangeKind {
 /// One changed node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeChange {
-    /// What became of it.
+    /// The kind of change.
     pub kind: FeedChangeKind,
-    /// Where it is; where it was if it is gone.
+    /// The path of the node; the former path if it was removed.
     pub path: NodePath,
-    /// Where it came from, if it was moved.
+    /// The former path of a moved node.
     pub from: Option<NodePath>,
-    /// Its primary type; the last one it had if it is gone.
+    /// The primary type; the last one of a removed node.
     pub node_type: String,
-    /// Its properties that differ, by name; all of a new node, none of one that is gone.
+    /// The properties that differ, by name; all properties of a new node, none of a removed one.
     pub properties: Vec<PropertyChange>,
 }
 
 /// One changed property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PropertyChange {
-    /// The property.
+    /// The name of the property.
     pub name: String,
     /// [`FeedChangeKind::Added`], [`FeedChangeKind::Changed`] or [`FeedChangeKind::Removed`].
     pub kind: FeedChangeKind,
 }
 
-/// What one commit changed, as far as a page reaches.
+/// The changes of one commit, or the part of them on this page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevisionChanges {
     /// The revision's number.
     pub sequence: u64,
-    /// When it was made.
+    /// The time of the commit.
     pub time: SystemTime,
-    /// Who made it.
+    /// The user who committed.
     pub user: String,
-    /// What the history says about it; nothing where it may tell what the follower must not know.
+    /// The message in the history; `None` if it may reveal hidden content to the follower.
     pub message: Option<String>,
-    /// The state that it led to.
+    /// The root of the revision.
     pub root: ChunkId,
-    /// The cursor behind these changes.
+    /// The cursor after these changes.
     pub cursor: ChangeCursor,
     /// The changed nodes.
     pub changes: Vec<NodeChange>,
 }
 
-/// Some changes, and where to go on.
+/// A page of changes, with the cursor to continue from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangePage {
-    /// Revisions with changes that the filter lets through.
+    /// Revisions with changes that the filter accepts.
     pub revisions: Vec<RevisionChanges>,
-    /// The cursor behind everything that was looked at.
+    /// The cursor after everything that was read.
     pub next: ChangeCursor,
-    /// Whether that is the newest revision.
+    /// True if that is the newest revision.
     pub is_end: bool,
 }
 
-/// The newest revisions of a branch, remembered so that a follower who reads page by page costs what it reads.
+/// The newest revisions of a branch, cached so that the cost of reading page by page is proportional to the pages.
 #[derive(Debug, Default)]
 pub(crate) struct RecentRevisions(Mutex<VecDeque<Arc<Revision>>>);
 
 impl RecentRevisions {
-    /// Takes up what was committed since the last call, then gives a part of the list.
+    /// Adds the revisions committed since the last call, then returns a part of the list.
     fn with_updated<T>(
         &self,
         chunks: &dyn ChunkStore,
@@ -160,7 +161,7 @@ impl RecentRevisions {
                 continue;
             }
             if !is_met {
-                // Nothing known is in the history any more, or this is the first call.
+                // No cached revision is in the history any more, or this is the first call.
                 known.clear();
             }
             let new = found.into_iter().take_while(|one| !is_met || Some(one.sequence) > newest);
@@ -175,7 +176,7 @@ impl RecentRevisions {
 }
 
 impl Repository {
-    /// Returns the cursor behind the newest revision: a follower that has digested the present state goes on from here.
+    /// Returns the cursor after the newest revision, for a follower that has consumed the current state.
     ///
     /// # Errors
     /// If the store fails.
@@ -187,7 +188,7 @@ impl Repository {
             .ok_or_else(|| self.missing_history_error())
     }
 
-    /// Returns the cursor of the oldest revision from which every later one is kept.
+    /// Returns the cursor of the oldest revision after which every revision is retained.
     ///
     /// # Errors
     /// If the store fails.
@@ -200,10 +201,10 @@ impl Repository {
         oldest.and_then(ChangeCursor::after_revision).ok_or_else(|| self.missing_history_error())
     }
 
-    /// Returns what was changed behind a cursor, as far as a viewer may know, at most about `limit` nodes.
+    /// Returns the changes after a cursor that the viewer may see, for about `limit` nodes at most.
     ///
     /// # Errors
-    /// [`Error::CursorLost`] if the history does not reach from the cursor to now; errors of the store.
+    /// [`Error::CursorLost`] if the history does not reach from the cursor to the newest revision; errors of the store.
     pub fn changes(
         &self,
         viewer: &Viewer,
@@ -235,7 +236,7 @@ impl Repository {
         Ok(feed.page)
     }
 
-    /// Returns what the history says about a revision, if the viewer may know of everything that it changed.
+    /// Returns the message of a revision if the viewer may see everything that the revision changed.
     ///
     /// # Errors
     /// If the store fails.
@@ -258,7 +259,7 @@ impl Repository {
         Ok(feed.page.revisions.pop().and_then(|told| told.message))
     }
 
-    /// Returns the revisions behind a cursor, each of which begins where the one before it ends, and whether these are
+    /// Returns the revisions after a cursor, each of which begins where the previous one ends, and true if these are
     /// all.
     fn revisions_after(&self, since: &ChangeCursor) -> Result<(Vec<Arc<Revision>>, bool)> {
         let (chunks, branch) = (&*self.0.chunks, self.0.branch.as_str());
@@ -269,7 +270,7 @@ impl Repository {
         let mut revisions = match found {
             Some(found) => found,
             None => {
-                // Older than what is remembered, or of no known revision.
+                // Older than the cached revisions, or of an unknown revision.
                 let all = chunks.ref_history(branch, None, usize::MAX)?;
                 let known = all.into_iter().take_while(|one| one.sequence >= since.sequence);
                 let mut known: Vec<_> = known.map(Arc::new).collect();
@@ -295,7 +296,7 @@ impl Repository {
         Ok((revisions, is_whole))
     }
 
-    /// Says what is wrong with a cursor that the history does not reach.
+    /// Returns the error for a cursor that the history does not reach.
     fn lost_cursor_error(&self, cursor: &ChangeCursor) -> Result<Error> {
         let (oldest, newest) = (self.oldest_cursor()?, self.newest_cursor()?);
         let fault = if cursor.sequence < oldest.sequence {
@@ -315,7 +316,7 @@ impl Repository {
         })
     }
 
-    /// Tells a state that was collected meanwhile from one that should be there.
+    /// Distinguishes a state that has been collected from one that should exist.
     fn explain_missing_state(
         &self,
         error: Error,
@@ -337,13 +338,13 @@ impl Repository {
     }
 }
 
-/// Whether a revision found room in a page.
+/// The extent to which a revision fitted on a page.
 enum RevisionCoverage {
     Complete,
     Partial,
 }
 
-/// A page that is being filled.
+/// A page under construction.
 struct ChangePageBuilder<'a> {
     repository: &'a Repository,
     viewer: &'a Viewer,
@@ -354,13 +355,13 @@ struct ChangePageBuilder<'a> {
 }
 
 impl ChangePageBuilder<'_> {
-    /// Adds the changes of a revision, from where the page's cursor stands in it.
+    /// Adds the changes of a revision, from the position of the page's cursor in it.
     fn add_revision(&mut self, revision: &Revision) -> Result<RevisionCoverage> {
         let (Some(from), Some(to)) = (revision.update.expected_root, revision.update.new_root)
         else {
             return Ok(RevisionCoverage::Complete);
         };
-        // Pinned before anything is read: what a collection took before this is found missing and explained.
+        // Pin before reading anything: a state that an earlier collection removed is then found missing and reported.
         let chunks = &self.repository.0.chunks;
         let _pins = (chunks.pin_root(from), chunks.pin_root(to));
         let maps = (content_map_of(&**chunks, &from)?, content_map_of(&**chunks, &to)?);
@@ -401,7 +402,7 @@ impl ChangePageBuilder<'_> {
         Ok(taken)
     }
 
-    /// Opens two states as the viewer sees them, unless it sees everything.
+    /// Opens two states as the viewer sees them; `None` if the viewer sees everything.
     fn follower_snapshots(&self, from: ChunkId, to: ChunkId) -> Result<Option<FollowerSnapshots>> {
         if self.viewer.is_system() {
             return Ok(None);

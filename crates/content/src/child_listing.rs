@@ -1,6 +1,6 @@
-//! Listing children from a name on: pages of folders of any size, each at the price of what it shows.
+//! Lists children starting after a name: pages of folders of any size, each at a cost proportional to the page.
 //!
-//! Not here: pages by position (`Node::listed_page`), and orders that no key follows, which read every header.
+//! Not here: pages by position (`Node::listed_page`). Orders without a sorted key read every header.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -12,25 +12,25 @@ use crate::order_key::OrderKey;
 use crate::snapshot::RangeRecord;
 use crate::{Error, Node, Result, record_key};
 
-/// The order of a listing that no key follows.
+/// The order of a listing without a sorted key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListingSort {
-    /// By title, then by name; those without a title by their name.
+    /// By title, then by name; children without a title by their name.
     Title,
-    /// By the time of the last change, then by name; the oldest first.
+    /// By the time of the last change, oldest first, then by name.
     Modified,
 }
 
-/// A place in a listing: behind the child with these sort values and this name.
+/// A position in a listing: after the child with this sort value and name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SortPosition {
-    /// The title in lower case, the time, or the key that orders the children.
+    /// The title in lower case, the time, or the order key of the child.
     pub sort_value: Vec<u8>,
     /// The child's name.
     pub name: String,
 }
 
-/// A child with its place, compared by that.
+/// A child with its sort position; compared by that position.
 struct SortedChild {
     position: SortPosition,
     is_reversed: bool,
@@ -38,7 +38,7 @@ struct SortedChild {
 }
 
 impl Node {
-    /// Returns where a child stands in the order that its parent gives its children.
+    /// Returns the position of a child in its parent's order of children.
     #[must_use]
     pub fn order_position(&self) -> SortPosition {
         SortPosition {
@@ -47,8 +47,8 @@ impl Node {
         }
     }
 
-    /// Returns at most `limit` of the children with records of their own, in order, of those behind a place. Nothing
-    /// but these is read.
+    /// Returns at most `limit` children with records of their own, in order, after a position. Reads only these
+    /// children.
     ///
     /// # Errors
     /// If the store fails.
@@ -81,15 +81,15 @@ impl Node {
         children.filter(is_visible_or_error).take(limit).collect()
     }
 
-    /// Returns the entry in the map of order keys that a place stands for.
+    /// Returns the entry of a position in the map of order keys.
     fn order_map_entry(&self, place: &SortPosition) -> Result<Vec<u8>> {
         let range = record_key::child_key_range(self.path())?;
         let record = [&range.start, place.name.as_bytes()].concat();
         Ok(record_key::order_map_key(&record, &OrderKey(place.sort_value.clone().into())))
     }
 
-    /// Returns at most `limit` of the children with records of their own, sorted by name, of those behind a name.
-    /// Nothing but these is read.
+    /// Returns at most `limit` children with records of their own, sorted by name, after a name. Reads only these
+    /// children.
     ///
     /// # Errors
     /// If the store fails.
@@ -100,7 +100,7 @@ impl Node {
         let mut range = record_key::child_key_range(self.path())?;
         if let Some(after) = after {
             range.start.extend_from_slice(after.as_bytes());
-            // No name has this byte, so that what follows is the next name.
+            // No name contains this byte, so the range begins at the next name.
             range.start.push(0);
         }
         let view = &self.snapshot().0;
@@ -112,7 +112,7 @@ impl Node {
         view.range_records(&range).map(child).filter(is_visible_or_error).take(limit).collect()
     }
 
-    /// Returns where a child stands in a listing.
+    /// Returns the position of a child in a listing.
     #[must_use]
     pub fn sort_position(&self, sorting: ListingSort) -> SortPosition {
         let summary = self.summary();
@@ -121,7 +121,8 @@ impl Node {
                 let title = summary.and_then(|summary| summary.title());
                 title.unwrap_or(self.name()).to_lowercase()
             }
-            // As many digits for every time, so that texts sort as times do; before 1970 is as good as unknown.
+            // Every time has the same number of digits, so that texts sort as times do; times before 1970 count as
+            // unknown.
             ListingSort::Modified => {
                 let modified = summary.and_then(|summary| summary.last_modified());
                 format!("{:020}", modified.map_or(0, |date| date.millis.max(0)))
@@ -130,8 +131,8 @@ impl Node {
         SortPosition { sort_value: value.into_bytes(), name: self.name().to_owned() }
     }
 
-    /// Returns at most `limit` of the children with records of their own, sorted, of those behind a place. The headers
-    /// of all are read, no bodies; memory is that of the page.
+    /// Returns at most `limit` children with records of their own, sorted, after a position. Reads the headers of all
+    /// children, but no bodies. Memory use is proportional to the page.
     ///
     /// # Errors
     /// If the store fails.
@@ -166,7 +167,7 @@ impl Node {
     }
 }
 
-/// Tells whether the viewer sees a child; errors are always seen.
+/// Returns true for a visible child and for any error.
 fn is_visible_or_error(child: &Result<Node>) -> bool {
     child.as_ref().ok().is_none_or(Node::is_visible)
 }

@@ -1,8 +1,8 @@
-//! The smallest parts of stored documents: variable-length numbers and counted bytes.
+//! Primitives of the stored form of documents: variable-length numbers and length-prefixed bytes.
 //!
-//! Reading never panics: every function gives nothing where bytes are missing or make no sense.
+//! Reading never panics: every function returns `None` if bytes are missing or invalid.
 
-/// Appends a number, 7 bits a byte, low bits first.
+/// Appends a number with 7 bits per byte, low bits first.
 pub(crate) fn write_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push((number & 0x7f) as u8 | 0x80);
@@ -11,18 +11,18 @@ pub(crate) fn write_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Appends a signed number so that small ones of either sign are short.
+/// Appends a signed number, encoded so that small numbers of either sign are short.
 pub(crate) fn write_signed_varint(out: &mut Vec<u8>, number: i64) {
     write_varint(out, ((number << 1) ^ (number >> 63)).cast_unsigned());
 }
 
-/// Appends bytes with their length in front.
+/// Appends the length of the bytes, then the bytes.
 pub(crate) fn write_length_prefixed(out: &mut Vec<u8>, bytes: &[u8]) {
     write_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-/// A place in stored bytes.
+/// A read position in stored bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ByteCursor<'a> {
     bytes: &'a [u8],
@@ -30,7 +30,7 @@ pub(crate) struct ByteCursor<'a> {
 }
 
 impl<'a> ByteCursor<'a> {
-    /// Stands at offset `at`.
+    /// Creates a cursor at offset `at`.
     #[inline]
     pub(crate) fn new(bytes: &'a [u8], at: usize) -> Self {
         Self { bytes, offset: at }
@@ -41,7 +41,7 @@ impl<'a> ByteCursor<'a> {
         self.offset
     }
 
-    /// Tells whether nothing follows.
+    /// Returns true if no bytes remain.
     pub(crate) fn is_at_end(&self) -> bool {
         self.offset >= self.bytes.len()
     }
@@ -57,7 +57,7 @@ impl<'a> ByteCursor<'a> {
     /// Reads a number.
     #[inline]
     pub(crate) fn read_varint(&mut self) -> Option<u64> {
-        // Nearly every number is small.
+        // Fast path: nearly every number fits one byte.
         if let Some(byte) = self.bytes.get(self.offset).filter(|byte| **byte < 0x80) {
             self.offset += 1;
             return Some(u64::from(*byte));
@@ -73,7 +73,7 @@ impl<'a> ByteCursor<'a> {
         None
     }
 
-    /// Reads a number that counts or measures something in memory.
+    /// Reads a number that is a count or a length in memory.
     #[inline]
     pub(crate) fn read_length(&mut self) -> Option<usize> {
         self.read_varint()?.try_into().ok()
@@ -94,14 +94,14 @@ impl<'a> ByteCursor<'a> {
         Some(bytes)
     }
 
-    /// Reads bytes with their length in front.
+    /// Reads length-prefixed bytes.
     #[inline]
     pub(crate) fn read_prefixed_bytes(&mut self) -> Option<&'a [u8]> {
         let length = self.read_length()?;
         self.read_exact_bytes(length)
     }
 
-    /// Reads a text with its length in front.
+    /// Reads a length-prefixed text.
     #[inline]
     pub(crate) fn read_prefixed_text(&mut self) -> Option<&'a str> {
         std::str::from_utf8(self.read_prefixed_bytes()?).ok()

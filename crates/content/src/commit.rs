@@ -1,12 +1,12 @@
 //! Commits: pending edits become a new revision of the branch.
 //!
-//! In: the state a session began with, its edits by key, and who commits when. Out: the new root.
+//! In: the base state of a session, its edits by key, the user and the time. Out: the new root.
 //!
 //! Invariants
 //! * Content map and index maps change in one write; the ref moves with it by compare-and-swap.
-//! * Edits are merged onto the newest state document by document; what others changed is kept.
+//! * Edits are merged onto the newest state document by document; changes of others are retained.
 //!
-//! On failure: nothing is written; conflicts are reported all at once.
+//! On failure: nothing is written; all conflicts are reported together.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,34 +32,34 @@ use crate::{
     node_type, record_key,
 };
 
-/// Who commits what, when.
+/// The user, time and contents of a commit.
 #[derive(Debug)]
 pub(crate) struct CommitDetails<'a> {
     pub(crate) user: &'a str,
     pub(crate) message: &'a str,
     pub(crate) time: SystemTime,
-    /// What the map of versions gets.
+    /// The edits to the map of versions.
     pub(crate) version_edits: &'a VersionEdits,
-    /// What was moved from where to where, in order.
+    /// The moves as pairs of source and target, in order.
     pub(crate) moves: &'a [(NodePath, NodePath)],
-    /// For a commit by which replication notes what it does: what that is.
+    /// The changes by replication, for a commit with which replication records its actions.
     pub(crate) replication: Option<&'a ReplicationChanges>,
 }
 
-/// Whether edits must obey the rules of node types, names and references.
+/// The checks of edits against the rules of node types, names and references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommitChecks {
-    /// They do, and what the repository sets itself is set.
+    /// All checks apply, and the repository sets its own properties.
     All,
-    /// They do; they come from a package, which says what its nodes hold.
+    /// All checks apply. The edits come from a package, which determines the properties of its nodes.
     Package,
-    /// They came from another instance, which judged them, and are stored as they are.
+    /// No checks. The edits were checked by another instance and are stored unchanged.
     Unchecked,
-    /// The same, for an author that replicates what it received further on: what its visitors have is its own affair.
+    /// No checks, for an author that replicates received content further; it manages its own activation status.
     UncheckedRelay,
 }
 
-/// What a commit with decisions has done.
+/// The result of a commit with decisions.
 #[derive(Debug)]
 pub(crate) struct CommitOutcome {
     pub(crate) root: ChunkId,
@@ -67,19 +67,19 @@ pub(crate) struct CommitOutcome {
     pub(crate) resolved_conflicts: Vec<(MergeConflict, MergeSide)>,
 }
 
-/// What must hold for the state that a commit is written over, whatever others commit before.
+/// Conditions on the state that a commit is based on, whatever others commit before.
 pub(crate) struct CommitConditions<'a> {
-    /// The keys of documents that must be as they are in the state that the session began with.
+    /// The keys of documents that must be unchanged since the base state of the session.
     pub(crate) guarded_keys: &'a BTreeSet<Vec<u8>>,
-    /// Refuses what the policies of that state forbid.
+    /// Returns an error if the policies of that state deny the commit.
     pub(crate) check_permissions: &'a dyn Fn(&SnapshotView) -> Result<()>,
 }
 
-/// Commits edits that were made over `base`, together with what other sessions commit at the moment.
+/// Commits edits that were made on `base`, in a group with concurrent commits of other sessions.
 ///
 /// # Errors
-/// [`Error::Conflicts`] with every clash and who made it, [`Error::DocumentChanged`] for a guarded document, what `permit` says;
-/// nothing is written then.
+/// [`Error::Conflicts`] with every conflict and its author, [`Error::DocumentChanged`] for a guarded document, and the
+/// errors of `permit`; nothing is written then.
 pub(crate) fn commit_edits(
     base: &Snapshot,
     edits: &RecordEdits,
@@ -111,10 +111,10 @@ pub(crate) fn commit_edits(
     .map(|(root, ())| root)
 }
 
-/// Commits what a branch has changed since `base`, with decisions about conflicts; `also` adds to the same write.
+/// Commits the changes of a branch since `base`, with decisions about conflicts; `also` adds to the same write.
 ///
 /// # Errors
-/// [`Error::Conflicts`] with every clash that is not decided, and who made it; nothing is written then.
+/// [`Error::Conflicts`] with every undecided conflict and its author; nothing is written then.
 pub(crate) fn commit_merge(
     base: &Snapshot,
     edits: &RecordEdits,
@@ -122,7 +122,7 @@ pub(crate) fn commit_merge(
     choice: &MergeOptions,
     also: &dyn Fn(&mut ChunkBatch) -> Result<()>,
 ) -> Result<CommitOutcome> {
-    // What a branch holds was completed when it was committed there.
+    // The content of a branch was completed when it was committed there.
     let done = stage_commit(base, change, CommitChecks::Package, also, |head| {
         let (merged, clashes) = merge_branch_edits(&base.0, edits, head, choice)?;
         let changes = document_changes(&merged, head)?;
@@ -135,7 +135,7 @@ pub(crate) fn commit_merge(
     })
 }
 
-/// Merges what a branch has changed since `base` onto a state.
+/// Merges the changes of a branch since `base` onto a state.
 pub(crate) fn merge_branch_edits<'a>(
     base: &SnapshotView,
     edits: &RecordEdits,
@@ -147,7 +147,7 @@ pub(crate) fn merge_branch_edits<'a>(
     Ok((merged, clashes))
 }
 
-/// Returns what edits change in a state.
+/// Returns the documents that edits change in a state.
 pub(crate) fn document_changes(
     edits: &RecordEdits,
     head: &SnapshotView,
@@ -166,8 +166,8 @@ pub(crate) fn document_changes(
     Ok(changes)
 }
 
-/// Stages what `merge` makes for the newest state, and what is added to it, in one group with what other sessions commit
-/// at the moment.
+/// Stages the result of `merge` for the newest state, and additions to it, in one group with concurrent commits of
+/// other sessions.
 fn stage_commit<'a, T>(
     base: &Snapshot,
     change: &CommitDetails<'_>,
@@ -218,10 +218,10 @@ fn stage_commit<'a, T>(
     })
 }
 
-/// Returns the conflicts that were decided.
+/// Returns the decided conflicts.
 ///
 /// # Errors
-/// [`Error::Conflicts`] if any was not.
+/// [`Error::Conflicts`] if any conflict is undecided.
 fn resolved_conflicts(clashes: MergeConflicts<'_>) -> Result<Vec<(MergeConflict, MergeSide)>> {
     if clashes.unresolved.is_empty() {
         Ok(clashes.resolved)
@@ -230,7 +230,7 @@ fn resolved_conflicts(clashes: MergeConflicts<'_>) -> Result<Vec<(MergeConflict,
     }
 }
 
-/// Refuses the commit if somebody else changed a document that was to stay as it was.
+/// Returns an error if another session changed a guarded document.
 fn check_guarded_documents(
     base: &SnapshotView,
     guarded: &BTreeSet<Vec<u8>>,
@@ -245,7 +245,7 @@ fn check_guarded_documents(
     Ok(())
 }
 
-/// Opens the state that the branch will name when everything staged is written.
+/// Opens the state that the branch will name once everything staged is written.
 pub(crate) fn open_staged_head(
     staged: &Arc<RepositoryState>,
     root: Option<ChunkId>,
@@ -256,7 +256,8 @@ pub(crate) fn open_staged_head(
     Ok(SnapshotView::new(staged.clone(), root, content))
 }
 
-/// Stages edits onto a state with the move of the ref from it; nothing, and the old root, if they change nothing.
+/// Stages edits onto a state together with the move of the ref; stages nothing and returns the old root if they change
+/// nothing.
 fn stage_edits(
     head: &SnapshotView,
     edits: &RecordEdits,
@@ -287,7 +288,7 @@ fn stage_edits(
     Ok((batch, new))
 }
 
-/// Stages the state that edits make of another, with its index maps; nothing if they change nothing.
+/// Stages the state that results from edits, with its index maps; `None` if they change nothing.
 pub(crate) fn stage_root(
     head: &SnapshotView,
     edits: &RecordEdits,
@@ -298,7 +299,7 @@ pub(crate) fn stage_root(
     Ok(maps.map(|maps| StoreRoot { maps }.write(batch)).transpose()?)
 }
 
-/// Stages the maps that edits make of those of another state; nothing if they change nothing.
+/// Stages the maps that result from edits to those of another state; `None` if they change nothing.
 pub(crate) fn stage_edited_maps(
     head: &SnapshotView,
     edits: &RecordEdits,
@@ -349,7 +350,7 @@ fn stage_version_edits(
     Ok(map.edit(reads, batch, writes)?)
 }
 
-/// Returns the property indexes that edits lead to.
+/// Returns the property index definitions after the edits.
 fn index_definitions_after(
     head: &SnapshotView,
     edits: &RecordEdits,

@@ -1,20 +1,20 @@
-//! Trying again: an edit that others got in the way of is made anew on the newest state.
+//! Retries: an edit that conflicts with other commits is repeated on the newest state.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::{Error, Repository, Result, RevisionDetails, Session};
 
-/// How much longer to wait before each further attempt, and how long at most.
+/// Increment of the wait before each further attempt, and the maximum wait.
 const RETRY_BACKOFF_STEP: Duration = Duration::from_millis(1);
 const MAX_RETRY_BACKOFF: Duration = Duration::from_millis(50);
 
 impl Repository {
-    /// Makes an edit and commits it; if that fails because others changed the same, makes it anew on the newest state.
-    /// For edits that depend on what they find, such as taking the next free name.
+    /// Makes an edit and commits it; if that fails because of concurrent changes, repeats the edit on the newest state.
+    /// For edits that depend on the current state, such as choosing the next free name.
     ///
     /// # Errors
-    /// What `edit` or the commit fails with; after the last attempt, its conflicts.
+    /// Errors of `edit` and of the commit; after the last attempt, its conflicts.
     pub fn commit_with_retry<T>(
         &self,
         attempts: NonZeroUsize,
@@ -26,11 +26,11 @@ impl Repository {
 }
 
 impl Session {
-    /// Does the same as [`Repository::commit_with_retry`] in a session that exists, which drops its pending edits first. The user
-    /// is the session's own.
+    /// Does the same as [`Repository::commit_with_retry`] in an existing session, whose pending edits are dropped
+    /// first. The user is that of the session.
     ///
     /// # Errors
-    /// What `edit` or the commit fails with; after the last attempt, its conflicts.
+    /// Errors of `edit` and of the commit; after the last attempt, its conflicts.
     pub fn commit_with_retry<T>(
         &mut self,
         attempts: NonZeroUsize,
@@ -48,14 +48,14 @@ impl Session {
                 Err(error) if left > 0 && is_retryable(&error) => {}
                 Err(error) => return Err(error),
             }
-            // What was in the way may not be durable yet, and is seen only then.
+            // The conflicting commit may not be durable yet, and becomes visible only then.
             wait = (wait + RETRY_BACKOFF_STEP).min(MAX_RETRY_BACKOFF);
             std::thread::sleep(wait);
         }
     }
 }
 
-/// Tells whether an edit made anew on the newest state may go through.
+/// Returns true if the edit may succeed when repeated on the newest state.
 fn is_retryable(error: &Error) -> bool {
     matches!(error, Error::Conflicts(_)) || error.is_transient()
 }

@@ -1,13 +1,13 @@
-//! Conflicts: what two sessions changed so that both cannot hold.
+//! Conflicts: incompatible changes of two sessions.
 
 use std::fmt;
 use std::time::SystemTime;
 
 use crate::{JcrDate, NodePath, Property};
 
-/// Conflicts that a message lists; more are counted.
+/// Maximum number of conflicts listed in a message; the others are only counted.
 const MAX_LISTED_CONFLICTS: usize = 10;
-/// Letters of a value that a message shows.
+/// Maximum number of characters of a value in a message.
 const MAX_VALUE_CHARS: usize = 60;
 
 /// The kinds of conflict, by Oak's names.
@@ -51,46 +51,47 @@ impl ConflictKind {
     }
 }
 
-/// One thing that two sessions changed differently.
+/// An item that two sessions changed differently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergeConflict {
     /// The node.
     pub path: NodePath,
-    /// What happened.
+    /// The kind of conflict.
     pub kind: ConflictKind,
-    /// The property, where the conflict is about one.
+    /// The property, if the conflict concerns one.
     pub property: Option<String>,
-    /// The property's value when this session began; of a node that both moved, the path that it had then.
+    /// The property's value in the base state of this session; for a node that both sides moved, its path in that
+    /// state.
     pub base: Option<Property>,
-    /// The value, or the path of that node, that this session wants.
+    /// The value, or the path of the moved node, in this session.
     pub ours: Option<Property>,
-    /// The value, or the path of that node, that is stored now.
+    /// The value, or the path of the moved node, that is stored now.
     pub theirs: Option<Property>,
-    /// Who made it what it is now; nothing where the history no longer says so.
+    /// The last stored change; `None` if the history no longer contains it.
     pub last_change: Option<ChangeAttribution>,
 }
 
-/// Who changed something, and when.
+/// The user, time and revision of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeAttribution {
     /// The user.
     pub user: String,
-    /// When.
+    /// The time.
     pub time: SystemTime,
     /// The revision.
     pub revision: u64,
-    /// What the history says about it; nothing where that may tell what the viewer must not know.
+    /// The message in the history; `None` if it may reveal hidden content to the viewer.
     pub message: Option<String>,
 }
 
 impl MergeConflict {
-    /// Makes a conflict about a whole node.
+    /// Creates a conflict about a whole node.
     pub(crate) fn for_node(path: &NodePath, kind: ConflictKind) -> Self {
         let path = path.clone();
         Self { path, kind, property: None, base: None, ours: None, theirs: None, last_change: None }
     }
 
-    /// Returns where the other side has the node.
+    /// Returns the path of the node on the other side.
     pub(crate) fn their_path(&self) -> NodePath {
         let moved = self.theirs.as_ref().filter(|_| self.property.is_none());
         let path = moved.and_then(Property::first).map(|path| NodePath::new(&path.to_text()));
@@ -131,7 +132,7 @@ fn abbreviated_value(property: &Property) -> String {
     }
 }
 
-/// Writes the message of a commit that failed because of these conflicts, as Oak begins it.
+/// Returns the message of a commit that failed because of these conflicts; it begins like Oak's.
 pub(crate) fn conflict_message(conflicts: &[MergeConflict]) -> String {
     let mut text = String::from("OakState0001: Unresolved conflicts in ");
     if let Some(first) = conflicts.first() {

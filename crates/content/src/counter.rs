@@ -1,10 +1,10 @@
-//! Atomic counters: `oak:increment` set on a node with the mixin `mix:atomicCounter` adds to its `oak:counter` at the
-//! commit and is gone then.
+//! Atomic counters: a value of `oak:increment` on a node with the mixin `mix:atomicCounter` is added to its
+//! `oak:counter` at the commit; `oak:increment` is then removed.
 //!
 //! Invariants
-//! * Increments of any number of sessions and processes add up exactly: an increment is taken out of a session's edits
-//!   before they are merged, and added to whatever the counter is in the state that they are merged onto.
-//! * Increments on two branches add up when the branches are merged: what each added counts.
+//! * Increments of any number of sessions and processes add up exactly: an increment is removed from a session's edits
+//!   before they are merged, and added to the counter of the state that they are merged onto.
+//! * Increments on two branches add up when the branches are merged.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::{
 const COUNTER_PROPERTY: &str = "oak:counter";
 const INCREMENT_PROPERTY: &str = "oak:increment";
 
-/// What is added to one counter.
+/// The increment of one counter.
 #[derive(Debug, Clone)]
 pub(crate) struct CounterIncrement {
     document_path: NodePath,
@@ -29,7 +29,7 @@ pub(crate) struct CounterIncrement {
     amount: i64,
 }
 
-/// Takes increments out of edits; without any, the edits are not copied.
+/// Extracts the increments from edits; without any, the edits are not copied.
 pub(crate) fn extract_increments(
     edits: &RecordEdits,
 ) -> Result<Option<(RecordEdits, Vec<CounterIncrement>)>> {
@@ -86,7 +86,7 @@ fn extract_from_tree(
     }
 }
 
-/// Returns what a property adds: one whole number, or a text of one, as a form sends it.
+/// Returns the increment in a property: a single integer, or its text as sent by a form.
 fn increment_amount(property: &Property) -> Option<i64> {
     match property {
         Property::Single(Value::Long(amount)) => Some(*amount),
@@ -131,21 +131,21 @@ pub(crate) fn apply_increments(
     Ok(())
 }
 
-/// Notes that a counter was removed before it was added to.
+/// Records a conflict for a counter that was removed before it was incremented.
 fn record_removed_counter(node: &NodePath, clashes: &mut MergeConflicts<'_>) {
-    // Whose side counts makes no difference: there is nothing to add to.
+    // The winning side is irrelevant: the counter does not exist.
     let _: MergeSide =
         clashes.resolve(MergeConflict::for_node(node, ConflictKind::ChangeRemovedNode));
 }
 
-/// Tells whether a node is an atomic counter.
+/// Returns true if a node is an atomic counter.
 pub(crate) fn is_counter(node: &Subtree) -> bool {
     let mixins = node.properties.get(MIXIN_TYPES);
     let is_it = |value: &Value| value.as_str() == Some("mix:atomicCounter");
     mixins.is_some_and(|mixins| mixins.values().iter().any(is_it))
 }
 
-/// Returns what a counter is after both sides of a merge added to it; nothing for other properties.
+/// Returns the value of a counter after increments on both sides of a merge; `None` for other properties.
 pub(crate) fn merge_counter(name: &str, sides: [Option<&Property>; 3]) -> Option<Property> {
     let [base, ours, theirs] = sides.map(|side| side.map_or(Some(0), increment_amount));
     let added = ours?.saturating_sub(base?);

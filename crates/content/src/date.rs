@@ -9,17 +9,17 @@ use jiff::{Timestamp, Zoned};
 
 use crate::{Error, Result};
 
-/// A date value: two dates with the same instant and different offsets are different values, as in JCR.
+/// A date value. As in JCR, dates with the same instant and different offsets are different values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JcrDate {
     /// Milliseconds since 1970-01-01T00:00:00Z.
     pub millis: i64,
-    /// The offset from UTC in minutes, east positive.
+    /// The offset from UTC in minutes, positive to the east.
     pub offset_minutes: i16,
 }
 
 impl JcrDate {
-    /// Reads ISO 8601 as JCR writes it: `2019-03-01T10:20:30.456+01:00`, with or without milliseconds.
+    /// Parses ISO 8601 in JCR's form: `2019-03-01T10:20:30.456+01:00`, with or without milliseconds.
     ///
     /// # Errors
     /// [`Error::ValueFormat`] if the text is not such a date.
@@ -32,8 +32,8 @@ impl JcrDate {
         Ok(Self { millis, offset_minutes: minutes })
     }
 
-    /// Reads a date in any of the forms that Sling's POST protocol takes: ISO 8601 with or without offset and time,
-    /// `EEE MMM dd yyyy HH:mm:ss 'GMT'Z`, and `dd.MM.yyyy` with or without a time. UTC where no offset is given.
+    /// Parses a date in any form that Sling's POST protocol accepts: ISO 8601 with or without offset and time, `EEE MMM
+    /// dd yyyy HH:mm:ss 'GMT'Z`, and `dd.MM.yyyy` with or without a time. The default offset is UTC.
     ///
     /// # Errors
     /// [`Error::ValueFormat`] if the text has none of these forms.
@@ -64,7 +64,7 @@ impl JcrDate {
         }
     }
 
-    /// Takes an instant, with the offset of UTC.
+    /// Converts a system time, with the offset of UTC.
     #[must_use]
     pub fn from_system_time(time: SystemTime) -> Self {
         let millis = match time.duration_since(SystemTime::UNIX_EPOCH) {
@@ -85,7 +85,7 @@ impl JcrDate {
         }
     }
 
-    /// Returns the calendar date and time at its own offset; nothing beyond the years that calendars cover.
+    /// Returns the calendar date and time at its own offset; `None` outside the supported range of years.
     #[must_use]
     pub fn to_zoned(self) -> Option<Zoned> {
         let offset = Offset::from_seconds(i32::from(self.offset_minutes) * 60).ok()?;

@@ -1,14 +1,14 @@
-//! Nodes that both sides of a merge moved, each to another place: told by their identifier (`jcr:uuid`).
+//! Nodes that both sides of a merge moved to different places, identified by `jcr:uuid`.
 //!
-//! In: the merged edits of a rebase. Out: a conflict for each such node, at the place that this side gave it, with the
-//! places as its values; and edits that hold the node once, where the decision says.
+//! In: the merged edits of a rebase. Out: a conflict for each such node, at its path on this side, with the paths as
+//! values; and edits that contain the node once, where the decision places it.
 //!
 //! Invariants
-//! * What the state to merge onto held twice before, or one side alone makes twice, is no conflict: the check of the
-//!   commit refuses it.
-//! * Only documents with identifiers that are new at their place are looked up.
+//! * A node that the target state already held twice, or that one side alone duplicates, is no conflict: the check of
+//!   the commit refuses it.
+//! * Only documents with identifiers that are new at their path are looked up.
 //!
-//! Not here: what both sides changed inside of the node. The whole node of the side that counts is taken.
+//! Not here: changes of both sides inside the node. The whole node of the winning side is used.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use crate::{
     record_key,
 };
 
-/// Where the two sides have a node, and where it was.
+/// The paths of a node on both sides and in the base.
 struct DivergedMove {
     our_path: NodePath,
     their_path: NodePath,
     base_path: Option<NodePath>,
 }
 
-/// Sees to it that the merged state has no node in two places because both sides moved it.
+/// Ensures that the merged state does not contain a node twice because both sides moved it.
 pub(crate) fn resolve_diverged_moves(
     base: &SnapshotView,
     edits: &RecordEdits,
@@ -94,7 +94,7 @@ impl<'a> MergeStates<'a> {
         }
     }
 
-    /// Finds the nodes of a merged document that the other side has elsewhere.
+    /// Finds the nodes of a merged document that are elsewhere on the other side.
     fn find_diverged_moves(&self, key: &[u8], merged: &RecordEdits) -> Result<Vec<DivergedMove>> {
         let Some(Some(record)) = merged.get(key) else { return Ok(Vec::new()) };
         let path = record_key::record_path(key)?;
@@ -122,7 +122,7 @@ impl<'a> MergeStates<'a> {
         Ok(apart)
     }
 
-    /// Returns the identifiers in a document, with their nodes, parents first.
+    /// Returns the identifiers in a document with their nodes, parents first.
     fn document_identifiers(
         &self,
         path: &NodePath,
@@ -134,7 +134,7 @@ impl<'a> MergeStates<'a> {
         Ok(found)
     }
 
-    /// Tells whether a node of the state to merge onto keeps its identifier in the merged state.
+    /// Returns true if a node of the target state keeps its identifier in the merged state.
     fn is_identifier_retained(
         &self,
         path: &NodePath,
@@ -153,8 +153,8 @@ impl<'a> MergeStates<'a> {
         }
     }
 
-    /// Climbs from a node that both sides have elsewhere to the node that they moved: the highest one above it that is
-    /// new on both sides, and gone from where it was.
+    /// Ascends from a node that both sides moved to the root of the move: the highest ancestor that is new on both
+    /// sides and removed from its old path.
     fn topmost_move(
         &self,
         ours: &NodePath,
@@ -187,7 +187,7 @@ impl<'a> MergeStates<'a> {
                     }
                     Some(parent)
                 }
-                // Both sides brought it along: no higher than its document.
+                // The document as a whole was moved by both sides; ascend no higher.
                 None if self.is_document_path(&top.our_path)? => return Ok(top),
                 None => None,
             };
@@ -199,7 +199,7 @@ impl<'a> MergeStates<'a> {
         Ok(self.our_snapshot.node(path)?.is_some_and(|node| node.record_path() == path))
     }
 
-    /// Takes a node of the state to merge onto out of the merged state.
+    /// Removes a node of the target state from the merged state.
     fn remove_their_node(&self, path: &NodePath, merged: &mut RecordEdits) -> Result<()> {
         let mut view = self.head_view.clone();
         view.record_edits.clone_from(merged);
@@ -214,7 +214,7 @@ impl<'a> MergeStates<'a> {
         Ok(())
     }
 
-    /// Leaves a node that only this side has there out of the merged state.
+    /// Removes a node that exists only on this side from the merged state.
     fn remove_our_node(&self, path: &NodePath, merged: &mut RecordEdits) -> Result<()> {
         let key = record_key::record_key(path)?;
         if !merged.contains_key(&key) {
@@ -227,7 +227,7 @@ impl<'a> MergeStates<'a> {
         Ok(())
     }
 
-    /// Takes a node out of the document that holds it.
+    /// Removes a node from the document that holds it.
     fn remove_from_document(
         &self,
         path: &NodePath,
@@ -257,7 +257,7 @@ impl<'a> MergeStates<'a> {
     }
 }
 
-/// Collects the identifiers of a node and of those below it in its document.
+/// Collects the identifiers of a node and of its descendants in the same document.
 fn collect_identifiers(
     body: &DocumentBody,
     node: BodyNode,

@@ -1,11 +1,11 @@
 //! Bodies: the stored form of a document's inner tree, read in place.
 //!
-//! In: a [`Subtree`]. Out: bytes and the blobs they name; and from these a [`DocumentBody`] whose nodes are read without
-//! decoding the rest. `docs/formats/document.md` gives the bytes.
+//! In: a [`Subtree`]. Out: bytes and the blobs they name; and from these a [`DocumentBody`] whose nodes are read
+//! without decoding the rest. `docs/formats/document.md` specifies the format.
 //!
 //! Invariants
 //! * Equal subtrees have equal bytes: names are interned in order of first use, properties and blobs are sorted.
-//! * A [`DocumentBody`] was walked whole when it was opened, so reading its nodes cannot fail.
+//! * A [`DocumentBody`] is validated completely when it is opened, so that reading its nodes cannot fail.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,24 +19,24 @@ use crate::{Property, Subtree, Value};
 
 /// Set in a property's tag byte when it holds a list.
 pub(crate) const LIST_FLAG: u8 = 0x80;
-/// Deeper trees are refused, so that walking one cannot exhaust a thread's stack.
+/// Deeper trees are refused, so that recursion cannot exhaust a thread's stack.
 pub(crate) const MAX_BODY_DEPTH: usize = 200;
 
-/// A document's inner tree, checked and ready to read.
+/// A document's inner tree, validated and ready to read.
 #[derive(Debug)]
 pub(crate) struct DocumentBody {
     bytes: Bytes,
-    /// The interned names one after the other, copied so that they need no checking at every use.
+    /// The concatenated interned names, copied so that UTF-8 is validated only once.
     names: String,
-    /// Where each interned name ends in `names`.
+    /// The end offset of each interned name in `names`.
     name_ends: Vec<u32>,
     blobs: Vec<BlobId>,
     root: BodyNode,
-    /// Whether a name in it is one that access control decides by itself.
+    /// True if any name in the body is one that access control decides individually.
     has_guarded_name: bool,
 }
 
-/// A node of a body: offsets of its parts.
+/// A node of a body: the offsets of its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BodyNode {
     name_index: u32,
@@ -46,13 +46,13 @@ pub(crate) struct BodyNode {
 }
 
 impl BodyNode {
-    /// Returns what tells the node apart from the others of its body.
+    /// Returns an offset that identifies the node within its body.
     pub(crate) fn offset_id(self) -> u32 {
         self.properties_offset
     }
 }
 
-/// Writes a document's tree and returns the bytes with the blobs that they name by index.
+/// Encodes a document's tree and returns the bytes with the blobs that they refer to by index.
 pub(crate) fn encode_body(tree: &Subtree) -> (Vec<u8>, Vec<BlobId>) {
     let mut blobs = BTreeSet::new();
     collect_blobs(tree, &mut blobs);
@@ -68,7 +68,7 @@ pub(crate) fn encode_body(tree: &Subtree) -> (Vec<u8>, Vec<BlobId>) {
     (bytes, encoder.blobs)
 }
 
-/// Collects the blobs that a tree names; the store keeps them sorted, each once.
+/// Collects the blobs that a tree names, sorted and without duplicates, as the store keeps them.
 fn collect_blobs(tree: &Subtree, blobs: &mut BTreeSet<BlobId>) {
     for value in tree.properties.values().flat_map(Property::values) {
         if let Value::Binary(blob) = value {
@@ -78,7 +78,7 @@ fn collect_blobs(tree: &Subtree, blobs: &mut BTreeSet<BlobId>) {
     tree.children.iter().for_each(|child| collect_blobs(child, blobs));
 }
 
-/// What an encoding has met so far.
+/// The state of an encoder.
 #[derive(Default)]
 struct BodyEncoder<'a> {
     name_indexes: HashMap<&'a str, u64>,
@@ -97,11 +97,11 @@ impl<'a> BodyEncoder<'a> {
     }
 
     fn blob_index(&self, blob: BlobId) -> u64 {
-        // Every blob of the tree was collected before.
+        // All blobs of the tree were collected before.
         self.blobs.binary_search(&blob).unwrap_or_else(|at| at) as u64
     }
 
-    /// Writes a node; the root of a document goes without a name, which its path holds.
+    /// Writes a node; the root of a document has no name because its path contains it.
     fn write_node(&mut self, node: &'a Subtree, is_root: bool, out: &mut Vec<u8>) {
         let name = self.intern_name(if is_root { "" } else { &node.name });
         let mut properties = Vec::new();
@@ -158,7 +158,7 @@ impl<'a> BodyEncoder<'a> {
 }
 
 impl DocumentBody {
-    /// Opens stored bytes, walking them once; nothing if they make no sense.
+    /// Opens stored bytes and validates them once; `None` if they are invalid.
     pub(crate) fn open(bytes: Bytes, blobs: Vec<BlobId>) -> Option<Self> {
         let mut cursor = ByteCursor::new(&bytes, 0);
         let count = cursor.read_length()?;
@@ -179,7 +179,7 @@ impl DocumentBody {
         is_whole.then_some(body)
     }
 
-    /// Checks a node and everything below it.
+    /// Validates a node and its descendants.
     fn validate_node(&self, node: BodyNode, depth: usize) -> Option<()> {
         if depth > MAX_BODY_DEPTH {
             return None;
@@ -213,12 +213,12 @@ impl DocumentBody {
         (at == node.end_offset as usize).then_some(())
     }
 
-    /// Tells whether any node or property has this name, or any value is this name.
+    /// Returns true if any node or property has this name, or any value is this name.
     pub(crate) fn has_name(&self, name: &str) -> bool {
         (0..self.name_ends.len() as u32).any(|index| self.interned_name(index) == Some(name))
     }
 
-    /// Tells whether the body may hold policies or passwords.
+    /// Returns true if the body may hold policies or passwords.
     pub(crate) fn has_guarded_name(&self) -> bool {
         self.has_guarded_name
     }
@@ -228,7 +228,7 @@ impl DocumentBody {
         self.root
     }
 
-    /// Returns how many bytes of memory the body holds, for bounded caches.
+    /// Returns the memory use of the body in bytes, for bounded caches.
     pub(crate) fn memory_size(&self) -> u64 {
         let names = self.names.len() + self.name_ends.len() * 4;
         (self.bytes.len() + names + self.blobs.len() * 40 + 150) as u64
@@ -313,7 +313,7 @@ impl DocumentBody {
 
     /// Decodes a node and everything below it.
     pub(crate) fn subtree(&self, node: BodyNode) -> Subtree {
-        // Sorted already: collecting would sort again.
+        // The properties are sorted already; collecting would sort again.
         let mut properties = BTreeMap::new();
         for (name, property) in self.properties(node) {
             properties.insert(name.to_owned(), property.to_property());
@@ -323,7 +323,7 @@ impl DocumentBody {
         Subtree { name: self.name(node).to_owned(), properties, children }
     }
 
-    /// Tells whether an interned name is this one; most differ in their length.
+    /// Returns true if an interned name equals `name`; most differ in length.
     #[inline]
     fn is_interned_name(&self, index: u32, name: &str) -> bool {
         let index = index as usize;
@@ -363,7 +363,7 @@ fn read_node_at(bytes: &[u8], at: usize) -> Option<BodyNode> {
     })
 }
 
-/// Returns the offset behind the length that stands at `at`.
+/// Returns the offset after the length-prefixed bytes at `at`.
 fn offset_after_length(bytes: &[u8], at: usize) -> Option<usize> {
     let mut cursor = ByteCursor::new(bytes, at);
     cursor.read_length()?;

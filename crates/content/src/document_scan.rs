@@ -1,7 +1,7 @@
-//! What those who follow content need: its documents one after the other, and a state kept while they are away.
+//! Support for followers of content: iteration over documents, and roots retained while a follower is away.
 //!
-//! A follower remembers the root that it has digested and asks for the difference to the newest one
-//! ([`Snapshot::changed_paths`]). It begins, and begins anew, with all documents of one state.
+//! A follower stores the root that it has processed and requests the difference to the newest one
+//! ([`Snapshot::changed_paths`]). To start or restart, it reads all documents of one state.
 
 use std::ops::Bound;
 use std::time::SystemTime;
@@ -12,10 +12,10 @@ use crate::record::ContentRecord;
 use crate::{Error, Node, NodePath, Repository, Result, Snapshot, record_key};
 
 impl Snapshot {
-    /// Returns every node that has a record of its own, in order of keys; records are read as the iterator advances,
-    /// bodies when something of a node is asked for. Pending edits of a session do not show.
+    /// Returns every node that has a record of its own, in order of keys. Records are read as the iterator advances,
+    /// bodies on first access. Pending edits of a session are not included.
     ///
-    /// A record that does not decode is an error of its own, after which the iterator goes on.
+    /// A record that does not decode is an error of its own, after which the iterator continues.
     pub fn document_nodes(&self) -> impl Iterator<Item = Result<Node>> + '_ {
         let range = self
             .0
@@ -31,7 +31,7 @@ impl Snapshot {
         })
     }
 
-    /// Counts the nodes that have records of their own, without decoding them.
+    /// Returns the number of nodes that have records of their own, without decoding them.
     ///
     /// # Errors
     /// If the store fails.
@@ -39,7 +39,7 @@ impl Snapshot {
         Ok(self.0.content_map.count_records(self.0.repository_state.chunk_reader())?)
     }
 
-    /// Finds the node at a path if it has a record of its own.
+    /// Returns the node at a path if it has a record of its own.
     ///
     /// # Errors
     /// If the store fails or the record is damaged.
@@ -49,8 +49,8 @@ impl Snapshot {
 }
 
 impl Repository {
-    /// Keeps a root from being collected until a time, for a follower that may be away for a while. A later call for
-    /// the same holder replaces an earlier one.
+    /// Protects a root from collection until a time, for a follower that may be away for a while. A later call for the
+    /// same holder replaces an earlier one.
     ///
     /// # Errors
     /// If the store fails.

@@ -1,11 +1,11 @@
-//! What can go wrong with content, one variant for each different decision of the caller.
+//! Errors of the content model, one variant for each different decision of the caller.
 
 use tympan_store::{BlobId, ChunkId};
 
 use crate::node_type::{CndDiagnostic, ConstraintViolation, summarize_violations};
 use crate::{MergeConflict, NodePath};
 
-/// The result of everything in this crate that can fail.
+/// The result of every fallible operation in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of the content model.
@@ -15,19 +15,19 @@ pub enum Error {
     /// A name or path breaks JCR's rules.
     #[error("`{text}` is not a valid {subject}: {reason}")]
     InvalidName {
-        /// What was given.
+        /// The invalid text.
         text: String,
         /// `name`, `path`, …
         subject: &'static str,
         /// The broken rule.
         reason: &'static str,
     },
-    /// A text cannot be read as the wanted type of value.
+    /// A text cannot be parsed as the expected type of value.
     #[error("`{text}` cannot be read as {expected_type}")]
     ValueFormat {
         /// The value's text.
         text: String,
-        /// The name of the wanted type.
+        /// The name of the expected type.
         expected_type: &'static str,
     },
     /// There is no node at the path.
@@ -38,56 +38,56 @@ pub enum Error {
     VersionMissing {
         /// The node.
         path: NodePath,
-        /// What was asked for.
+        /// The requested version.
         name: String,
     },
-    /// A node is in the way.
+    /// A node already exists at the path.
     #[error("a node exists already at `{0}`")]
     NodeExists(NodePath),
-    /// The edit makes no sense for this node.
+    /// The edit is not possible for this node.
     #[error("cannot {action} `{path}`: {reason}")]
     InvalidEdit {
-        /// What was tried, as a verb.
+        /// The attempted action, as a verb.
         action: &'static str,
         /// The node.
         path: NodePath,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
-    /// A branch cannot be what is asked of it.
+    /// An operation on a branch is not possible.
     #[error("branch `{name}`: {reason}")]
     InvalidBranch {
         /// The branch.
         name: String,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
-    /// Others changed the same things since this session began.
+    /// Others changed the same items since this session began.
     #[error("{}", crate::conflict::conflict_message(.0))]
     Conflicts(Vec<MergeConflict>),
-    /// Others changed a document that was to stay as it was read.
+    /// Others changed a document that the commit requires to be unchanged.
     #[error("`{0}` was changed since it was read; read it again")]
     DocumentChanged(NodePath),
-    /// A place in the change feed that the history does not reach.
+    /// A cursor of the change feed that is outside of the retained history.
     #[error(
         "the cursor `{cursor}` leads nowhere: {reason}; history is kept from `{oldest}` on: read the present state, `{root}`, then go on from `{newest}`"
     )]
     CursorLost {
         /// The cursor.
         cursor: String,
-        /// What is wrong with it.
+        /// The problem with the cursor.
         reason: &'static str,
-        /// The cursor of the oldest revision from which every later one is kept.
+        /// The cursor of the oldest revision after which every revision is retained.
         oldest: String,
-        /// The cursor behind the newest revision.
+        /// The cursor after the newest revision.
         newest: String,
-        /// The state that the newest revision led to.
+        /// The root of the newest revision.
         root: ChunkId,
     },
-    /// The session's viewer lacks a privilege for what it would change.
+    /// The session's viewer lacks a privilege for the change.
     #[error("OakAccess0000: Access denied: `{path}` needs the privilege `{privilege}`")]
     AccessDenied {
-        /// Where the privilege is missing.
+        /// The path at which the privilege is missing.
         path: NodePath,
         /// The privilege.
         privilege: &'static str,
@@ -95,17 +95,17 @@ pub enum Error {
     /// The edits break rules of node types, names or references.
     #[error("{}", summarize_violations(.0))]
     ConstraintViolations(Vec<ConstraintViolation>),
-    /// Definitions of node types are wrong.
+    /// Definitions of node types are invalid.
     #[error("the node types are refused: {}", .0.iter().map(CndDiagnostic::to_string).collect::<Vec<_>>().join("; "))]
     InvalidNodeTypes(Vec<CndDiagnostic>),
-    /// A prefix cannot stand for a namespace.
+    /// A prefix cannot be mapped to a namespace.
     #[error("cannot register the prefix `{prefix}` for `{uri}`: {reason}")]
     InvalidNamespace {
         /// The prefix.
         prefix: String,
         /// The namespace.
         uri: String,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
     /// A content package is malformed.
@@ -113,12 +113,12 @@ pub enum Error {
     InvalidPackage {
         /// The entry of the package, or the package file itself.
         file: String,
-        /// The line in it, counted from 1; 0 where lines make no sense.
+        /// The line in it, counted from 1; 0 if lines do not apply.
         line: u32,
-        /// What is wrong and what to do.
+        /// The problem and its remedy.
         message: String,
     },
-    /// Several things are wrong with a content package; each is an [`Error::InvalidPackage`].
+    /// A content package has several faults; each is an [`Error::InvalidPackage`].
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     PackageFaults(Vec<Self>),
     /// Two nodes have a value that a unique index allows once.
@@ -129,27 +129,27 @@ pub enum Error {
     NotUnique {
         /// The property.
         property: String,
-        /// The node that was to be written.
+        /// The node to be written.
         path: NodePath,
-        /// The node that has the value already; nothing for one that may not be read.
+        /// The node that already has the value; `None` if the viewer may not read it.
         existing_path: Option<NodePath>,
     },
-    /// The text of a query is wrong.
+    /// The text of a query is invalid.
     #[error("the query is not valid at {0}")]
     Query(#[from] crate::query::QuerySyntaxError),
-    /// The full-text index cannot answer.
+    /// The full-text index failed.
     #[error("the full-text index cannot answer")]
     FullText(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// A query went beyond what it may use.
+    /// A query exceeded a resource limit.
     #[error("the query was stopped: {limit}; narrow it, or raise the limit")]
     QueryLimit {
         /// The limit.
         limit: String,
     },
-    /// A query cannot be run as it says.
+    /// A query cannot be run as written.
     #[error("the query cannot be run: {reason}")]
     QueryRefused {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// Stored bytes do not decode.
@@ -157,20 +157,20 @@ pub enum Error {
     Damaged {
         /// The document's path.
         path: NodePath,
-        /// What does not decode.
+        /// The part that does not decode.
         reason: &'static str,
     },
     /// A node names a blob that no store holds.
     #[error("the blob `{0}` is missing; restore it from a backup")]
     BlobMissing(BlobId),
-    /// The bytes of an upload are not those that its sender named; nothing was stored.
+    /// The bytes of an upload do not match the identifier given by the sender; nothing was stored.
     #[error(
         "the bytes are those of `{actual}`, not of `{expected}` as their sender says; send them again"
     )]
     BlobMismatch {
-        /// What the sender named.
+        /// The identifier given by the sender.
         expected: BlobId,
-        /// What came.
+        /// The identifier of the received bytes.
         actual: BlobId,
     },
     /// The root has no content map, or one of an unknown format.
@@ -185,7 +185,7 @@ pub enum Error {
     /// Reading an input failed.
     #[error("cannot read {input_name}")]
     Read {
-        /// What was being read.
+        /// The name of the input.
         input_name: String,
         /// The cause.
         source: std::io::Error,
@@ -193,7 +193,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Brings together what is wrong with a package; nothing if nothing is.
+    /// Combines the faults of a package into one error; `None` if there are none.
     pub(crate) fn from_package_faults(faults: Vec<Self>) -> Option<Self> {
         let mut all = Vec::new();
         for fault in faults {
@@ -210,7 +210,7 @@ impl Error {
         Some(Self::PackageFaults(all))
     }
 
-    /// Tells whether trying the same again can help.
+    /// Returns true if a retry can succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -220,8 +220,8 @@ impl Error {
         }
     }
 
-    /// Tells what helps, if stored bytes are damaged or gone; nothing for any other error. The text names no file and no
-    /// node, so that anybody may read it.
+    /// Returns repair instructions if stored bytes are damaged or missing; `None` for any other error. The text names
+    /// no file and no node, so that it may be shown to any user.
     #[must_use]
     pub fn repair_hint(&self) -> Option<&'static str> {
         use tympan_store::Error as StoreError;
@@ -246,7 +246,7 @@ impl Error {
         }
     }
 
-    /// Tells whether it is the store that this one lies over which cannot be had: not now, or no more.
+    /// Returns true if the base store of this store is unavailable, temporarily or permanently.
     #[must_use]
     pub fn is_base_store_error(&self) -> bool {
         match self {

@@ -1,4 +1,5 @@
-//! The index maps beside the content map: written in the same commit, from the documents it changes.
+//! The index maps beside the content map: written in the same commit, derived from the documents that the commit
+//! changes.
 //!
 //! | map | key |
 //! |---|---|
@@ -12,7 +13,7 @@
 //!
 //! | `property/…` | a value of the property, then the node path (`property_index`); and the empty key |
 //!
-//! Values are empty: everything is in the key, so a look-up is a range.
+//! Values are empty: the key holds everything, so a look-up is a range scan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -37,7 +38,7 @@ use crate::{Error, NodePath, Result, Snapshot, ValueType, record_key};
 pub enum LookupIndex {
     /// `jcr:uuid`.
     Uuid,
-    /// What a property refers to: an identifier, or a path below `/content` or `/conf`.
+    /// The target of a reference property: an identifier, or a path below `/content` or `/conf`.
     Reference,
     /// A primary type or mixin.
     Type,
@@ -83,7 +84,7 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// Leaves out what the viewer does not see: the node, or the property that holds the value.
+    /// Retains only what the viewer sees; checks the node and the property that holds the value.
     fn retain_visible(
         &self,
         index: LookupIndex,
@@ -111,8 +112,8 @@ impl Snapshot {
     }
 }
 
-/// Longer values are cut in keys: the tree bounds its keys, and whoever looks up compares the node's own value.
-/// With the longest path and name a key stays below 2 KiB.
+/// Longer values are truncated in keys, because the tree limits key size; a look-up compares the node's own value. With
+/// the longest path and name a key stays below 2 KiB.
 pub(crate) const MAX_VALUE_KEY_BYTES: usize = 512;
 
 /// The map of ordered children (`siblings`).
@@ -125,44 +126,44 @@ pub(crate) const INDEX_MAP_NAMES: [&str; 7] =
 
 pub(crate) type IndexEntries = BTreeSet<(String, Vec<u8>)>;
 
-/// Which index maps are written.
+/// Selects the index maps to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IndexMapSelection {
-    /// All.
+    /// All maps.
     All,
-    /// Only those of property indexes.
+    /// Only the maps of property indexes.
     PropertyIndexes,
-    /// Only that of links.
+    /// Only the map of links.
     Links,
-    /// Those of property indexes and that of links.
+    /// The maps of property indexes and the map of links.
     PropertiesAndLinks,
 }
 
-/// Tells whether an index map is whole or absent: a part of it would pass for the whole. A state without it gets it when it is
-/// opened, or when the index has been built.
+/// Returns true if an index map must be either complete or absent, because a partial map would be taken for a complete
+/// one. A state without it gets the map when it is opened, or when the index has been built.
 pub(crate) fn must_be_complete(map: &str) -> bool {
     map == ORDER_MAP || map == LINK_MAP || map.starts_with(MAP_NAME_PREFIX)
 }
 
-/// The edits of one commit, by index and key: whether the entry is there afterwards.
+/// The index edits of one commit, by index and key; the value is true if the entry exists afterwards.
 #[derive(Debug)]
 pub(crate) struct IndexEdits {
     map_selection: IndexMapSelection,
-    /// The property indexes that are written.
+    /// The property indexes to write.
     definitions: Arc<IndexDefinitions>,
     edits_by_map: BTreeMap<String, BTreeMap<Vec<u8>, bool>>,
 }
 
 impl IndexEdits {
-    /// Begins edits of the maps of these property indexes, and of all others if `maps` says so.
+    /// Creates empty edits for the maps of these property indexes, and for all others if `maps` selects them.
     pub(crate) fn new(maps: IndexMapSelection, definitions: Arc<IndexDefinitions>) -> Self {
         Self { map_selection: maps, definitions, edits_by_map: BTreeMap::new() }
     }
 
-    /// Notes that the document at `path` changed from one state to another.
+    /// Records that the document at `path` changed from one state to another.
     ///
-    /// A node that went from one document to another is removed with the one and added with the other, in any order:
-    /// the addition counts.
+    /// A node that moved between documents is removed with one and added with the other, in any order; the addition
+    /// wins.
     pub(crate) fn record_change(
         &mut self,
         path: &NodePath,
@@ -178,7 +179,7 @@ impl IndexEdits {
         }
     }
 
-    /// Returns the entries that are there afterwards, by map, each map's sorted.
+    /// Returns the entries that exist afterwards, by map, sorted within each map.
     pub(crate) fn added_entries(
         &self,
     ) -> impl Iterator<Item = (&str, impl Iterator<Item = &[u8]>)> {
@@ -218,7 +219,7 @@ impl IndexEdits {
             if let Some(unique) = unique {
                 check_unique_values(&unique.property, map, &StagedView::new(batch, reads), &added)?;
             }
-            // An emptied index leaves no trace, as equal content has one root.
+            // An empty index must leave no map behind, because equal content has one root.
             if map.is_empty() {
                 maps.remove(&index);
             } else {
@@ -244,7 +245,7 @@ impl IndexEdits {
             }
             if let Some(modified) = record.summary.last_modified() {
                 let moment = (modified.millis.cast_unsigned() ^ (1 << 63)).to_be_bytes();
-                // Of fixed length, so that bytes of 0x00 in it do no harm.
+                // The time has a fixed length, so 0x00 bytes in it are harmless.
                 let key = [&moment, &[0][..], path.as_str().as_bytes()].concat();
                 entries.insert(("modified".to_owned(), key));
             }
@@ -253,7 +254,7 @@ impl IndexEdits {
         entries
     }
 
-    /// Adds the entries of the last node of a chain of nodes in each other, and of all nodes below it.
+    /// Adds the entries of the last node of a chain of nested nodes, and of all nodes below it.
     fn collect_node_entries(
         &self,
         path: &NodePath,
@@ -282,12 +283,12 @@ impl IndexEdits {
     }
 }
 
-/// Returns the value of every entry that is there.
+/// Returns the value of every existing entry.
 pub(crate) fn presence_value() -> MapValue {
     MapValue { bytes: Bytes::new(), body: None }
 }
 
-/// Refuses values of a unique index that two nodes have.
+/// Returns an error if two nodes have the same value in a unique index.
 fn check_unique_values(
     property: &str,
     map: SortedMap,
@@ -312,7 +313,7 @@ fn check_unique_values(
     Ok(())
 }
 
-/// Returns the entry in the order map; nothing where siblings have no order.
+/// Returns the entry in the order map; `None` if siblings are not ordered.
 fn order_map_entry(path: &NodePath, record: &ContentRecord) -> Option<Vec<u8>> {
     let has_order = !record.order_key.0.is_empty();
     has_order.then(|| {
@@ -320,7 +321,7 @@ fn order_map_entry(path: &NodePath, record: &ContentRecord) -> Option<Vec<u8>> {
     })?
 }
 
-/// Adds the entries of a node in the maps that are no property indexes.
+/// Adds the entries of a node in all maps except those of property indexes.
 fn collect_fixed_entries(
     path: &NodePath,
     body: &DocumentBody,
@@ -330,7 +331,7 @@ fn collect_fixed_entries(
     let place = path.as_str().as_bytes();
     for (name, property) in body.properties(node) {
         match name {
-            // The first state of a repository has no index entries, and equal content has one root.
+            // The first state of a repository has no index entries, because equal content has one root.
             PRIMARY_TYPE
                 if path.as_str() == "/" && text_values(property).next() == Some(ROOT_NODE_TYPE) => {
             }
@@ -368,23 +369,23 @@ fn collect_link_entries(
     }
 }
 
-/// Returns the map of links without any, which is not empty, so that it is told from one that is not there.
+/// Creates a map of links without links. It holds the empty key, which distinguishes it from an absent map.
 pub(crate) fn create_empty_link_map(batch: &mut ChunkBatch) -> Result<SortedMap> {
     Ok(SortedMap::build(batch, std::iter::once((Vec::new(), presence_value())))?)
 }
 
-/// What of the paths that an index lists is asked for.
+/// The scope of an index look-up by path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IndexPathScope {
-    /// This path.
+    /// Only this path.
     Exact,
     /// Paths below this one.
     Descendants,
 }
 
 impl Snapshot {
-    /// Returns the nodes that an index of references lists for a path, or for paths below it, whether the viewer sees them or
-    /// not. Pending edits of a session do not show.
+    /// Returns the nodes that an index of references lists for a path, or for paths below it, whether or not the viewer
+    /// sees them. Pending edits of a session are not included.
     pub(crate) fn indexed_referrers(
         &self,
         map: &str,
@@ -410,7 +411,7 @@ impl Snapshot {
         if map != LINK_MAP {
             return Ok(nodes);
         }
-        // A state from before this map: all of it is read.
+        // A state from before this map: scan all content.
         for entry in self.0.content_map.range(reads, (Bound::Unbounded, Bound::Unbounded)) {
             let (key, stored) = entry?;
             let path = record_key::record_path(&key)?;
@@ -427,7 +428,7 @@ impl Snapshot {
     }
 }
 
-/// Returns the first key of an index of references that is about a path, or about paths below it, and the key behind the last.
+/// Returns the first key of an index of references for a path, or for paths below it, and the key after the last.
 fn index_key_range(target: &str, wanted: IndexPathScope) -> (Vec<u8>, Vec<u8>) {
     let cut = |bytes: &[u8]| bytes.get(..MAX_VALUE_KEY_BYTES).unwrap_or(bytes).to_vec();
     let separated = |separator: u8| [target.as_bytes(), &[separator]].concat();
@@ -437,7 +438,7 @@ fn index_key_range(target: &str, wanted: IndexPathScope) -> (Vec<u8>, Vec<u8>) {
             ([&*key, &[0]].concat(), [&*key, &[1]].concat())
         }
         IndexPathScope::Descendants if target.len() >= MAX_VALUE_KEY_BYTES => {
-            // Keys are cut, so that the entries of the path and of those below it are the same.
+            // Keys are truncated, so the entries of the path and of the paths below it have the same prefix.
             index_key_range(target, IndexPathScope::Exact)
         }
         IndexPathScope::Descendants => (separated(b'/'), separated(b'/' + 1)),
@@ -449,7 +450,7 @@ fn text_values(property: BorrowedProperty<'_>) -> impl Iterator<Item = &str> {
     property.values().filter_map(BorrowedValue::as_str)
 }
 
-/// Returns what a property refers to: identifiers, and paths below the places where content lives.
+/// Returns the targets of a reference property: identifiers, and paths below the roots of content.
 fn reference_targets(property: BorrowedProperty<'_>) -> impl Iterator<Item = &str> {
     property.values().filter_map(|value| match value {
         BorrowedValue::Text(ValueType::Reference | ValueType::WeakReference, id) => Some(id),
@@ -463,9 +464,9 @@ fn reference_targets(property: BorrowedProperty<'_>) -> impl Iterator<Item = &st
     })
 }
 
-/// Joins the parts of a key, cutting what is too long to look up whole.
+/// Joins the parts of a key, and truncates a value that is too long for a complete key.
 fn insert_entry(entries: &mut IndexEntries, index: &'static str, value: &[u8], rest: &[&[u8]]) {
-    // 0x00 ends a value in a key; a value that holds one cannot be looked up.
+    // 0x00 terminates a value in a key; a value that contains it cannot be looked up.
     if value.contains(&0) {
         return;
     }

@@ -1,15 +1,16 @@
-//! Building property indexes of a repository that is in use, and the index of links of one from before it.
+//! Builds missing property indexes of a repository in use, and the index of links of a repository that predates it.
 //!
-//! In: definitions whose maps the newest state lacks. Out: these maps, put into the state by one commit.
+//! In: definitions whose maps the newest state lacks. Out: these maps, added to the state by one commit.
 //!
 //! Invariants
-//! * Commits go on meanwhile. The content is read in bounded steps over a pinned root; then the difference to what was
-//!   committed since is applied, again and again, and the last small difference in the commit that adds the maps.
-//! * A branch begins with the maps of `main`, where that has them, and reads only what differs.
-//! * Until that commit no query uses the index; after it, the map is what commits of the same content make.
+//! * Commits continue during a build. The content is read in bounded steps over a pinned root. Then the difference to
+//!   later commits is applied repeatedly, and the last small difference in the commit that adds the maps.
+//! * A branch starts from the maps of `main`, if `main` has them, and reads only the differences.
+//! * Until that commit no query uses the index; after it, the map equals the one that commits of the same content
+//!   produce.
 //!
-//! On failure: a build that stops is begun again from nothing. Its chunks are garbage. One that the content does not
-//! allow is begun again when a document that is in its way changes.
+//! On failure: an interrupted build restarts from the beginning. Its chunks are garbage. A build that the content does
+//! not allow restarts when a blocking document changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -28,75 +29,76 @@ use crate::repository::{MAIN_BRANCH, Repository};
 use crate::snapshot::SnapshotView;
 use crate::{Error, NodePath, Property, Result, Snapshot, Value, commit, record_key};
 
-/// The author of what no user asked for.
+/// The author of commits that no user requested.
 const SYSTEM_USER_NAME: &str = "system";
-/// Documents that are read in one step.
+/// Number of documents read in one step.
 const STEP_DOCUMENT_COUNT: usize = 5_000;
-/// A difference of at most this many documents is applied inside the commit.
+/// Maximum number of documents in a difference that is applied inside the commit.
 const MAX_COMMIT_DIFFERENCE: usize = 200;
 
-/// A property index and what it can do now.
+/// The status of a property index.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexStatus {
-    /// The name of its definition.
+    /// The name of its index definition.
     pub name: String,
-    /// The property, with the relative path to it; or the function of it.
+    /// The property, with the relative path to it, or the function of the property.
     pub property: String,
     /// Its state.
     pub state: IndexState,
 }
 
-/// What an index can do now.
+/// The state of an index.
 #[derive(Debug, Clone, PartialEq)]
 pub enum IndexState {
     /// It serves queries.
     Ready {
-        /// How many entries it has.
+        /// The number of entries.
         entries: u64,
     },
     /// It waits to be built.
     Waiting,
     /// It is being built.
     Building {
-        /// Documents that have been read.
+        /// The number of documents read so far.
         documents_done: u64,
-        /// Documents there are.
+        /// The total number of documents.
         documents_total: u64,
     },
-    /// It cannot be built as the content is.
+    /// The content does not allow the index.
     Failed {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// What builds are doing, by branch and map.
+/// The progress of builds, by branch and map.
 #[derive(Debug, Default)]
 pub(crate) struct IndexBuildTracker(Mutex<BTreeMap<(String, String), IndexBuildProgress>>);
 
-/// What one build is doing.
+/// The progress of one build.
 #[derive(Debug, Clone)]
 struct IndexBuildProgress {
     state: IndexState,
-    /// Of a failed one, the documents that are in the way, as they were: it is begun again when one is another.
+    /// For a failed build, the blocking documents with their stored values; the build restarts when one of them
+    /// changes.
     blocking_documents: Vec<(Vec<u8>, Option<MapValue>)>,
 }
 
-/// A build under way.
+/// An index build in progress.
 #[derive(Debug)]
 pub struct IndexBuild {
     repository: Repository,
     definitions: Arc<IndexDefinitions>,
-    /// Which maps it builds besides those of the definitions.
+    /// The maps to build besides those of the definitions.
     map_selection: IndexMapSelection,
-    /// The state that has been read, up to `next`.
+    /// The state that is being read, up to `next`.
     base_snapshot: Snapshot,
-    /// The key behind which the next step goes on; none when all was read.
+    /// The key from which the next step continues; `None` when all documents were read.
     next_key: Option<Bound<Vec<u8>>>,
     maps: BTreeMap<String, SortedMap>,
     documents_done: u64,
     documents_total: u64,
-    /// Keeps the chunks of the maps, to which nothing refers yet.
+    /// Protects the chunks of the maps from collection, because nothing refers to them yet.
     _chunk_hold: CollectionHold,
 }
 
@@ -114,7 +116,7 @@ impl Repository {
         for index in &IndexDefinitions::read_cached(&snapshot.0)?.0 {
             let build = builds.get(&self.build_key(&index.map_name));
             let state = match maps.get(&index.map_name) {
-                // The empty key is no entry.
+                // The empty key is not an entry.
                 Some(map) => {
                     IndexState::Ready { entries: map.count_records(reads)?.saturating_sub(1) }
                 }
@@ -129,7 +131,7 @@ impl Repository {
         Ok(statuses)
     }
 
-    /// Begins to build the indexes that the newest state lacks; nothing if it lacks none that can be built.
+    /// Begins to build the indexes that the newest state lacks; `None` if it lacks none that can be built.
     ///
     /// # Errors
     /// If the store fails.
@@ -189,7 +191,7 @@ impl Repository {
         (self.0.branch.clone(), map.to_owned())
     }
 
-    /// Tells whether a build would fail as it did: whether what was in the way is as it was.
+    /// Returns true if a build would fail again because the blocking documents are unchanged.
     fn is_known_to_fail(&self, map: &str, content: SortedMap) -> Result<bool> {
         let build = self.0.cache.index_builds.0.lock().get(&self.build_key(map)).cloned();
         let Some(IndexBuildProgress {
@@ -207,8 +209,7 @@ impl Repository {
         Ok(true)
     }
 
-    /// Returns the maps among the missing ones that `main` has, with its state: a branch needs no more than what it
-    /// differs in.
+    /// Returns the missing maps that `main` has, with its state: a branch then needs only the difference.
     fn reusable_main_maps(
         &self,
         missing: &IndexDefinitions,
@@ -226,11 +227,11 @@ impl Repository {
         Ok((!maps.is_empty()).then_some((base, maps)))
     }
 
-    /// Builds all indexes that the newest state lacks; tells how many. Definitions that asked to be built anew ask no
-    /// more.
+    /// Builds all indexes that the newest state lacks; returns their number. Resets the reindex request of their
+    /// definitions.
     ///
     /// # Errors
-    /// If the store fails. An index that the content does not allow is logged and left out.
+    /// If the store fails. An index that the content does not allow is logged and skipped.
     pub fn build_indexes(&self) -> Result<usize> {
         let mut count = 0;
         while let Some(mut build) = self.begin_index_build()? {
@@ -241,9 +242,9 @@ impl Repository {
         Ok(count)
     }
 
-    /// Sets `reindex` back to false, and counts, where the index has been built.
+    /// Sets `reindex` back to false, and increments the counter, where the index has been built.
     fn reset_reindex_flags(&self) -> Result<()> {
-        // The state that the session begins with decides, so that nobody asks anew in between unnoticed.
+        // The base state of the session decides, so that a new request made in the meantime is not lost.
         let mut session = self.session(SYSTEM_USER_NAME)?;
         let snapshot = session.snapshot()?;
         let definitions = IndexDefinitions::read_cached(&snapshot.0)?;
@@ -268,13 +269,13 @@ impl Repository {
             session.set_property(&path, "reindexCount", Value::Long(count).into())?;
         }
         match session.commit("indexes are built anew", SystemTime::UNIX_EPOCH) {
-            // Somebody changed a definition at the same time; its new form is looked at next.
+            // A definition was changed concurrently; its new form is checked next.
             Err(Error::Conflicts(_)) => Ok(()),
             done => done.map(drop),
         }
     }
 
-    /// Drops the maps of an index, or of all of them, so that they are built anew; tells how many indexes that are.
+    /// Drops the maps of one index, or of all, so that they are rebuilt; returns the number of indexes dropped.
     ///
     /// # Errors
     /// If the store fails.
@@ -307,7 +308,7 @@ impl Repository {
 }
 
 impl IndexBuild {
-    /// Reads the next documents, or finishes; tells whether it has.
+    /// Reads the next documents, or finishes the build; returns true if the build is finished.
     ///
     /// # Errors
     /// If the store fails.
@@ -348,7 +349,7 @@ impl IndexBuild {
         }
     }
 
-    /// Notes why an index cannot be built, and which documents would have to change for that.
+    /// Records the reason for which an index cannot be built, and the blocking documents.
     fn record_failure(&self, error: &Error) -> Result<()> {
         let Error::NotUnique { property, path, existing_path: other } = error else {
             return Ok(());
@@ -403,7 +404,7 @@ impl IndexBuild {
         Ok(store.commit(batch)?)
     }
 
-    /// Applies what was committed since the build began; when that is little, inside a commit.
+    /// Applies the commits since the build began; a small difference is applied inside a commit.
     fn finish(&mut self) -> Result<bool> {
         let store = self.repository.chunks().clone();
         loop {
@@ -450,7 +451,7 @@ impl IndexBuild {
                 )?;
             }
             edits.apply(&mut built, reads, &mut batch)?;
-            // Definitions may have gone while their maps were built.
+            // Definitions may have been removed during the build.
             let wanted = IndexDefinitions::read_cached(&head)?;
             built.retain(|map, _| {
                 map == LINK_MAP || wanted.0.iter().any(|index| index.map_name == *map)
@@ -464,7 +465,7 @@ impl IndexBuild {
     }
 }
 
-/// Returns which maps a build makes.
+/// Returns the maps that a build creates.
 fn map_selection_for(has_links: bool) -> IndexMapSelection {
     if has_links {
         IndexMapSelection::PropertiesAndLinks
@@ -492,7 +493,7 @@ fn stage_index_maps(
     Ok(batch)
 }
 
-/// Notes what a document was and what it is. One that does not decode has no entries.
+/// Records the old and new form of a document. A document that does not decode has no entries.
 fn record_document_change(
     edits: &mut IndexEdits,
     key: &[u8],
@@ -513,7 +514,7 @@ fn record_document_change(
     Ok(())
 }
 
-/// Adds the maps of property indexes, and that of links, that a small state lacks.
+/// Adds the maps of property indexes, and the map of links, that a small state lacks.
 pub(crate) fn build_missing_maps(
     chunks: &dyn ChunkStore,
     batch: &mut ChunkBatch,

@@ -1,14 +1,15 @@
-//! Comparing the index maps of stored states with those that their content makes.
+//! Verifies the index maps of stored states against their content.
 //!
-//! In: the branches of a store. Out: for each index map that differs, an [`IndexFault`] with the first path at which it does.
+//! In: the branches of a store. Out: for each index map that differs, an [`IndexFault`] with the first path at which it
+//! does.
 //!
 //! Invariants
-//! * Nothing is written: each entry that the content makes is looked up, and entries are counted.
-//! * A state that differs little from one that was found in order costs in proportion to the difference, as equal
+//! * Nothing is written: each entry that the content produces is looked up, and entries are counted.
+//! * The cost of a state that differs little from a verified one is proportional to the difference, because equal
 //!   entries have one root.
-//! * A property index that is absent is no fault: it waits to be built, and queries do without it.
+//! * An absent property index is no fault: it is still to be built, and queries work without it.
 //!
-//! Not here: making index maps (`index_rebuild`), and whether chunks are what their ids say (`store::check`).
+//! Not here: building index maps (`index_rebuild`), and verifying chunks against their ids (`store::check`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,18 +30,18 @@ use crate::repository::CONTENT_MAP;
 use crate::value_key::split_entry;
 use crate::{NodePath, Result, branch, package, record_key};
 
-/// An index map that is not what the content makes.
+/// An index map that differs from the one that the content produces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexFault {
-    /// The ref whose state has it.
+    /// The ref of the affected state.
     pub ref_name: String,
     /// The index: one of the fixed maps, or the name of a definition with its property.
     pub index_name: String,
     /// The first path at which it differs.
     pub path: NodePath,
-    /// Entries that are not there.
+    /// Number of missing entries.
     pub missing_entries: u64,
-    /// Entries that nothing in the content makes.
+    /// Number of entries without a source in the content.
     pub surplus_entries: u64,
 }
 
@@ -60,7 +61,7 @@ impl fmt::Display for IndexFault {
     }
 }
 
-/// A state, and what is known of its index maps.
+/// A state under verification, and the findings about its index maps.
 struct IndexAudit<'a> {
     store: &'a dyn ChunkStore,
     root: StoreRoot,
@@ -68,7 +69,7 @@ struct IndexAudit<'a> {
     counts_by_map: BTreeMap<String, IndexAuditCounts>,
 }
 
-/// What was found of one map.
+/// The counts for one map.
 #[derive(Default)]
 struct IndexAuditCounts {
     present: u64,
@@ -77,15 +78,15 @@ struct IndexAuditCounts {
 }
 
 impl IndexMapRebuilder<'_> {
-    /// Compares the index maps of all branches with those that their content makes; gives the first difference of each map.
+    /// Verifies the index maps of all branches against their content; returns the first difference of each map.
     ///
     /// # Errors
-    /// A failed read: the store has to be in order.
+    /// If a read fails; the store must be intact.
     pub fn find_faults(&self) -> Result<Vec<IndexFault>> {
         let mut faults = Vec::new();
         let mut good: Vec<StoreRoot> = Vec::new();
         for (name, root) in self.store().list_refs()? {
-            // States that are kept to be gone back to are asked for nothing.
+            // Base states of branches and states retained for rollback are not queried.
             if name.starts_with(branch::BASE_REF_PREFIX)
                 || name.starts_with(package::REPLACED_REF_PREFIX)
             {
@@ -105,7 +106,7 @@ impl IndexMapRebuilder<'_> {
         Ok(faults)
     }
 
-    /// Tells whether a state has the maps that the difference to one of those that are in order makes.
+    /// Returns true if the maps of a state equal those derived from a verified state and the difference to it.
     fn is_consistent_with(&self, root: &StoreRoot, good: &[StoreRoot]) -> Result<bool> {
         for base in good {
             let maps = self.derived_index_maps(base, root)?;
@@ -120,7 +121,7 @@ impl IndexMapRebuilder<'_> {
         Ok(false)
     }
 
-    /// Returns the index maps of `base` with the difference to the content of `root`; nothing is kept in the store.
+    /// Returns the index maps of `base` updated to the content of `root`; nothing is written to the store.
     fn derived_index_maps(
         &self,
         base: &StoreRoot,
@@ -140,7 +141,7 @@ fn is_index_map(map: &str) -> bool {
 }
 
 impl<'a> IndexAudit<'a> {
-    /// Looks for every entry that the content of a state makes.
+    /// Looks up every index entry that the content of a state produces.
     fn scan_content(store: &'a dyn ChunkStore, root: StoreRoot) -> Result<Self> {
         let content = root.map(CONTENT_MAP);
         let definitions = IndexDefinitions::read_stored(content, store)?;
@@ -188,7 +189,7 @@ impl<'a> IndexAudit<'a> {
         Ok(())
     }
 
-    /// Says of each map whether it has what the content makes, and no more.
+    /// Checks that each map has the entries that the content produces, and no others.
     fn index_faults(&self, name: &str) -> Result<Vec<IndexFault>> {
         let mut faults = Vec::new();
         let defined = self.definitions.0.iter().map(|index| &*index.map_name);
@@ -221,7 +222,7 @@ impl<'a> IndexAudit<'a> {
         Ok(faults)
     }
 
-    /// Returns the name that people know a map by.
+    /// Returns the display name of a map.
     fn display_name(&self, map: &str) -> String {
         let index = self.definitions.0.iter().find(|index| index.map_name == map);
         index.map_or_else(
@@ -230,7 +231,7 @@ impl<'a> IndexAudit<'a> {
         )
     }
 
-    /// Finds the first entry of a map that its document does not make.
+    /// Finds the first entry of a map that its document does not produce.
     fn first_surplus_path(&self, index: &str, map: SortedMap) -> Result<NodePath> {
         let mut last: Option<(NodePath, IndexEntries)> = None;
         for entry in map.range(self.store, (Bound::Excluded(&[][..]), Bound::Unbounded)) {
@@ -267,7 +268,7 @@ impl<'a> IndexAudit<'a> {
         Ok(NodePath::root())
     }
 
-    /// Returns the document that makes the entries about a node, or would.
+    /// Returns the document that produces, or would produce, the entries of a node.
     fn document_path_of(&self, index: &str, path: &NodePath) -> Result<Option<NodePath>> {
         let definition = self.definitions.0.iter().find(|one| one.map_name == index);
         let parents = definition.map_or("", |one| &*one.property_parent);
@@ -286,19 +287,19 @@ impl<'a> IndexAudit<'a> {
     }
 }
 
-/// Entries of a map, looked for in the order of their keys.
+/// Look-ups in a map in ascending order of keys.
 struct AscendingLookup<'a> {
     store: &'a dyn ChunkStore,
     map: SortedMap,
-    /// What follows the last place that was looked at.
+    /// The entries after the last position.
     remaining: Peekable<MapRangeScan<'a>>,
 }
 
-/// What a range of a map gives.
+/// An iterator over a range of a map.
 type MapRangeScan<'a> = Box<dyn Iterator<Item = tympan_store::Result<(Bytes, MapValue)>> + 'a>;
 
 impl<'a> AscendingLookup<'a> {
-    /// Entries that are passed over before a key is looked up from the root again.
+    /// Maximum number of entries skipped before a key is looked up from the root again.
     const MAX_SCANNED_ENTRIES: usize = 8;
 
     fn new(store: &'a dyn ChunkStore, map: SortedMap) -> Self {
@@ -306,8 +307,8 @@ impl<'a> AscendingLookup<'a> {
         Self { store, map, remaining: nothing.peekable() }
     }
 
-    /// Tells whether a key behind the last one is there, with the value that index entries have. Those of documents
-    /// that follow each other mostly do so, too.
+    /// Returns true if a key after the last one exists with the value of index entries. Entries of consecutive
+    /// documents are mostly adjacent, too.
     fn contains(&mut self, key: &[u8]) -> Result<bool> {
         let is_before = |entry: &tympan_store::Result<(Bytes, MapValue)>| {
             entry.as_ref().is_ok_and(|(found, _)| **found < *key)
@@ -343,7 +344,7 @@ fn entry_path(index: &str, key: &[u8], definitions: &IndexDefinitions) -> Option
             let name = key.iter().rposition(|byte| *byte == 0)? + 1;
             record_key::record_path(&[key.get(..parent)?, key.get(name..)?].concat()).ok()
         }
-        // A moment has eight bytes.
+        // The time has eight bytes.
         "modified" => text(key.get(9..)?),
         _ => text(key.split(|byte| *byte == 0).nth(1)?),
     }

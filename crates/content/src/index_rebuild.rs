@@ -1,10 +1,10 @@
-//! What follows a repair of the content map: stand-ins for lost folders and pages, and index maps made again.
+//! Completes a repaired content map: adds placeholders for lost folders and pages, and rebuilds index maps.
 //!
 //! Invariants
-//! * The index maps are those that commits of the same content make, so that equal content has one root.
-//! * A document that was saved can be reached: where a folder or page above it is lost, a folder stands in.
+//! * The index maps equal those that commits of the same content produce, so that equal content has one root.
+//! * Every rescued document is reachable: a placeholder folder replaces a lost folder or page above it.
 //!
-//! On failure: a document that does not decode is left out of the indexes, as no look-up could read it.
+//! On failure: a document that does not decode is left out of the indexes, because no look-up could read it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -25,10 +25,10 @@ use crate::record::ContentRecord;
 use crate::repository::{CONTENT_MAP, ROOT_NODE_TYPE};
 use crate::{Error, NodePath, Result, Subtree, record_key, sibling};
 
-/// Documents whose entries are written together.
+/// Number of documents whose entries are written together.
 pub(crate) const REBUILD_BATCH_SIZE: usize = 5_000;
 
-/// What stands in for a folder or page that is lost: it keeps the order of its children.
+/// The type of the placeholder for a lost folder or page; it retains the order of children.
 const PLACEHOLDER_TYPE: &str = "sling:OrderedFolder";
 const PLACEHOLDER_TITLE: &str = "Lost; a repair has put this folder in its place";
 
@@ -39,7 +39,7 @@ pub struct IndexMapRebuilder<'a> {
 }
 
 impl<'a> IndexMapRebuilder<'a> {
-    /// Writes to this store.
+    /// Creates a rebuilder that writes to this store.
     #[must_use]
     pub fn new(store: &'a dyn ChunkStore) -> Self {
         Self { store }
@@ -49,11 +49,11 @@ impl<'a> IndexMapRebuilder<'a> {
         self.store
     }
 
-    /// Puts index maps that are made from the content into the state of a ref, which it moves; gives the new root, and
-    /// nothing if there is no such ref.
+    /// Replaces the index maps in the state of a ref by maps built from the content, and moves the ref. Returns the new
+    /// root; `None` if there is no such ref.
     ///
     /// # Errors
-    /// A failed read or write; or the ref moved meanwhile.
+    /// If a read or write fails, or the ref moved concurrently.
     pub fn rebuild_ref(&self, name: &str, at: SystemTime) -> Result<Option<ChunkId>> {
         let Some(head) = self.store.read_ref(name)? else { return Ok(None) };
         let _hold = self.store.begin_hold()?;
@@ -76,7 +76,7 @@ impl<'a> IndexMapRebuilder<'a> {
         Ok(Some(new))
     }
 
-    /// Adds the difference of two content maps to the index maps of the first; `None` if that is more than one step.
+    /// Applies the difference of two content maps to the index maps of the first; `None` if it exceeds one step.
     fn update_maps(
         &self,
         base: &StoreRoot,
@@ -89,8 +89,8 @@ impl<'a> IndexMapRebuilder<'a> {
         Ok(Some(maps))
     }
 
-    /// Returns what the difference of two content maps changes in the index maps of the first; `None` if that is more
-    /// than one step, or if these lack a map.
+    /// Returns the index edits for the difference of two content maps; `None` if they exceed one step, or if the first
+    /// state lacks a map.
     pub(crate) fn index_edits_between(
         &self,
         base: &StoreRoot,
@@ -117,7 +117,7 @@ impl<'a> IndexMapRebuilder<'a> {
         Ok(Some(edits))
     }
 
-    /// Makes the index maps from nothing. A unique index that the content does not allow is left out.
+    /// Builds the index maps from scratch. A unique index that the content does not allow is left out.
     fn build_maps(&self, content: SortedMap) -> Result<BTreeMap<String, SortedMap>> {
         let mut definitions = IndexDefinitions::read_stored(content, self.store)?;
         loop {
@@ -165,7 +165,7 @@ impl<'a> IndexMapRebuilder<'a> {
         Ok(left.map_names() != right.map_names())
     }
 
-    /// Makes the map of order keys, which is whole or not there.
+    /// Builds the map of order keys, which must be complete or absent.
     fn build_order_map(&self, content: SortedMap) -> Result<SortedMap> {
         let mut batch = ChunkBatch::new();
         let order = sibling::build_order_map(self.store, &mut batch, content)?;
@@ -173,7 +173,7 @@ impl<'a> IndexMapRebuilder<'a> {
         Ok(order)
     }
 
-    /// Puts a folder where a document lacks the one above it. Only what differs from `base` is looked at.
+    /// Adds a placeholder folder where a document lacks its parent. Checks only the difference to `base`.
     fn add_placeholders(&self, base: &StoreRoot, content: SortedMap) -> Result<SortedMap> {
         let mut missing = BTreeMap::new();
         let mut last = None;
@@ -241,7 +241,7 @@ impl<'a> IndexMapRebuilder<'a> {
         Ok(())
     }
 
-    /// Reads a document; `None` if its bytes make no sense.
+    /// Reads a document; `None` if its bytes are invalid.
     fn read_document(
         &self,
         path: &NodePath,

@@ -1,11 +1,11 @@
-//! The content model over store and blobs; the only door to content.
+//! The content model over store and blobs; the only access path to content.
 //!
 //! In: edits by path, packages. Out: nodes of a pinned state, and new revisions.
 //!
 //! Invariants
-//! * Content is reached only through [`Snapshot`] and [`Session`]; nothing above this room sees a chunk, except
+//! * Content is accessed only through [`Snapshot`] and [`Session`]. Nothing above this crate accesses chunks, except
 //!   `replicate`, which moves them unopened.
-//! * The stored form depends on the content only: equal content has one root (`boundary`, `body`, `record`).
+//! * The stored form depends only on the content: equal content has one root (`boundary`, `body`, `record`).
 //! * Index maps and content change in the same commit.
 //!
 //! Not here: HTTP, templates, full text, stored work.

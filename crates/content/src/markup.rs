@@ -1,15 +1,15 @@
-//! Markup in texts: the values of attributes, with the bytes that they stand at.
+//! Locates attribute values and raw text in markup, as byte ranges.
 //!
-//! In: a text such as the HTML that an author typed. Out: the value of each attribute of each start tag and the content of
-//! style sheets and scripts, as byte ranges of the text.
+//! In: a text such as the HTML that an author typed. Out: the value of each attribute of each start tag and the content
+//! of style sheets and scripts, as byte ranges of the text.
 //!
 //! Invariants
-//! * The tokenizer of html5ever decides what a tag and an attribute is. A range is given only if the attributes that were
-//!   located in the tag are those that the tokenizer read.
-//! * Any text is taken, well-formed or not.
+//! * The tokenizer of html5ever defines tags and attributes. A range is returned only if the attributes located in the
+//!   tag are those that the tokenizer read.
+//! * Any text is accepted, well-formed or not.
 //!
-//! The tokenizer tells no positions. It emits a tag while it reads the `>` that ends it, so the text is fed in pieces that
-//! end behind each `>` and before each `<`.
+//! The tokenizer reports no positions. It emits a tag when it reads the closing `>`, so the text is fed in pieces that
+//! end after each `>` and before each `<`.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -20,49 +20,49 @@ use html5ever::tokenizer::{
     BufferQueue, Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts,
 };
 
-/// A longer character reference is none.
+/// A longer character reference is not recognized.
 const MAX_CHARACTER_REFERENCE_BYTES: usize = 40;
 
-/// A piece of markup in which addresses can stand.
+/// A piece of markup that may contain addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MarkupValue {
     /// The value of an attribute, without quotes.
     Attribute {
-        /// The attribute's name, in small letters.
+        /// The attribute's name, in lower case.
         name: String,
-        /// The bytes of the value.
+        /// The byte range of the value.
         range: Range<usize>,
     },
     /// The content of a style sheet or script.
     RawText {
-        /// The bytes of the content.
+        /// The byte range of the content.
         range: Range<usize>,
     },
 }
 
-/// Tells whether a text has a tag in it.
+/// Returns true if a text contains a tag.
 pub(crate) fn has_markup_tags(text: &str) -> bool {
     let bytes = text.as_bytes();
     let begins = |(at, _): (usize, &str)| bytes.get(at + 1).is_some_and(u8::is_ascii_alphabetic);
     text.contains('>') && text.match_indices('<').any(begins)
 }
 
-/// Returns the values of markup in which addresses can stand, in the order of the text.
+/// Returns the values of markup that may contain addresses, in text order.
 pub(crate) fn markup_values(text: &str) -> Vec<MarkupValue> {
     let mut values = Vec::new();
     let tokenizer = Tokenizer::new(TagSink::default(), TokenizerOpts::default());
     let input = BufferQueue::default();
-    // The start of what the tokenizer has read and not yet emitted.
+    // The start of the text that the tokenizer has read and not yet emitted.
     let mut pending = None;
     let mut raw_text: Option<(String, usize)> = None;
     for range in split_markup(text) {
         let start = *pending.get_or_insert(range.start);
         input.push_back(StrTendril::from(text.get(range.clone()).unwrap_or_default()));
-        // A script of the text does not run here, so nothing interrupts the tokenizer.
+        // Scripts in the text are not run, so nothing interrupts the tokenizer.
         drop(tokenizer.feed(&input));
         let emitted = tokenizer.sink.emitted.take();
         if emitted.has_tokens {
-            // What was emitted can be text before this piece, which then begins a tag.
+            // The emitted tokens may be text before this piece, which then begins a tag.
             let can_begin_tag = text.get(range.clone()).is_some_and(|piece| piece.starts_with('<'));
             pending = (can_begin_tag && emitted.tag.is_none()).then_some(range.start);
         }
@@ -91,7 +91,7 @@ pub(crate) fn markup_values(text: &str) -> Vec<MarkupValue> {
     values
 }
 
-/// Splits a text behind each `>` and before each `<`.
+/// Splits a text after each `>` and before each `<`.
 fn split_markup(text: &str) -> impl Iterator<Item = Range<usize>> + '_ {
     let mut start = 0;
     std::iter::from_fn(move || {
@@ -111,7 +111,7 @@ fn split_markup(text: &str) -> impl Iterator<Item = Range<usize>> + '_ {
     })
 }
 
-/// The tokens that one piece of text made the tokenizer emit.
+/// The tokens that the tokenizer emitted for one piece of text.
 #[derive(Debug, Default)]
 struct EmittedTokens {
     has_tokens: bool,
@@ -147,12 +147,13 @@ impl TokenSink for TagSink {
     }
 }
 
-/// Locates the attributes of a start tag in the text that ends with it; none if that does not give what the tokenizer read.
+/// Locates the attributes of a start tag in the text that ends with it; empty if the result differs from what the
+/// tokenizer read.
 fn attribute_values(tag: &Tag, source: &str, offset: usize) -> Vec<MarkupValue> {
     let located = tag_start_offsets(source, &tag.name).find_map(|start| {
         let mut located: Vec<(String, Range<usize>)> = Vec::new();
         for (name, range) in locate_attributes(source, start + 1 + tag.name.len())? {
-            // The first of two attributes with one name counts.
+            // If two attributes have the same name, the first one counts.
             if !located.iter().any(|(other, _)| *other == name) {
                 located.push((name, range));
             }
@@ -170,7 +171,7 @@ fn attribute_values(tag: &Tag, source: &str, offset: usize) -> Vec<MarkupValue> 
         .collect()
 }
 
-/// Returns where a tag with this name can begin.
+/// Returns the offsets at which a tag with this name can begin.
 fn tag_start_offsets<'a>(source: &'a str, name: &'a str) -> impl Iterator<Item = usize> + 'a {
     source.match_indices('<').map(|(at, _)| at).filter(move |at| {
         let found = source.get(at + 1..at + 1 + name.len());
@@ -178,8 +179,8 @@ fn tag_start_offsets<'a>(source: &'a str, name: &'a str) -> impl Iterator<Item =
     })
 }
 
-/// Returns the names, in small letters, and the ranges of the values of the attributes of a tag; nothing if the tag does not
-/// end where the source does.
+/// Returns the names in lower case and the value ranges of the attributes of a tag; `None` if the tag does not end at
+/// the end of the source.
 fn locate_attributes(source: &str, from: usize) -> Option<Vec<(String, Range<usize>)>> {
     let bytes = source.as_bytes();
     let is_space = |byte: u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0c);
@@ -194,7 +195,7 @@ fn locate_attributes(source: &str, from: usize) -> Option<Vec<(String, Range<usi
         if bytes.get(start).is_none_or(|byte| *byte == b'>') {
             return (start + 1 == bytes.len()).then_some(attributes);
         }
-        // A name can begin with `=`.
+        // A name may begin with `=`.
         let end = skip(start + 1, &|byte| !is_space(byte) && !matches!(byte, b'/' | b'>' | b'='));
         let name = source.get(start..end).unwrap_or_default().to_ascii_lowercase();
         let equals = skip(end, &is_space);
@@ -223,17 +224,17 @@ fn locate_attributes(source: &str, from: usize) -> Option<Vec<(String, Range<usi
     }
 }
 
-/// A text whose character references were resolved, with the bytes that it was read from.
+/// A text with resolved character references, and a mapping to its source bytes.
 #[derive(Debug)]
 pub(crate) struct DecodedText {
-    /// The text without references.
+    /// The text with references resolved.
     pub(crate) text: String,
-    /// For each byte of the text, and its end, where that is in the source; nothing inside what one reference stands for.
+    /// For each byte of the text, and its end, the offset in the source; `None` inside the expansion of a reference.
     offsets: Vec<Option<usize>>,
 }
 
 impl DecodedText {
-    /// Takes a text as it is.
+    /// Creates the mapping for a text without resolving references.
     pub(crate) fn from_verbatim(source: &str) -> Self {
         Self { text: source.to_owned(), offsets: Vec::new() }
     }
@@ -258,13 +259,13 @@ impl DecodedText {
         Self { text, offsets }
     }
 
-    /// Returns where a byte of the text is in the source; nothing inside what one reference stands for.
+    /// Returns the source offset of a byte of the text; `None` inside the expansion of a reference.
     pub(crate) fn source_offset(&self, at: usize) -> Option<usize> {
         if self.offsets.is_empty() { Some(at) } else { self.offsets.get(at).copied().flatten() }
     }
 }
 
-/// Returns what the character reference at a place stands for, and its length in bytes; nothing if there is none.
+/// Returns the expansion of the character reference at an offset, and its length in bytes; `None` if there is none.
 fn character_reference_at(source: &str, at: usize) -> Option<(String, usize)> {
     let rest = source.get(at..)?;
     let name = rest.bytes().skip(1).take(MAX_CHARACTER_REFERENCE_BYTES);
@@ -272,7 +273,7 @@ fn character_reference_at(source: &str, at: usize) -> Option<(String, usize)> {
     let has_end = rest.as_bytes().get(length) == Some(&b';');
     let length = length + usize::from(has_end);
     let reference = rest.get(..length)?;
-    // What follows decides whether a reference without `;` is one.
+    // The next character decides whether a reference without `;` is valid.
     let behind = rest.get(length..)?.chars().next().filter(|next| !matches!(next, '"' | '\''));
     let behind = behind.map(String::from).unwrap_or_default();
     let value = decode_attribute_value(&format!("{reference}{behind}"))?;
@@ -280,7 +281,7 @@ fn character_reference_at(source: &str, at: usize) -> Option<(String, usize)> {
     (decoded != reference && !decoded.is_empty()).then(|| (decoded.to_owned(), length))
 }
 
-/// Reads the value of an attribute in double quotes.
+/// Decodes the value of an attribute in double quotes.
 fn decode_attribute_value(source: &str) -> Option<String> {
     let tokenizer = Tokenizer::new(TagSink::default(), TokenizerOpts::default());
     let input = BufferQueue::default();
@@ -290,7 +291,7 @@ fn decode_attribute_value(source: &str) -> Option<String> {
     tag.attrs.first().map(|attribute| attribute.value.to_string())
 }
 
-/// Escapes a text for the value of an attribute, whatever its quotes are.
+/// Escapes a text for use as an attribute value in either kind of quotes.
 pub(crate) fn escape_attribute(text: &str) -> String {
     text.replace('&', "&amp;").replace('"', "&quot;").replace('\'', "&#39;")
 }

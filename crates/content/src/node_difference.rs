@@ -1,4 +1,4 @@
-//! Differences of two trees, node by node and property by property: what a comparison of versions or branches shows.
+//! Differences of two trees, node by node and property by property, for comparing versions or branches.
 //!
 //! In: two [`Subtree`]s. Out: [`NodeDifference`]s in the order of the later tree, removed nodes first.
 //!
@@ -8,19 +8,19 @@ use std::collections::{BTreeSet, HashSet};
 
 use crate::{Property, Subtree};
 
-/// What became of a node, a document or a property.
+/// The kind of change of a node, a document or a property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChangeKind {
     /// Only the later state has it.
     Added,
     /// Only the earlier state has it.
     Removed,
-    /// Both have it, differently.
+    /// Both states have it, with differences.
     Changed,
 }
 
 impl ChangeKind {
-    /// Returns the word for it: `added`, `removed` or `changed`.
+    /// Returns the name of the kind: `added`, `removed` or `changed`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -30,7 +30,7 @@ impl ChangeKind {
         }
     }
 
-    /// Tells what became of something from whether each state has it; nothing if neither has.
+    /// Derives the kind of change from the presence in each state; `None` if neither state has the item.
     pub(crate) fn from_presence(is_before: bool, is_after: bool) -> Option<Self> {
         match (is_before, is_after) {
             (false, true) => Some(Self::Added),
@@ -41,16 +41,16 @@ impl ChangeKind {
     }
 }
 
-/// A node that two trees have differently. A node that was added or removed stands for everything below it.
+/// A node that differs between two trees. An added or removed node stands for everything below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeDifference {
     /// The node's path relative to the compared node; empty for that node itself.
     pub path: String,
-    /// What became of it.
+    /// The kind of change.
     pub kind: ChangeKind,
-    /// Its properties that differ, by name; all of them where the node was added or removed.
+    /// The properties that differ, by name; all properties of an added or removed node.
     pub properties: Vec<PropertyDifference>,
-    /// Whether the children that both trees have stand in another order.
+    /// True if the order of the children that both trees have changed.
     pub is_reordered: bool,
 }
 
@@ -66,7 +66,7 @@ pub struct PropertyDifference {
 }
 
 impl Subtree {
-    /// Returns what `after` has differently from this tree. The names of the two top nodes are not compared.
+    /// Returns the differences of `after` from this tree. The names of the two root nodes are not compared.
     #[must_use]
     pub fn differences(&self, after: &Self) -> Vec<NodeDifference> {
         let mut found = Vec::new();
@@ -75,7 +75,7 @@ impl Subtree {
     }
 }
 
-/// Returns a whole tree as added or removed.
+/// Returns the difference for a whole tree that was added or removed.
 pub(crate) fn whole_tree_difference(
     tree: &Subtree,
     kind: ChangeKind,
@@ -131,7 +131,7 @@ fn property_differences(before: &Subtree, after: &Subtree) -> Vec<PropertyDiffer
     both.filter(|difference| difference.before != difference.after).collect()
 }
 
-/// Tells whether the children that both have stand in another order.
+/// Returns true if the order of the children that both nodes have differs.
 fn is_child_order_changed(before: &Subtree, after: &Subtree) -> bool {
     let names = |tree: &Subtree| -> HashSet<String> {
         tree.children.iter().map(|child| child.name.clone()).collect()

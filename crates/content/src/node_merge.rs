@@ -1,11 +1,11 @@
 //! Three-way merge of documents, node by node and property by property.
 //!
-//! In: a node as it was when a session began (base), as the session wants it (ours), as it is stored now (theirs); any
-//! may be absent. Out: the merged node, and what could not be merged as [`MergeConflict`]s.
+//! In: a node in the base state of a session (base), with the session's edits (ours), and as it is stored now (theirs);
+//! any may be absent. Out: the merged node, and the [`MergeConflict`]s.
 //!
 //! Rules (Oak's relaxed first-committer-wins): equal changes succeed; changes of different properties and different
-//! children merge; clashing modification dates take the later, creation dates the earlier; the order of children takes
-//! both sides' insertions.
+//! children merge; conflicting modification dates take the later, creation dates the earlier; the order of children
+//! includes both sides' insertions.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -14,13 +14,13 @@ use crate::{
     Value, counter,
 };
 
-/// The conflicts of a merge, and whose side counts in those that somebody decided.
+/// The conflicts of a merge, with the winning side of those that have a decision.
 #[derive(Debug)]
 pub(crate) struct MergeConflicts<'a> {
     options: &'a MergeOptions,
     /// Conflicts without a decision.
     pub(crate) unresolved: Vec<MergeConflict>,
-    /// Conflicts with one.
+    /// Conflicts with a decision.
     pub(crate) resolved: Vec<(MergeConflict, MergeSide)>,
 }
 
@@ -29,7 +29,7 @@ impl<'a> MergeConflicts<'a> {
         Self { options: choice, unresolved: Vec::new(), resolved: Vec::new() }
     }
 
-    /// Notes a conflict and returns whose side counts; ours where nobody decided, as the merge fails then.
+    /// Records a conflict and returns the winning side; ours if there is no decision, because the merge fails then.
     pub(crate) fn resolve(&mut self, conflict: MergeConflict) -> MergeSide {
         match self.options.decided_side(&conflict.path) {
             Some(side) => {
@@ -44,7 +44,7 @@ impl<'a> MergeConflicts<'a> {
     }
 }
 
-/// Merges one node: base, ours, theirs. The result is absent where the merged state has no such node.
+/// Merges one node: base, ours, theirs. The result is `None` if the merged state has no such node.
 pub(crate) fn merge_node(
     path: &NodePath,
     sides: [Option<&Subtree>; 3],
@@ -139,7 +139,7 @@ fn merge_properties(
     merged
 }
 
-/// Resolves the clashes that have one right answer: who changed last, and when a node came to be.
+/// Resolves the conflicts with a unique solution: the last modification, and the creation of a node.
 fn resolve_system_property(
     name: &str,
     ours: Option<&Property>,
@@ -160,7 +160,7 @@ fn resolve_system_property(
             Some(Property::Single(Value::Date(*left.min(right))))
         }
         ("jcr:lastModifiedBy" | "cq:lastModifiedBy" | "cq:lastReplicatedBy", ..) => {
-            // Whose date is taken.
+            // The side whose date is used.
             let [_, here, there] =
                 nodes.map(|node| date_property(node, name.trim_end_matches("By")));
             Some(if there > here { theirs.clone() } else { ours.clone() })
@@ -177,19 +177,19 @@ fn date_property(node: &Subtree, name: &str) -> Option<JcrDate> {
 }
 
 /// Returns the names of all children in the merged order: ours, with the children that only the other side added or
-/// moved behind the sibling that they stand behind there. Where both moved a child, ours counts.
+/// moved placed after their predecessor on that side. If both sides moved a child, ours wins.
 fn merge_child_order<'a>(base: &[&'a str], ours: &[&'a str], theirs: &[&'a str]) -> Vec<&'a str> {
     let (moved_here, moved_there) = (moved_names(base, ours), moved_names(base, theirs));
     let old: HashSet<&str> = base.iter().copied().collect();
     let here: HashSet<&str> = ours.iter().copied().collect();
-    // What comes from the other side: its own new children, those it moved, and those that only it still has.
+    // The children from the other side: those it added, those it moved, and those that only it still has.
     let goes = |name: &&str| {
         !here.contains(name) || (moved_there.contains(name) && !moved_here.contains(name))
     };
     let coming: HashSet<&str> = theirs.iter().copied().filter(goes).collect();
     let staying: Vec<&'a str> =
         ours.iter().copied().filter(|name| !coming.contains(name)).collect();
-    // Behind which child that nobody moved each of them comes, in their order.
+    // The children to insert after each child that neither side moved, in order.
     let mut behind: HashMap<Option<&str>, Vec<&'a str>> = HashMap::new();
     let stays: HashSet<&str> = staying.iter().copied().collect();
     let mut anchor = None;
@@ -208,13 +208,13 @@ fn merge_child_order<'a>(base: &[&'a str], ours: &[&'a str], theirs: &[&'a str])
     order
 }
 
-/// Returns the names that a side moved: those outside of a longest run of names that kept their order.
+/// Returns the names that a side moved: those outside of a longest run of names in unchanged order.
 fn moved_names<'a>(base: &[&'a str], side: &[&'a str]) -> HashSet<&'a str> {
     let places: HashMap<&str, usize> =
         base.iter().enumerate().map(|(at, name)| (*name, at)).collect();
     let common: Vec<(&'a str, usize)> =
         side.iter().filter_map(|name| Some((*name, *places.get(name)?))).collect();
-    // The ends of the longest rising runs of each length, as positions in `common`, and what comes before each.
+    // The ends of the longest increasing runs of each length, as positions in `common`, and the predecessor of each.
     let mut ends: Vec<usize> = Vec::new();
     let mut before: Vec<Option<usize>> = Vec::with_capacity(common.len());
     let place = |at: &usize| common.get(*at).map_or(0, |(_, place)| *place);
@@ -393,7 +393,7 @@ mod tests {
             if ours == base {
                 proptest::prop_assert_eq!(&merged, &theirs);
             }
-            // Two that theirs left alone stand as ours has them; two that ours left alone, as theirs has them.
+            // Children that theirs left alone follow ours; children that ours left alone follow theirs.
             let place = |names: &[&str], name: &str| names.iter().position(|one| *one == name);
             for (side, other) in [(&ours, &theirs), (&theirs, &ours)] {
                 let moved = moved_names(&base, other);

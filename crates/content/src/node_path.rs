@@ -1,7 +1,7 @@
 //! Names and absolute paths of nodes.
 //!
 //! A [`NodePath`] is always absolute and normalized: it begins with `/`, has no empty, `.` or `..` segment and does not
-//! end with `/` (but for the root). Cloning one is cheap.
+//! end with `/` (except the root). Cloning is cheap.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -21,7 +21,7 @@ impl NodePath {
         Self(Arc::from("/"))
     }
 
-    /// Reads an absolute path and checks each of its names.
+    /// Parses an absolute path and checks each of its names.
     ///
     /// # Errors
     /// [`Error::InvalidName`] if the text is not an absolute, normalized path of valid names.
@@ -41,15 +41,16 @@ impl NodePath {
         Ok(Self(Arc::from(text)))
     }
 
-    /// The longest path, in bytes: with a name and a value it fits a key of the tree, which holds at most 2 KiB.
+    /// The maximum length of a path, in bytes: together with a name and a value it fits in a key of the tree, which
+    /// holds at most 2 KiB.
     pub const MAX_PATH_BYTES: usize = 1000;
 
-    /// Resolves a path that may be relative to `self` and may hold `.` and `..`.
+    /// Resolves a path that may be relative to `self` and may contain `.` and `..`.
     ///
     /// # Errors
-    /// [`Error::InvalidName`] if it climbs above the root or holds an invalid name.
+    /// [`Error::InvalidName`] if it climbs above the root or contains an invalid name.
     pub fn resolve(&self, text: &str) -> Result<Self> {
-        // Nearly all are a name or a path as it is stored.
+        // Fast path: nearly all texts are a name or a normalized path.
         if text.starts_with('/') {
             if text.strip_prefix('/').is_some_and(is_plain_path) {
                 return Self::new(text);
@@ -84,7 +85,7 @@ impl NodePath {
         Ok(self.child_unchecked(name))
     }
 
-    /// Returns the path of a child whose name was checked when it was stored.
+    /// Returns the path of a child whose name is known to be valid.
     pub(crate) fn child_unchecked(&self, name: &str) -> Self {
         let parent = if self.is_root() { "" } else { &*self.0 };
         let mut path = String::with_capacity(parent.len() + 1 + name.len());
@@ -94,7 +95,7 @@ impl NodePath {
         Self(path.into())
     }
 
-    /// Returns the parent's path, or nothing for the root.
+    /// Returns the parent's path; `None` for the root.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         if self.is_root() {
@@ -112,7 +113,7 @@ impl NodePath {
         self.last_slash().and_then(|at| self.0.get(at + 1..)).unwrap_or_default()
     }
 
-    /// Returns where the last name's slash stands. Names are short, so that a search by words would cost more.
+    /// Returns the offset of the last slash. Names are short, so a word-wise search would be slower.
     fn last_slash(&self) -> Option<usize> {
         self.0.bytes().rposition(|byte| byte == b'/')
     }
@@ -122,19 +123,19 @@ impl NodePath {
         self.0.split('/').filter(|name| !name.is_empty())
     }
 
-    /// Returns how many names the path has: 0 for the root.
+    /// Returns the number of names in the path: 0 for the root.
     #[must_use]
     pub fn depth(&self) -> usize {
         if self.is_root() { 0 } else { self.0.bytes().filter(|byte| *byte == b'/').count() }
     }
 
-    /// Tells whether this is `/`.
+    /// Returns true if this is `/`.
     #[must_use]
     pub fn is_root(&self) -> bool {
         &*self.0 == "/"
     }
 
-    /// Tells whether `self` is `ancestor` or lies below it.
+    /// Returns true if `self` is `ancestor` or lies below it.
     #[must_use]
     pub fn is_within(&self, ancestor: &Self) -> bool {
         ancestor.is_root()
@@ -144,7 +145,7 @@ impl NodePath {
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// Returns the part below `ancestor` without a leading slash, or nothing if `self` is not within it.
+    /// Returns the part below `ancestor` without a leading slash; `None` if `self` is not within it.
     #[must_use]
     pub fn relative_to(&self, ancestor: &Self) -> Option<&str> {
         if !self.is_within(ancestor) {
@@ -154,7 +155,7 @@ impl NodePath {
         self.0.get(from..).map(|rest| rest.trim_start_matches('/'))
     }
 
-    /// Returns the path that `self` becomes when the subtree at `from` moves to `to`.
+    /// Returns the path of `self` after the subtree at `from` moves to `to`; `None` if `self` is not within `from`.
     #[must_use]
     pub fn rebase(&self, from: &Self, to: &Self) -> Option<Self> {
         match self.relative_to(from)? {
@@ -170,14 +171,15 @@ impl NodePath {
         &self.0
     }
 
-    /// Returns the path as a text that need not be copied to be kept.
+    /// Returns the path as a shared text, which can be stored without copying.
     #[must_use]
     pub fn as_arc(&self) -> &Arc<str> {
         &self.0
     }
 }
 
-/// Tells whether all names of a path are of letters, digits and a few marks, so that no rule need be asked.
+/// Returns true if all names of a path consist of letters, digits and a few safe characters, so that no rule needs
+/// checking.
 fn is_plain_path(names: &str) -> bool {
     let is_name = |(length, dots, colons, last): (u32, u32, u32, u8)| {
         length > dots && length <= 256 && colons <= 1 && last != b':'
@@ -200,7 +202,7 @@ fn is_plain_path(names: &str) -> bool {
     is_name((length, dots, colons, last))
 }
 
-/// The bytes that mean nothing in any place of a name; every path is looked through for others.
+/// The bytes that are valid anywhere in a name. Every path is scanned for other bytes.
 const IS_PLAIN_BYTE: [bool; 256] = plain_byte_table();
 
 #[expect(clippy::indexing_slicing, reason = "a byte is below 256")]
@@ -214,10 +216,10 @@ const fn plain_byte_table() -> [bool; 256] {
     plain
 }
 
-/// Checks a node or property name by JCR's rules and the limits of the tree.
+/// Checks a node or property name against JCR's rules and the limits of the tree.
 ///
 /// # Errors
-/// [`Error::InvalidName`] with the broken rule.
+/// [`Error::InvalidName`] with the violated rule.
 pub fn check_item_name(name: &str) -> Result<()> {
     let reason = if name.is_empty() {
         "it is empty"
@@ -239,7 +241,7 @@ pub fn check_item_name(name: &str) -> Result<()> {
     Err(Error::InvalidName { text: name.to_owned(), subject: "name", reason })
 }
 
-/// Tells whether the name has no colon, or exactly one between a prefix and a local name.
+/// Returns true if the name has no colon, or exactly one between a prefix and a local name.
 fn has_valid_prefix(name: &str) -> bool {
     match name.split_once(':') {
         None => true,
@@ -252,7 +254,7 @@ fn has_valid_prefix(name: &str) -> bool {
     }
 }
 
-/// Tells whether XML 1.0 can carry the character, other than as white space of a line.
+/// Returns true if XML 1.0 allows the character, other than as line white space.
 fn is_xml_name_character(character: char) -> bool {
     character >= ' ' && !matches!(character, '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}')
 }

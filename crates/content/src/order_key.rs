@@ -1,15 +1,15 @@
-//! Order keys: short byte strings between which another always fits.
+//! Order keys: short byte strings between any two of which another one fits.
 //!
 //! Children of an ordered container are sorted by their key, so an insertion writes one record whatever the number of
 //! siblings. A key is a 4-byte big-endian number, then an optional fraction; keys compare bytewise.
 
 use bytes::Bytes;
 
-/// The place of a node among its ordered siblings; empty where order does not matter.
+/// The position of a node among its ordered siblings; empty if siblings are not ordered.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct OrderKey(pub(crate) Bytes);
 
-/// The number of the first child: in the middle, so that there is room on both sides.
+/// The number of the first child: in the middle of the range, to leave space on both sides.
 const FIRST_CHILD_NUMBER: u32 = 1 << 31;
 
 impl OrderKey {
@@ -56,19 +56,19 @@ impl OrderKey {
         Self(key.into())
     }
 
-    /// Tells whether the key has grown so long that its siblings should be numbered anew.
+    /// Returns true if the key is so long that its siblings should be renumbered.
     pub(crate) fn needs_renumbering(&self) -> bool {
         self.0.len() > 32
     }
 
-    /// Returns the key as a number of 48 bits, of which the last 16 are the fraction, rounded down.
+    /// Returns the key as a 48-bit number, whose last 16 bits are the fraction, rounded down.
     pub(crate) fn to_rounded(&self) -> u64 {
         let mut bytes = [0; 8];
         bytes.iter_mut().skip(2).zip(&self.0).for_each(|(byte, of_key)| *byte = *of_key);
         u64::from_be_bytes(bytes)
     }
 
-    /// Returns the key for a number of 48 bits.
+    /// Returns the key for a 48-bit number.
     pub(crate) fn from_rounded(number: u64) -> Self {
         let [_, _, key @ ..] = number.to_be_bytes();
         let zeros = key.iter().skip(4).rev().take_while(|byte| **byte == 0).count();

@@ -1,14 +1,14 @@
-//! Property indexes: maps from values to node paths, defined below `/oak:index` and by a few that are built in.
+//! Property indexes: maps from values to node paths, defined below `/oak:index`, and some built-in ones.
 //!
 //! In: definitions in Oak's form (`oak:QueryIndexDefinition` of type `property`), and documents as commits change them.
 //! Out: for each index a map beside the content map; key: the value's entry ([`crate::value_key`]), then the node path.
 //!
 //! Invariants
-//! * A map is whole or absent: it holds the empty key and every entry of the content at its root. While an index is
-//!   being built its map is absent, and queries do without it.
-//! * The name of a map is derived from its definition and from what types come from those it names, so that neither a
-//!   changed definition nor a changed type finds entries of another.
-//! * An entry whose node has other types or paths than the definition wants may be there only where telling needs
+//! * A map is complete or absent: it holds the empty key and every entry of the content at its root. While an index is
+//!   being built its map is absent, and queries work without it.
+//! * The name of a map is derived from its definition and from the subtypes of the types it names, so that after a
+//!   change of the definition or of a type no entries of another index are found.
+//! * An entry whose node has other types or paths than the definition requires may exist only if checking it needs
 //!   another document; queries check every node they return.
 //!
 //! Not here: choosing an index (`query`), building one in the background (`index_build`).
@@ -31,32 +31,32 @@ use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
 use crate::value_key::{MULTI_VALUE_MARKER, NO_VALUE_FAMILY, ValueKey};
 use crate::{NodePath, Property, Result, Snapshot, Subtree, record_key};
 
-/// What the names of maps of property indexes begin with.
+/// The prefix of the names of property index maps.
 pub(crate) const MAP_NAME_PREFIX: &str = "property/";
 /// The folder of definitions.
 pub(crate) const DEFINITIONS_PATH: &str = "/oak:index";
-/// The most property indexes: a root lists at most 200 maps.
+/// Maximum number of property indexes: a root lists at most 200 maps.
 const MAX_PROPERTY_INDEXES: usize = 120;
 
-/// What an index makes of a node.
+/// The function that an index applies to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IndexFunction {
     /// The values of a property.
     Value,
-    /// The values of a property in capitals.
+    /// The values of a property in upper case.
     UpperCase,
-    /// The values of a property in small letters.
+    /// The values of a property in lower case.
     LowerCase,
-    /// How long the values of a property are. No index reads that.
+    /// The lengths of a property's values. No index supports it.
     Length,
     /// The name of the node.
     Name,
-    /// The name of the node without prefix.
+    /// The name of the node without its prefix.
     LocalName,
 }
 
 impl IndexFunction {
-    /// Returns the function as statements of SQL-2 write it; nothing for plain values.
+    /// Returns the function's name in SQL-2; `None` for plain values.
     pub(crate) fn sql2_name(self) -> Option<&'static str> {
         match self {
             Self::Value => None,
@@ -68,12 +68,12 @@ impl IndexFunction {
         }
     }
 
-    /// Tells whether it reads a node and no property of it.
+    /// Returns true if it reads the name of a node and no property.
     fn is_name_function(self) -> bool {
         matches!(self, Self::Name | Self::LocalName)
     }
 
-    /// Returns what entries hold of a value.
+    /// Returns the key of a value in entries.
     fn value_key(self, value: BorrowedValue<'_>) -> Option<ValueKey<'_>> {
         let key = ValueKey::from_value(value)?;
         Some(match self {
@@ -83,7 +83,7 @@ impl IndexFunction {
         })
     }
 
-    /// Writes a property, or what is made of it.
+    /// Formats the function applied to a property.
     pub(crate) fn apply_to_name(self, property: &str) -> String {
         match self.sql2_name() {
             None => property.to_owned(),
@@ -98,18 +98,18 @@ pub(crate) struct PropertyIndex {
     /// The name of the definition.
     pub(crate) name: String,
     pub(crate) function: IndexFunction,
-    /// The relative path of the node that has the property; empty for the node itself.
+    /// The relative path of the node that has the property; empty for the indexed node itself.
     pub(crate) property_parent: String,
     /// The name of the property.
     pub(crate) property: String,
-    /// The declared types and all that come from them; nodes of other types are left out. Empty for all.
+    /// The declared types and all their subtypes; nodes of other types are not indexed. Empty for all types.
     pub(crate) node_types: BTreeSet<String>,
     pub(crate) included_paths: Vec<NodePath>,
     pub(crate) excluded_paths: Vec<NodePath>,
     pub(crate) name_pattern: Option<Regex>,
     pub(crate) is_unique: bool,
     pub(crate) tags: Vec<String>,
-    /// Whether the definition asks to be built anew.
+    /// True if the definition requests a rebuild.
     pub(crate) needs_reindex: bool,
     /// The name of the map.
     pub(crate) map_name: String,
@@ -119,18 +119,18 @@ pub(crate) struct PropertyIndex {
 #[derive(Debug, Default)]
 pub(crate) struct IndexDefinitions(pub(crate) Vec<Arc<PropertyIndex>>);
 
-/// The definitions that were read last.
+/// A cache of the definitions that were read last.
 #[derive(Default)]
 pub(crate) struct IndexDefinitionCache(Mutex<Option<CachedIndexDefinitions>>);
 
-/// Definitions with what they were read from.
+/// Definitions with the state they were read from.
 struct CachedIndexDefinitions {
     definitions_record: Option<MapValue>,
     node_types: Arc<NodeTypes>,
     definitions: Arc<IndexDefinitions>,
 }
 
-/// The indexes that every repository has: definition, property.
+/// The indexes of every repository: definition, property.
 const BUILT_IN_INDEXES: [(&str, &str); 5] = [
     ("cqTemplate", "cq:template"),
     ("cqTags", "cq:tags"),
@@ -139,7 +139,7 @@ const BUILT_IN_INDEXES: [(&str, &str); 5] = [
     ("damSha1", "dam:sha1"),
 ];
 
-/// Returns the indexes that every repository has.
+/// Returns the indexes of every repository.
 pub(crate) fn built_in_definitions() -> Arc<IndexDefinitions> {
     static BUILT: OnceLock<Arc<IndexDefinitions>> = OnceLock::new();
     let make = |(name, property): &(&str, &str)| {
@@ -154,7 +154,7 @@ pub(crate) fn built_in_definitions() -> Arc<IndexDefinitions> {
         .clone()
 }
 
-/// What the properties of one definition have in common.
+/// The settings that apply to all properties of one definition.
 #[derive(Debug, Default)]
 struct IndexDefinitionSettings {
     node_types: BTreeSet<String>,
@@ -181,10 +181,10 @@ impl PropertyIndex {
             is_unique: unique,
             ..
         } = terms;
-        // Patterns are about the values of properties.
+        // Patterns apply only to the values of properties.
         let pattern = pattern.as_ref().filter(|_| reading == IndexFunction::Value);
         let what = reading.apply_to_name(path);
-        // Whatever decides which entries there are.
+        // Includes everything that determines the entries.
         let definition =
             format!("{what}\n{node_types:?}\n{included:?}\n{excluded:?}\n{pattern:?}\n{unique}");
         let hash = ChunkId::hash_of(definition.as_bytes()).to_string();
@@ -205,7 +205,7 @@ impl PropertyIndex {
         }
     }
 
-    /// Returns the relative path of the property that it reads.
+    /// Returns the relative path of the indexed property.
     pub(crate) fn property_path(&self) -> String {
         match &*self.property_parent {
             "" => self.property.clone(),
@@ -213,12 +213,12 @@ impl PropertyIndex {
         }
     }
 
-    /// Returns what it reads: a relative path of a property, or a function of one.
+    /// Returns the indexed expression: a relative path of a property, or a function of one.
     pub(crate) fn expression(&self) -> String {
         self.function.apply_to_name(&self.property_path())
     }
 
-    /// Returns the path of the node that an entry is about, by the node that has the property.
+    /// Returns the path of the indexed node, given the path of the node that has the property.
     fn indexed_node_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         let above = match &*self.property_parent {
             "" => path,
@@ -230,7 +230,7 @@ impl PropertyIndex {
         (is_included && !self.excluded_paths.iter().any(is_in)).then_some(above)
     }
 
-    /// Tells whether all nodes below a path, or all nodes at all, have their entries.
+    /// Returns true if all nodes below a path, or all nodes if it is `None`, are indexed.
     pub(crate) fn covers_all_below(&self, below: Option<&NodePath>) -> bool {
         let place = below.map_or("/", NodePath::as_str);
         let is_included = self.included_paths.is_empty()
@@ -245,7 +245,7 @@ impl PropertyIndex {
         is_included && self.excluded_paths.iter().all(is_free)
     }
 
-    /// Tells whether nodes of these own types are indexed.
+    /// Returns true if nodes with these declared types are indexed.
     pub(crate) fn indexes_types<'t>(&self, mut types: impl Iterator<Item = &'t str>) -> bool {
         self.node_types.is_empty() || types.any(|own| self.node_types.contains(own))
     }
@@ -267,7 +267,7 @@ impl IndexDefinitions {
         Ok(folder.map_or_else(built_in_definitions, |folder| Self::from_folder(&folder, &types)))
     }
 
-    /// Reads the definitions in a content map. What does not decode defines nothing.
+    /// Reads the definitions in a content map. Definitions that do not decode are ignored.
     pub(crate) fn read_stored(content: SortedMap, reads: &dyn ReadChunks) -> Result<Arc<Self>> {
         let Some(folder) = content.get(reads, &record_key::record_key_at(DEFINITIONS_PATH))? else {
             return Ok(built_in_definitions());
@@ -291,7 +291,7 @@ impl IndexDefinitions {
         Ok(Self::from_folder(&folder, &types))
     }
 
-    /// Tells whether it matters what types there are.
+    /// Returns true if any index depends on node types.
     pub(crate) fn has_type_restrictions(&self) -> bool {
         self.0.iter().any(|index| !index.node_types.is_empty())
     }
@@ -301,14 +301,14 @@ impl IndexDefinitions {
         self.0.iter().map(|index| &*index.map_name).collect()
     }
 
-    /// Reads the definitions of a stored state, unless they are those that were read last.
+    /// Returns the definitions of a stored state, from the cache if possible.
     pub(crate) fn read_cached(view: &SnapshotView) -> Result<Arc<Self>> {
         let reads = view.repository_state.chunk_reader();
         let record = view.content_map.get(reads, &record_key::record_key_at(DEFINITIONS_PATH))?;
         let Some(stored) = &record else {
             return Ok(built_in_definitions());
         };
-        // The records of a folder's children may change without its own.
+        // The records of a folder's children may change without the folder's own record.
         let is_folder = ContentRecord::decode(stored)
             .is_some_and(|record| is_container("oak:index", record.summary.primary_type()));
         if is_folder {
@@ -332,7 +332,7 @@ impl IndexDefinitions {
         Ok(definitions)
     }
 
-    /// Reads the definitions below a folder, and adds the built-in ones that none of them replaces.
+    /// Reads the definitions below a folder, and adds the built-in ones that they do not replace.
     fn from_folder(folder: &Subtree, types: &NodeTypes) -> Arc<Self> {
         let read = |child| read_index_definition(child, types);
         let mut indexes: Vec<Arc<PropertyIndex>> =
@@ -349,7 +349,7 @@ impl IndexDefinitions {
         Arc::new(Self(indexes))
     }
 
-    /// Collects the entries of one node's properties: map and key.
+    /// Collects the entries of one node's properties as pairs of map and key.
     pub(crate) fn collect_node_entries(
         &self,
         path: &NodePath,
@@ -381,7 +381,7 @@ impl IndexDefinitions {
                 } else {
                     index.property_parent.split('/').count()
                 };
-                // A node of another document is taken whatever its types are.
+                // A node of another document is indexed whatever its types are.
                 let owner = chain.len().checked_sub(height + 1).and_then(|at| chain.get(at));
                 if owner.is_some_and(|owner| !index.indexes_types(node_type_names(body, *owner))) {
                     continue;
@@ -416,7 +416,7 @@ impl IndexDefinitions {
     }
 }
 
-/// Removes the maps that no definition has any more, or whose definition now asks to be built anew.
+/// Removes the maps without a definition, or whose definition now requests a rebuild.
 pub(crate) fn drop_stale_maps(
     maps: &mut BTreeMap<String, SortedMap>,
     before: &IndexDefinitions,
@@ -445,7 +445,7 @@ fn node_type_names(body: &DocumentBody, node: BodyNode) -> impl Iterator<Item = 
         .flat_map(|property| property.values().filter_map(|value| value.as_str()))
 }
 
-/// Makes a map without entries for each index; each holds the empty key, so that it is there.
+/// Creates an empty map for each index; it holds the empty key, which distinguishes it from an absent map.
 pub(crate) fn create_empty_maps(
     definitions: &IndexDefinitions,
     batch: &mut ChunkBatch,
@@ -458,7 +458,7 @@ pub(crate) fn create_empty_maps(
     Ok(maps)
 }
 
-/// Reads one definition; nothing if it is of another type or switched off.
+/// Reads one definition; returns nothing if it has another type or is disabled.
 fn read_index_definition(node: &Subtree, types: &NodeTypes) -> Vec<PropertyIndex> {
     if node.text("type") != Some("property") {
         return Vec::new();
@@ -503,7 +503,7 @@ fn read_index_definition(node: &Subtree, types: &NodeTypes) -> Vec<PropertyIndex
         .collect()
 }
 
-/// Reads a function as statements write it, in XPath (`fn:lower-case(jcr:content/@jcr:title)`) or SQL-2
+/// Parses a function in the syntax of XPath (`fn:lower-case(jcr:content/@jcr:title)`) or SQL-2
 /// (`lower([jcr:content/jcr:title])`).
 fn parse_index_function(text: &str) -> Option<(IndexFunction, String)> {
     let (function, argument) = text.trim().strip_suffix(')')?.split_once('(')?;

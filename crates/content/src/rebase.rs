@@ -1,13 +1,15 @@
-//! Rebasing: edits that were made over one state, merged onto a newer one.
+//! Rebasing: merges edits made over one state onto a newer state.
 //!
-//! In: the state that a session or branch began with, its edits by key, the newest state. Out: the edits to make there.
+//! In: the state that a session or branch began with, its edits by key, the newest state. Out: the edits to apply to
+//! the newest state.
 //!
 //! Invariants
-//! * Every record of the outcome has a folder or page above it that shows it as its child, and no document holds what its
-//!   type gives a record of its own.
-//! * What one side removed comes back only by a decision, also where the other side cut the nodes above it anew.
+//! * Every record of the result has a folder or page above it that lists it as its child, and no document contains a
+//!   node that should have a record of its own by its type.
+//! * What one side removed is restored only by an explicit decision, even if the other side split the nodes above it
+//!   into records differently.
 //!
-//! On failure: conflicts, all of them; nodes inside of documents are `merge`'s.
+//! On failure: all conflicts. Conflicts of nodes inside documents are handled by `merge`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +25,7 @@ use crate::{
     Result, Subtree, diverged_move, node_type, record_key,
 };
 
-/// Merges edits over `base` onto the newer state `head`; conflicts go to `clashes`.
+/// Merges edits over `base` onto the newer state `head`; conflicts are added to `clashes`.
 pub(crate) fn merge_record_edits(
     base: &SnapshotView,
     edits: &RecordEdits,
@@ -31,7 +33,7 @@ pub(crate) fn merge_record_edits(
     clashes: &mut MergeConflicts<'_>,
 ) -> Result<RecordEdits> {
     let mut merged = RecordEdits::new();
-    // What they keep although ours removed the folder above it, or made something else of it.
+    // Records retained on their side, although our side removed the folder above or changed its type.
     let mut kept = BTreeSet::new();
     let mut recut = BoundaryChanges::new(base, head);
     for (key, ours) in edits {
@@ -82,7 +84,7 @@ pub(crate) fn merge_record_edits(
     assign_missing_order_keys(head, merged)
 }
 
-/// Sees to it that every record has a folder or page above it: where they removed it, that is a conflict.
+/// Ensures that every record has a folder or page above it. If their side removed it, that is a conflict.
 fn ensure_containers(
     base: &SnapshotView,
     edits: &RecordEdits,
@@ -90,7 +92,7 @@ fn ensure_containers(
     merged: &mut RecordEdits,
     clashes: &mut MergeConflicts<'_>,
 ) -> Result<()> {
-    // Parents come before their children.
+    // Parents are processed before their children.
     let records: Vec<Vec<u8>> =
         merged.iter().filter(|(_, record)| record.is_some()).map(|(key, _)| key.clone()).collect();
     for key in records {
@@ -128,14 +130,14 @@ pub(crate) fn is_container_record(path: &NodePath, record: Option<&ContentRecord
     record.is_some_and(|record| is_container(path.name(), record.summary.primary_type()))
 }
 
-/// Tells whether a folder or page holds a child as a record of its own.
+/// Returns true if a folder or page stores a child as a record of its own.
 fn can_hold_child(parent: &NodePath, record: Option<&ContentRecord>, child: &NodePath) -> bool {
     is_container_record(parent, record)
         && record.is_some_and(|one| !is_own_content(one.summary.primary_type(), child.name()))
 }
 
-/// Returns the keys of the records below a node that the state to merge onto has, and that the merged node would not
-/// show as its children.
+/// Returns the keys of the records below a node that exist in the target state and that the merged node would not list
+/// as its children.
 fn foreign_record_keys(
     path: &NodePath,
     theirs: Option<&ContentRecord>,
@@ -155,7 +157,7 @@ fn foreign_record_keys(
     Ok(if is_lost && head.find_record(&key)?.is_some() { vec![key] } else { Vec::new() })
 }
 
-/// Tells whether the merged state has a folder or page at `path` to hold the record of a child.
+/// Returns true if the merged state has a folder or page at `path` that can hold the record of a child.
 fn has_container(
     path: &NodePath,
     child: &NodePath,
@@ -170,7 +172,7 @@ fn has_container(
     Ok(can_hold_child(path, record.as_deref(), child))
 }
 
-/// Tells whether a document holds no child that its type gives a record of its own.
+/// Returns true if a document contains no child that should have a record of its own by its type.
 fn is_split_by_type(path: &NodePath, document: &Subtree) -> bool {
     let primary_type = document.primary_type();
     let mut children = document.children.iter();
@@ -178,7 +180,7 @@ fn is_split_by_type(path: &NodePath, document: &Subtree) -> bool {
         || children.all(|child| is_own_content(primary_type, &child.name))
 }
 
-/// Merges one document that both sides touched: base, ours, theirs.
+/// Merges one document that both sides changed: base, ours, theirs.
 fn merge_record(
     path: &NodePath,
     sides: [Option<&ContentRecord>; 3],
@@ -200,7 +202,7 @@ fn merge_record(
         return Ok(None);
     };
     if !is_split_by_type(path, &merged) {
-        // One side made a folder of it, the other put a child into the document.
+        // One side turned the document into a folder, the other added a child inside the document.
         let types = trees.each_ref().map(|tree| tree.as_ref()?.properties.get(PRIMARY_TYPE));
         let [base, of_ours, of_theirs] = types.map(Option::<&Property>::cloned);
         let clash = MergeConflict {

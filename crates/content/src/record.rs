@@ -1,7 +1,8 @@
-//! Records: what one key of the content map holds, a short header and the body or its hash.
+//! Records: the values of the content map. A record is a short header and the body or its hash.
 //!
-//! The header carries what listings show (type, title, dates), so that listing a folder reads no bodies. All of it is
-//! derived from the body, but for the order key. Its fields stay as they are stored until they are asked for. `docs/formats/document.md` gives the bytes.
+//! The header contains what listings show (type, title, dates), so that listing a folder reads no bodies. Everything in
+//! it except the order key is derived from the body. Its fields are decoded only when requested.
+//! `docs/formats/document.md` specifies the bytes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,18 +17,17 @@ use crate::order_key::OrderKey;
 use crate::subtree::{JCR_CONTENT, PRIMARY_TYPE};
 use crate::{JcrDate, Property, Subtree, Value};
 
-/// The version of the record's bytes.
+/// The format version of a record.
 const RECORD_VERSION: u8 = 1;
-/// Order keys that came from elsewhere are refused above this, twice what writers make.
+/// The maximum length of an order key, twice what writers produce. Longer keys received from elsewhere are rejected.
 const MAX_ORDER_KEY_BYTES: usize = 64;
-/// Bodies up to this many bytes that name no blob stay in the record.
+/// Bodies of at most this many bytes that reference no blob are stored in the record.
 const MAX_INLINE_BODY_BYTES: usize = 256;
 
-/// What listings show of a node without its body being read: the record's header, each field decoded when it is asked
-/// for.
+/// The header of a record: what listings show of a node without reading its body. Each field is decoded when requested.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct NodeSummary {
-    /// The primary type and the fields, as the record holds them.
+    /// The primary type and the fields, in their stored form.
     bytes: Bytes,
 }
 
@@ -39,19 +39,20 @@ pub(crate) struct ContentRecord {
     pub(crate) body: RecordBody,
 }
 
-/// Where a record's body is.
+/// The location of a record's body.
 #[derive(Debug, Clone)]
 pub(crate) enum RecordBody {
     /// In the record itself.
     Inline(Bytes),
     /// In the chunk store.
     Stored(ChunkId),
-    /// In memory, of a session that has not committed yet.
+    /// In memory, in a session that is not committed yet.
     Pending(Arc<DocumentBody>),
 }
 
 impl RecordBody {
-    /// Writes the body if it is not stored yet: gives its bytes if they stay in what refers to it, else its hash.
+    /// Writes the body if it is not stored yet. Returns its bytes if they are stored inline in the referring entry,
+    /// otherwise its hash.
     ///
     /// # Errors
     /// If the body exceeds what the store can hold.
@@ -75,9 +76,9 @@ impl RecordBody {
 }
 
 impl ContentRecord {
-    /// Makes the record of a document from its own tree (for a container: without its records' children).
+    /// Creates the record of a document from its own tree (for a container: without the children that have records).
     ///
-    /// Gives nothing if the tree is deeper than bodies may be.
+    /// Returns `None` if the tree is deeper than bodies may be.
     pub(crate) fn from_subtree(tree: &Subtree, order: OrderKey) -> Option<Self> {
         let (bytes, blobs) = document_body::encode_body(tree);
         let body = DocumentBody::open(bytes.into(), blobs)?;
@@ -88,7 +89,7 @@ impl ContentRecord {
         })
     }
 
-    /// Writes the record, and its body beside it if that is too long to stay inside.
+    /// Encodes the record, and writes its body to the batch if that is too long to be inline.
     ///
     /// # Errors
     /// If the body exceeds what the store can hold.
@@ -103,7 +104,8 @@ impl ContentRecord {
         Ok(MapValue { bytes: out.into(), body: stored })
     }
 
-    /// Reads a stored record, its header no further than is needed to find the parts; nothing if these make no sense.
+    /// Decodes a stored record. Parses the header only as far as needed to find its parts; returns `None` if these are
+    /// malformed.
     pub(crate) fn decode(stored: &MapValue) -> Option<Self> {
         let mut cursor = ByteCursor::new(&stored.bytes, 0);
         if cursor.read_byte()? != RECORD_VERSION {
@@ -131,7 +133,7 @@ impl ContentRecord {
         })
     }
 
-    /// Reads a record that came from elsewhere; nothing unless every byte of its header makes sense.
+    /// Decodes a record from an external source; returns `None` unless every byte of its header is valid.
     pub(crate) fn decode_strict(stored: &MapValue) -> Option<Self> {
         let record = Self::decode(stored)?;
         let is_sound = record.order_key.0.len() <= MAX_ORDER_KEY_BYTES
@@ -139,7 +141,7 @@ impl ContentRecord {
         is_sound.then_some(record)
     }
 
-    /// Returns a hash of the body; nothing while it is pending.
+    /// Returns the hash of the body; `None` while it is pending.
     pub(crate) fn body_id(&self) -> Option<ChunkId> {
         match &self.body {
             RecordBody::Stored(id) => Some(*id),
@@ -148,10 +150,10 @@ impl ContentRecord {
         }
     }
 
-    /// Reads the body from the store, or from the record itself.
+    /// Reads the body from the store, or from the record itself. The inner `None` means that the bytes are malformed.
     ///
     /// # Errors
-    /// If the store fails; the inner nothing means that the bytes make no sense.
+    /// If the store fails.
     pub(crate) fn read_body(
         &self,
         chunks: &dyn ReadChunks,
@@ -224,19 +226,19 @@ impl NodeSummary {
         decode_date(self.field(field_tag::ACTIVATED)?)
     }
 
-    /// Returns `cq:lastReplicationAction`: `ActivateArgs` or `DeactivateArgs`.
+    /// Returns `cq:lastReplicationAction`: `Activate` or `Deactivate`.
     #[must_use]
     pub fn activation_action(&self) -> Option<&str> {
         self.text_field(field_tag::ACTIVATION)
     }
 
-    /// Tells whether visitors have the document by what was said last about it: whether it was activated.
+    /// Returns true if the last replication action of the document was an activation, so that visitors have it.
     #[must_use]
     pub fn is_activated(&self) -> bool {
         self.activation_action() == Some("Activate")
     }
 
-    /// Tells whether `hideInNav` is set.
+    /// Returns true if `hideInNav` is set.
     #[must_use]
     pub fn is_hidden_in_nav(&self) -> bool {
         self.field(field_tag::HIDE_IN_NAV).is_some()
@@ -260,7 +262,7 @@ impl NodeSummary {
         )
     }
 
-    /// Decodes everything; nothing if any byte makes no sense.
+    /// Decodes everything; returns `None` if any byte is malformed.
     fn validate_header(&self) -> Option<()> {
         let mut cursor = ByteCursor::new(&self.bytes, 0);
         cursor.read_prefixed_text()?;
@@ -296,13 +298,14 @@ fn decode_date(bytes: &[u8]) -> Option<JcrDate> {
     Some(JcrDate { millis, offset_minutes: i16::try_from(cursor.read_signed_varint()?).ok()? })
 }
 
-/// Tells whether it is the `jcr:content` of a document that says what listings show of it, not the document's own node.
+/// Returns true if the tree is the `jcr:content` of a document, which provides what listings show, and not the
+/// document's own node.
 pub(crate) fn has_described_content(tree: &Subtree) -> bool {
     tree.child(JCR_CONTENT).is_some()
         && (is_own_content(tree.primary_type(), JCR_CONTENT) || tree.text("jcr:title").is_none())
 }
 
-/// Derives what listings show from a document's tree.
+/// Derives the header from a document's tree.
 pub(crate) fn summarize_subtree(tree: &Subtree) -> NodeSummary {
     let content = match tree.child(JCR_CONTENT) {
         Some(content) if has_described_content(tree) => content,

@@ -1,4 +1,4 @@
-//! From paths to keys of the content map and back.
+//! Conversion between paths and keys of the content map.
 
 use tympan_store::key;
 pub(crate) use tympan_store::key::KeyRange;
@@ -11,7 +11,8 @@ pub(crate) fn record_key(path: &NodePath) -> Result<Vec<u8>> {
     Ok(key::record_key(&path.names().collect::<Vec<_>>())?)
 }
 
-/// Returns the key of the record at an absolute, normalized path: what [`record_key`] gives, without checking names again.
+/// Returns the key of the record at an absolute, normalized path: same as [`record_key`], without validating names
+/// again.
 pub(crate) fn record_key_at(path: &str) -> Vec<u8> {
     let names = path.trim_start_matches('/');
     let mut key = Vec::with_capacity(names.len() + 1);
@@ -27,20 +28,20 @@ pub(crate) fn record_key_at(path: &str) -> Vec<u8> {
     key
 }
 
-/// Returns the range of the records of a node's children.
+/// Returns the key range of the records of a node's children.
 pub(crate) fn child_key_range(path: &NodePath) -> Result<KeyRange> {
     Ok(key::children_range(&path.names().collect::<Vec<_>>())?)
 }
 
-/// Returns the range of the records of everything below a node.
+/// Returns the key range of the records of all descendants of a node.
 pub(crate) fn descendant_key_range(path: &NodePath) -> Result<KeyRange> {
     Ok(key::subtree_range(&path.names().collect::<Vec<_>>())?)
 }
 
-/// Returns the entry of a record in the order map: its own key, with the order key put in before the name.
+/// Returns the entry of a record in the order map: its own key, with the order key inserted before the name.
 ///
-/// In an order key 0x00 becomes 0x00 0xff; 0x00 ends it. No name begins with 0xff, so entries sort by order key, then
-/// name, within the range of the children's records.
+/// In an order key, 0x00 is escaped as 0x00 0xff; 0x00 terminates it. No name begins with 0xff, so entries sort by
+/// order key, then name, within the range of the children's records.
 pub(crate) fn order_map_key(record: &[u8], order: &OrderKey) -> Vec<u8> {
     let start = record.iter().rposition(|byte| *byte == 0).map_or(0, |at| at + 1);
     let (parent, name) = record.split_at(start);
@@ -57,7 +58,7 @@ pub(crate) fn order_map_key(record: &[u8], order: &OrderKey) -> Vec<u8> {
     entry
 }
 
-/// Returns the order key in an entry of the order map; `parent` is the start of the range of its parent's children.
+/// Returns the order key in an entry of the order map; `parent` is the start of the range of the parent's children.
 pub(crate) fn order_key_of(entry: &[u8], parent: &[u8]) -> OrderKey {
     let rest = entry.get(parent.len()..).unwrap_or_default();
     let end = rest.iter().rposition(|byte| *byte == 0).unwrap_or(0);
@@ -73,12 +74,12 @@ pub(crate) fn order_key_of(entry: &[u8], parent: &[u8]) -> OrderKey {
     OrderKey(order.into())
 }
 
-/// Returns the path of the record with this key.
+/// Returns the path of the record with a key.
 pub(crate) fn record_path(key: &[u8]) -> Result<NodePath> {
     NodePath::new(&format!("/{}", key::parse_key(key)?.join("/")))
 }
 
-/// Returns the name of the node whose record or entry in the order map has this key.
+/// Returns the name of the node to which a key of a record or of an entry in the order map belongs.
 pub(crate) fn record_name(key: &[u8]) -> Result<&str> {
     let name = key.rsplit(|byte| *byte == 0).next().unwrap_or_default();
     let reason = "the content map holds a key that is no path";

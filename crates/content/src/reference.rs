@@ -1,10 +1,10 @@
-//! References between nodes: by identifier, strong or weak, by path, by links in texts, by names of tags and policies;
-//! looked up in both directions, and rewritten when a node is moved.
+//! References between nodes: by identifier (strong or weak), by path, by links in texts, and by names of tags and
+//! policies. They are looked up in both directions, and rewritten when a node is moved.
 //!
-//! In: a node's path. Out: who refers to it, and what it refers to.
+//! In: a node's path. Out: the properties that refer to it, and the nodes to which it refers.
 //!
-//! The indexes `reference` and `link` list candidates; the properties themselves decide, so that long values, which the
-//! indexes cut, are told apart.
+//! The indexes `reference` and `link` list candidates. The properties themselves decide, because the indexes truncate
+//! long values.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,13 +20,13 @@ use crate::{
     SubtreeScope, Value, ValueType,
 };
 
-/// The property with a node's identifier.
+/// The property that holds a node's identifier.
 pub(crate) const UUID_PROPERTY: &str = "jcr:uuid";
 
-/// How a property refers to a node.
+/// The way in which a property refers to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReferenceKind {
-    /// By identifier; the node cannot be removed while it is referred to.
+    /// By identifier; the node cannot be removed while the reference exists.
     Strong,
     /// By identifier; the node may be missing.
     Weak,
@@ -62,7 +62,7 @@ pub struct Referrer {
     pub path: NodePath,
     /// The property's name.
     pub property: String,
-    /// How it refers.
+    /// The kind of the reference.
     pub kind: ReferenceKind,
 }
 
@@ -72,18 +72,18 @@ impl fmt::Display for Referrer {
     }
 }
 
-/// What a property refers to.
+/// A reference held by a property.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeReference {
     /// The node that has the property.
     pub path: NodePath,
     /// The property's name.
     pub property: String,
-    /// How it refers.
+    /// The kind of the reference.
     pub kind: ReferenceKind,
-    /// The identifier or path that it holds.
+    /// The identifier or path in the property.
     pub text: String,
-    /// The node that is referred to, if it exists.
+    /// The target node, if it exists.
     pub target: Option<NodePath>,
 }
 
@@ -95,7 +95,7 @@ impl Snapshot {
     pub fn find_by_identifier(&self, identifier: &str) -> Result<Option<Node>> {
         for path in self.look_up_paths(LookupIndex::Uuid, identifier)? {
             let node = self.node(&path)?;
-            // The index cuts long values, and pending edits do not show in it.
+            // The index truncates long values and does not contain pending edits.
             let node = node.filter(|node| node.text(UUID_PROPERTY).as_deref() == Some(identifier));
             if node.is_some() {
                 return Ok(node);
@@ -104,8 +104,9 @@ impl Snapshot {
         Ok(None)
     }
 
-    /// Returns the properties that refer to a node, sorted: by its path or identifier, by links in texts, and by the names of
-    /// tags and policies. The content of a page, file or asset counts as the node itself, and so does what is in that.
+    /// Returns the properties that refer to a node, sorted: by its path or identifier, by links in texts, and by the
+    /// names of tags and policies. The content of a page, file or asset, with everything in it, counts as the node
+    /// itself.
     ///
     /// # Errors
     /// [`Error::NodeMissing`]; errors of the store.
@@ -113,7 +114,7 @@ impl Snapshot {
         self.find_referrers(path, SubtreeScope::Document)
     }
 
-    /// Returns the properties that refer to a node or to any node below it and are not there themselves, sorted.
+    /// Returns the properties outside the subtree of a node that refer to any node in it, sorted.
     ///
     /// # Errors
     /// [`Error::NodeMissing`]; errors of the store.
@@ -185,7 +186,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Returns how a property refers to one of these paths.
+    /// Returns the ways in which a property refers to one of these paths.
     fn reference_kinds(
         &self,
         node: &NodePath,
@@ -213,7 +214,7 @@ impl Snapshot {
         Ok(kinds)
     }
 
-    /// Returns the node that a link means: the first of its candidates that exists.
+    /// Returns the node to which a link refers: the first of its candidates that exists.
     fn link_target(&self, link: &TextLink) -> Result<Option<NodePath>> {
         for path in &link.candidate_paths {
             let path = NodePath::new(path)?;
@@ -224,7 +225,7 @@ impl Snapshot {
         Ok(None)
     }
 
-    /// Returns what a node and everything below it in its document refers to, sorted by path and property.
+    /// Returns the references held by a node and everything below it in its document, sorted by path and property.
     ///
     /// # Errors
     /// [`Error::NodeMissing`]; errors of the store.
@@ -271,7 +272,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Adds the links of a property; of one that leads nowhere, the path that it means first.
+    /// Adds the links of a property. For a link without an existing target, adds the first candidate path.
     fn collect_links(
         &self,
         path: &NodePath,
@@ -283,13 +284,13 @@ impl Snapshot {
             for link in find_links(path, name, (value_type, text)) {
                 let target = self.link_target(&link)?;
                 let meant = target.as_ref().map(NodePath::as_str);
-                // Such a path is a reference by path already, whether its node is there or not.
+                // Such a path is already a reference by path, whether or not its node exists.
                 let is_known =
                     is_plain_reference(value_type, text) && meant.is_none_or(|path| path == text);
                 let Some(meant) = meant.or(link.candidate_paths.first().map(String::as_str)) else {
                     continue;
                 };
-                // Other properties that may hold tags hold other names, too.
+                // Other properties that may hold tags also hold other names.
                 let is_other_name =
                     link.kind == ReferenceKind::Tag && target.is_none() && name != "cq:tags";
                 let is_prose = target.is_none() && link.can_be_prose(text);
@@ -310,16 +311,16 @@ impl Snapshot {
     }
 }
 
-/// The paths to which references are looked for.
+/// The target paths of a search for references.
 struct ReferenceTargets<'a> {
     root_path: &'a NodePath,
-    /// That of the content of the top node.
+    /// The path of the content of the top node.
     content_path: NodePath,
     scope: SubtreeScope,
 }
 
 impl ReferenceTargets<'_> {
-    /// Returns the ranges of an index of paths that are about these.
+    /// Returns the ranges of a path index that cover these targets.
     fn index_path_scopes(&self) -> Vec<(&NodePath, IndexPathScope)> {
         match self.scope {
             SubtreeScope::Subtree => {
@@ -348,29 +349,31 @@ impl ReferenceTargets<'_> {
     }
 }
 
-/// References that a move rewrote, and those that it had to leave as they are.
+/// The references that a move rewrote, and those that it left unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReferenceRewriteReport {
-    /// The properties that refer to the new path now, sorted.
+    /// The properties that now refer to the new path, sorted.
     pub rewritten_referrers: Vec<Referrer>,
-    /// The properties that go on referring to the old path, sorted.
+    /// The properties that still refer to the old path, sorted.
     pub skipped_references: Vec<SkippedReference>,
 }
 
-/// A reference that a move left as it is.
+/// A reference that a move left unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SkippedReference {
-    /// The property.
+    /// The property that holds the reference.
     pub referrer: Referrer,
-    /// Why it was not rewritten.
+    /// The reason why it was not rewritten.
     pub reason: &'static str,
 }
 
 impl Session {
-    /// Rewrites the references by path, link, tag and policy to a node that the session moved, and to what is below it, so
-    /// that they refer to where that is now. The rest of a text stays byte for byte. Identifiers hold wherever a node is.
+    /// Rewrites the references by path, link, tag and policy to a node that the session moved, and to its descendants,
+    /// so that they refer to the new location. The rest of each text stays unchanged byte for byte. Identifiers remain
+    /// valid wherever a node is.
     ///
-    /// What the viewer may not write is told and stays; what the viewer does not see stays and is not told.
+    /// A reference that the viewer may not write is reported and left unchanged. A reference that the viewer does not
+    /// see is left unchanged and not reported.
     ///
     /// # Errors
     /// [`Error::NodeMissing`] for the node in the state that the session began with; errors of the store.
@@ -397,7 +400,7 @@ impl Session {
                 reason,
             };
             match changed {
-                // Another reference of the property had it rewritten.
+                // The property was already rewritten because of another reference in it.
                 Some(changed) if changed == property => {}
                 Some(_) if is_policy_path(path.as_str()) => {
                     done.skipped_references.push(kept("the reference is a part of a policy"));
@@ -427,18 +430,18 @@ impl Session {
     }
 }
 
-/// How the references of a node are rewritten.
+/// The parameters for rewriting the references to a node.
 struct ReferenceRewriter<'a> {
-    /// The state in which links are resolved: that before the move.
+    /// The state in which links are resolved: the one before the move.
     base_snapshot: &'a Snapshot,
-    /// The node in that state.
+    /// The path of the node in that state.
     node_path: &'a NodePath,
     from: &'a NodePath,
     to: &'a NodePath,
 }
 
 impl ReferenceRewriter<'_> {
-    /// Returns a property with other references; nothing if a reference could not be rewritten.
+    /// Returns the property with its references rewritten; `None` if a reference could not be rewritten.
     fn rewrite_property(&self, name: &str, property: &Property) -> Result<Option<Property>> {
         match property {
             Property::Single(value) => Ok(self.rewrite_value(name, value)?.map(Property::Single)),
@@ -483,7 +486,7 @@ impl ReferenceRewriter<'_> {
     }
 }
 
-/// Returns the properties of a node that hold an identifier or path, with how.
+/// Returns the properties of a node that hold an identifier or path, with the kind of each reference.
 pub(crate) fn referring_properties(
     node: BorrowedNode<'_>,
     target: &str,
@@ -497,7 +500,7 @@ pub(crate) fn referring_properties(
     found
 }
 
-/// Returns what a property refers to: identifiers, and texts that are absolute paths.
+/// Returns the reference targets of a property: identifiers, and texts that are absolute paths.
 fn property_targets(property: BorrowedProperty<'_>) -> impl Iterator<Item = (ReferenceKind, &str)> {
     property.values().filter_map(|value| {
         let BorrowedValue::Text(value_type, text) = value else { return None };

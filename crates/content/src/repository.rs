@@ -1,4 +1,4 @@
-//! The repository: the stores opened together, with content in them.
+//! The repository: the chunk and blob stores opened together, and the content in them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,35 +29,36 @@ use crate::{Error, NodePath, Property, Result, Session, Snapshot, Subtree, recor
 
 /// The branch that visitors and authors see.
 pub(crate) const MAIN_BRANCH: &str = "main";
-/// The type of the root node that a new repository begins with.
+/// The type of the root node of a new repository.
 pub(crate) const ROOT_NODE_TYPE: &str = "rep:root";
 /// The map of records by path.
 pub(crate) const CONTENT_MAP: &str = "content";
-/// Memory for opened bodies, in bytes.
+/// The capacity of the cache of opened bodies, in bytes.
 const BODY_CACHE_BYTES: u64 = 64 * 1024 * 1024;
-/// How many nodes are remembered with the place they were found at: about 500 bytes each.
+/// The maximum number of cached node locations, about 500 bytes each.
 const MAX_CACHED_LOCATIONS: usize = 16_384;
-/// How many paths at which there is nothing are remembered: about 200 bytes each. Visitors make them up without end.
+/// The maximum number of cached paths without a node, about 200 bytes each. Visitors can request an unlimited number of
+/// such paths.
 const MAX_CACHED_ABSENT_PATHS: usize = 8192;
-/// How many children are remembered in lists of all children of a node, about 500 bytes each.
+/// The maximum number of children in cached child lists, about 500 bytes each.
 const MAX_CACHED_LIST_CHILDREN: u64 = 16_384;
-/// Up to this many documents, indexes are built when a repository is opened.
+/// If a repository has at most this many documents, its indexes are built when it is opened.
 const MAX_INDEXED_AT_OPEN: u64 = 1_000;
 
-/// The content of one instance. Cloning is cheap; clones are the same repository.
+/// The content of one instance. Cloning is cheap; clones share the same repository.
 #[derive(Clone)]
 pub struct Repository(pub(crate) Arc<RepositoryState>);
 
-/// What all sessions of a repository share.
+/// The state shared by all sessions of a repository.
 pub(crate) struct RepositoryState {
     pub(crate) chunks: Arc<dyn ChunkStore>,
     pub(crate) blobs: Arc<dyn BlobStore>,
-    /// The branch that is read and committed to.
+    /// The branch for reads and commits.
     pub(crate) branch: String,
     pub(crate) cache: Arc<RepositoryCache>,
-    /// How sessions commit; nothing in what commits themselves read through.
+    /// The committer of sessions; `None` in the repository through which commits themselves read.
     pub(crate) session_committer: Option<SessionCommitter>,
-    /// The newest state that was asked for.
+    /// The newest state that was requested.
     latest_revision: ArcSwapOption<LatestRevision>,
     /// The newest revisions, for the change feed.
     pub(crate) recent_revisions: RecentRevisions,
@@ -68,22 +69,23 @@ struct LatestRevision {
     content_map: SortedMap,
 }
 
-/// What brings the sessions of a process together in one commit.
+/// Groups the sessions of a process into one commit.
 pub(crate) struct SessionCommitter {
     pub(crate) committer: RefCommitter,
-    /// The repository as commits leave it that are not durable yet.
+    /// The repository in the state of commits that are not durable yet.
     pub(crate) staged_state: Arc<RepositoryState>,
 }
 
-/// Opened bodies by hash, bounded in bytes; where nodes and their children were found, and where nothing was, by content map and path; compiled policies; what is
-/// known about property indexes; and the moves of a revision that is read page by page.
+/// The caches of a repository: opened bodies by hash, bounded in bytes; the locations of nodes and their children, and
+/// paths without a node, by content map and path; compiled policies; the state of property indexes; and the moves of a
+/// revision that is read page by page.
 pub(crate) struct RepositoryCache {
     bodies: Cache<ChunkId, Arc<DocumentBody>, BodyWeighter>,
     pub(crate) locations: Cache<NodeLocationKey, Arc<NodeLocation>>,
-    /// Where there is nothing: addresses with extensions are looked for as they are before their nodes are.
+    /// Paths without a node. Paths with extensions are looked up unchanged before the lookup of their nodes.
     pub(crate) absent_paths: Cache<NodeLocationKey, ()>,
-    /// The children of nodes that do not have very many, in order: those that have records of their own, or, where none may
-    /// have one, those inside the document.
+    /// The children, in order, of nodes with a limited number of them: those that have records of their own, or, where
+    /// none may have one, those inside the document.
     pub(crate) child_locations: Cache<NodeLocationKey, Arc<ChildLocations>, ListingWeighter>,
     pub(crate) node_type_rules: NodeTypeRulesCache,
     pub(crate) access_policies: AccessPolicyCache,
@@ -101,7 +103,7 @@ impl Weighter<ChunkId, Arc<DocumentBody>> for BodyWeighter {
     }
 }
 
-/// The memory of a list: what it is found by counts as one child more.
+/// Weighs a cached list by its memory; its key counts as one additional child.
 #[derive(Clone)]
 pub(crate) struct ListingWeighter;
 
@@ -112,7 +114,7 @@ impl Weighter<NodeLocationKey, Arc<ChildLocations>> for ListingWeighter {
 }
 
 impl RepositoryState {
-    /// Returns the reading side of the chunk store.
+    /// Returns the read interface of the chunk store.
     pub(crate) fn chunk_reader(&self) -> &dyn ReadChunks {
         &*self.chunks
     }
@@ -133,7 +135,7 @@ impl RepositoryCache {
         }
     }
 
-    /// Returns the cached body, or loads and keeps it.
+    /// Returns the cached body, or loads and caches it.
     pub(crate) fn get_or_load_body(
         &self,
         id: &ChunkId,
@@ -144,7 +146,7 @@ impl RepositoryCache {
 }
 
 impl Repository {
-    /// Opens the content in these stores; an empty store gets a root node.
+    /// Opens the content in these stores; creates a root node in an empty store.
     ///
     /// # Errors
     /// If the store fails, or `main` is not a content root.
@@ -190,10 +192,10 @@ impl Repository {
         Ok(repository)
     }
 
-    /// Makes a repository that forgets everything when it is dropped, for tests and trials.
+    /// Creates a repository in memory, for tests and experiments. Its content is lost when it is dropped.
     ///
     /// # Errors
-    /// If the store refuses, which memory does not.
+    /// If the store fails, which an in-memory store does not.
     pub fn in_memory() -> Result<Self> {
         Self::open(Arc::new(LocalStore::open_in_memory()?), Arc::new(MemoryBlobStore::default()))
     }
@@ -217,7 +219,7 @@ impl Repository {
         Ok(self.snapshot_of_pin(pin, content))
     }
 
-    /// Pins the state with this root, which the caller has from `main`, its history or a lease.
+    /// Pins the state with this root, which the caller got from `main`, its history or a lease.
     ///
     /// # Errors
     /// If the store fails or the root holds no content.
@@ -236,7 +238,7 @@ impl Repository {
         maps.get(CONTENT_MAP).copied().ok_or(Error::MissingContentMap(*root))
     }
 
-    /// Returns the root of the newest state of the branch: what followers compare with the root they have digested.
+    /// Returns the root of the newest state of the branch. Followers compare it with the root that they processed last.
     ///
     /// # Errors
     /// If the store fails.
@@ -255,7 +257,8 @@ impl Repository {
         Ok(Session::new(self.clone(), self.snapshot()?, user))
     }
 
-    /// Keeps what is stored from now on until something refers to it. A session holds its own blobs.
+    /// Protects blobs stored from now on against collection until something refers to them. A session protects its own
+    /// blobs.
     ///
     /// # Errors
     /// If the store fails.
@@ -269,14 +272,14 @@ impl Repository {
         &*self.0.blobs
     }
 
-    /// Returns the chunk store, for those who move chunks unopened.
+    /// Returns the chunk store, for callers that transfer chunks without decoding them.
     #[must_use]
     pub fn chunks(&self) -> &Arc<dyn ChunkStore> {
         &self.0.chunks
     }
 }
 
-/// Writes the first state: a root node and nothing else.
+/// Writes the initial state: only a root node.
 fn write_initial_state(chunks: &dyn ChunkStore) -> Result<()> {
     let mut root = Subtree::default();
     root.properties.insert(PRIMARY_TYPE.to_owned(), Property::name(ROOT_NODE_TYPE));
@@ -294,8 +297,8 @@ fn write_initial_state(chunks: &dyn ChunkStore) -> Result<()> {
     commit_to_main(chunks, batch, maps, None, "begin")
 }
 
-/// Builds what the newest state of `main` lacks if it is from before it: the map of order keys, and the property indexes
-/// of a repository that is small. Those of a large one are built while it runs (`index_build`).
+/// Builds what is missing in the newest state of `main` if an older version wrote it: the map of order keys, and the
+/// property indexes of a small repository. The indexes of a large repository are built while it runs (`index_build`).
 fn build_missing_indexes(chunks: &dyn ChunkStore) -> Result<()> {
     let head = chunks
         .read_ref(MAIN_BRANCH)?
@@ -316,7 +319,7 @@ fn build_missing_indexes(chunks: &dyn ChunkStore) -> Result<()> {
     commit_to_main(chunks, batch, maps, Some(head), "index the order of children")
 }
 
-/// Writes a state that no user asked for.
+/// Commits a state that no user requested.
 fn commit_to_main(
     chunks: &dyn ChunkStore,
     mut batch: ChunkBatch,
@@ -334,7 +337,7 @@ fn commit_to_main(
         message: message.to_owned(),
     });
     match chunks.commit(batch) {
-        // Another process has begun at the same time.
+        // Another process initialized the store at the same time.
         Ok(()) | Err(tympan_store::Error::RefMoved { .. }) => Ok(()),
         Err(error) => Err(error.into()),
     }

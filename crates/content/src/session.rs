@@ -3,13 +3,13 @@
 //! In: edits by path. Out: a [`Snapshot`] that shows them, and with [`Session::commit`] a new revision.
 //!
 //! Invariants
-//! * A session sees the state it began with and its own edits, nothing else, until it commits.
-//! * Records are cut by the rule of `boundary` at every edit, so a type change moves children in or out of their
+//! * Until it commits, a session sees only the state it began with and its own edits.
+//! * Records are split by the rule of `boundary` at every edit, so a type change moves children in or out of their
 //!   parent's record at once.
-//! * A failed commit leaves the pending edits as they were.
+//! * A failed commit leaves the pending edits unchanged.
 //!
-//! `document` has the document that is being edited, `copy` moves and copies, `order` puts siblings in order, `tag` leads from
-//! where a tag was to where it is.
+//! `edited_document` holds the document being edited, `node_copy` moves and copies, `sibling_order` orders siblings,
+//! `tag` redirects from the old path of a moved tag to the new one.
 
 mod edited_document;
 mod node_copy;
@@ -49,25 +49,25 @@ pub struct Session {
     /// The base with the pending edits.
     pending: Snapshot,
     user: String,
-    /// In whose name it reads and commits.
+    /// The viewer in whose name the session reads and commits.
     viewer: Viewer,
-    /// What that one sees; nothing if it is the program itself.
+    /// What the viewer may see; `None` if the session belongs to the program itself.
     access_gate: Option<Arc<AccessGate>>,
-    /// What was moved from where to where, in order.
+    /// The moves of nodes (source, target), in order.
     moves: Vec<(NodePath, NodePath)>,
-    /// The document that is being edited, decoded; written back before anything else is read.
+    /// The document being edited, in decoded form; it is written back before anything else is read.
     edited_document: Option<EditedDocument>,
-    /// The last order key given out, so that adding many children in a row does not list them each time.
+    /// The last order key assigned, so that adding many children in sequence does not list them each time.
     last_order_key: Option<(NodePath, OrderKey)>,
-    /// Keeps blobs that are stored before the commit that refers to them.
+    /// Protects blobs that are stored before the commit that refers to them.
     blob_hold: Option<CollectionHold>,
-    /// Which edits pass over check-ins.
+    /// The edits that bypass check-ins.
     pub(crate) check_in_bypass: CheckInBypass,
-    /// Whether the next commit must obey the rules of node types.
+    /// Selects the rules of node types, names and references that the next commit must obey.
     commit_checks: CommitChecks,
-    /// The keys of documents that nobody else may have changed when the session commits.
+    /// The keys of documents that no other session may have changed when this session commits.
     guarded_keys: BTreeSet<Vec<u8>>,
-    /// For a session by which replication notes what it does: what that is.
+    /// The replication changes to record, for a session of the replication.
     replication_changes: Option<ReplicationChanges>,
 }
 
@@ -108,11 +108,11 @@ impl Session {
         Ok(self.repository.blobs().put(source)?)
     }
 
-    /// Stores a blob whose id its sender named, for a property that is set before the session ends. What is there already
-    /// is compared and not written again.
+    /// Stores a blob whose id the sender gave, for a property that is set before the session ends. A blob that exists
+    /// already is compared and not written again.
     ///
     /// # Errors
-    /// [`Error::BlobMismatch`] if other bytes came; if reading the source or storing the bytes fails.
+    /// [`Error::BlobMismatch`] if the bytes do not match the id; if reading the source or storing the bytes fails.
     pub fn put_named_blob(&mut self, id: &BlobId, source: &mut dyn Read) -> Result<()> {
         if self.blob_hold.is_none() {
             self.blob_hold = Some(self.repository.hold_blobs()?);
@@ -125,7 +125,7 @@ impl Session {
         })
     }
 
-    /// Stores blobs for properties of one document, in no more waits for the disk than one would take.
+    /// Stores blobs for properties of one document. It waits for the disk no more often than storing one blob does.
     ///
     /// # Errors
     /// If storing them fails.
@@ -148,7 +148,7 @@ impl Session {
         &self.repository
     }
 
-    /// Returns the state with the pending edits, to read.
+    /// Returns the state including the pending edits, for reading.
     ///
     /// # Errors
     /// If the store fails.
@@ -161,7 +161,7 @@ impl Session {
         Snapshot(self.base.0.clone(), self.access_gate.clone())
     }
 
-    /// Tells whether the viewer may change a property of a node.
+    /// Returns true if the viewer may change a property of a node.
     pub(crate) fn can_alter_property(
         &self,
         path: &NodePath,
@@ -174,13 +174,14 @@ impl Session {
         self.access_gate.as_ref().is_none_or(may_alter)
     }
 
-    /// Returns the state with the pending edits, whoever may see it.
+    /// Returns the state including the pending edits, without access restrictions.
     pub(crate) fn unrestricted_snapshot(&mut self) -> Result<Snapshot> {
         self.flush_edited_document()?;
         Ok(self.pending.clone())
     }
 
-    /// Says that a node is in the way. Whoever does not see it learns only that none may be added, as where a policy denies it.
+    /// Returns the error for a node that already exists. A viewer who does not see the node learns only that none may
+    /// be added, as if a policy denied it.
     fn node_exists_error(&mut self, path: &NodePath) -> Result<Error> {
         if self.node(path)?.is_some() {
             return Ok(Error::NodeExists(path.clone()));
@@ -190,10 +191,11 @@ impl Session {
         Ok(Error::AccessDenied { path: parent, privilege })
     }
 
-    /// Refuses to edit a node that the viewer does not see, as if it were not there.
+    /// Rejects an edit of a node that the viewer does not see, as if the node did not exist.
     fn require_visible(&mut self, path: &NodePath) -> Result<()> {
         let is_seen = match &self.access_gate {
-            // Where the type does not matter the node need not be looked up, which would write back what is edited.
+            // If the type does not matter, the node is not looked up, because the lookup would write back the document
+            // being edited.
             Some(gate) => {
                 gate.can_see_record(path, RecordExtent::None) || self.node(path)?.is_some()
             }
@@ -202,7 +204,7 @@ impl Session {
         if is_seen { Ok(()) } else { Err(Error::NodeMissing(path.clone())) }
     }
 
-    /// Refuses to replace a node that the viewer does not see: nobody drops what they cannot know of.
+    /// Rejects replacing a node that the viewer does not see, because a viewer must not remove what is hidden.
     fn require_free_or_visible(&mut self, path: &NodePath) -> Result<()> {
         let sees_any = match &self.access_gate {
             Some(gate) => gate.can_see_record(path, RecordExtent::None),
@@ -217,7 +219,7 @@ impl Session {
         Err(self.node_exists_error(path)?)
     }
 
-    /// Tells whether there are edits to commit.
+    /// Returns true if there are edits to commit.
     ///
     /// # Errors
     /// If the store fails.
@@ -247,7 +249,7 @@ impl Session {
         })
     }
 
-    /// Removes a property and tells whether there was one.
+    /// Removes a property; returns true if it existed.
     ///
     /// # Errors
     /// [`Error::NodeMissing`].
@@ -268,12 +270,12 @@ impl Session {
         self.put_node(path, Subtree::new(path.name(), primary_type))
     }
 
-    /// Puts a node with everything below it in the place of whatever is there. It keeps its place among its siblings;
-    /// a new one goes last.
+    /// Replaces the node at a path, with everything below it. The node keeps its position among its siblings; a new one
+    /// goes last.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`] for the parent; [`Error::InvalidName`] for any name in the tree; [`Error::AccessDenied`] if a
-    /// node is there that the viewer does not see.
+    /// [`Error::NodeMissing`] for the parent; [`Error::InvalidName`] for any name in the tree; [`Error::AccessDenied`]
+    /// if the viewer does not see the existing node.
     pub fn put_node(&mut self, path: &NodePath, mut tree: Subtree) -> Result<()> {
         tree.check_names()?;
         self.require_free_or_visible(path)?;
@@ -335,8 +337,8 @@ impl Session {
         })
     }
 
-    /// Refuses the commit with [`Error::DocumentChanged`] if somebody else changes the document that holds a node, or would hold it,
-    /// before: a condition that was checked in this session then still holds.
+    /// Makes the commit fail with [`Error::DocumentChanged`] if another session changes, before it, the document that
+    /// holds or would hold a node. A condition that was checked in this session then still holds.
     ///
     /// # Errors
     /// If the store fails.
@@ -346,8 +348,9 @@ impl Session {
         Ok(())
     }
 
-    /// Refuses the commit with [`Error::DocumentChanged`] if somebody else makes a node of this pending one's path before, or changes
-    /// the document that it is in: two who choose one name make two nodes, even where the nodes are equal.
+    /// Makes the commit fail with [`Error::DocumentChanged`] if another session creates, before it, a node at the path
+    /// of this pending one, or changes the document that holds it. Two sessions that choose the same name therefore
+    /// never share one node, even if the nodes are equal.
     ///
     /// # Errors
     /// If the store fails.
@@ -357,12 +360,12 @@ impl Session {
         Ok(())
     }
 
-    /// Makes a new revision of the pending edits, merged onto whatever others committed meanwhile, and goes on from
-    /// there. Without edits nothing is written.
+    /// Commits the pending edits as a new revision, merged onto the commits of other sessions since, and continues from
+    /// there. Without edits, nothing is written.
     ///
     /// # Errors
-    /// [`Error::Conflicts`] with every clash; [`Error::ConstraintViolations`] with everything that breaks a rule of node types,
-    /// names or references; errors of the store. The edits stay pending.
+    /// [`Error::Conflicts`] with all conflicts; [`Error::ConstraintViolations`] with everything that breaks a rule of
+    /// node types, names or references; errors of the store. The edits stay pending.
     pub fn commit(&mut self, message: &str, at: SystemTime) -> Result<ChunkId> {
         self.flush_edited_document()?;
         if self.commit_checks == CommitChecks::Package {
@@ -397,23 +400,25 @@ impl Session {
         Ok(root)
     }
 
-    /// Says that the pending edits come from another instance: its commit judged them, so that the next one here stores
-    /// them as they are. A publisher holds a part of the content, and what it gets must not depend on the rest.
+    /// Marks the pending edits as received from another instance. They were validated at the commit there, so the next
+    /// commit here stores them unchanged. A publisher holds only a part of the content, and what it receives must not
+    /// depend on the rest.
     pub fn mark_as_follower(&mut self) {
         if self.commit_checks != CommitChecks::UncheckedRelay {
             self.commit_checks = CommitChecks::Unchecked;
         }
     }
 
-    /// Says the same for an author that takes a part of its content from another one: what its own visitors have is its
-    /// own affair, so that documents count as activated as they did before, and what goes is taken away from them.
+    /// Marks the pending edits as received by an author that takes a part of its content from another one. The visitors
+    /// of this author are its own concern: documents keep their activation state, and what is removed is withdrawn from
+    /// visitors.
     pub fn mark_as_author_follower(&mut self) {
         self.commit_checks = CommitChecks::UncheckedRelay;
     }
 
-    /// Says that the pending edits note what replication does: only such a commit changes whether a document counts as
-    /// activated. The nodes are those that it takes away from visitors itself, with everything below them, whether they
-    /// are still here or not.
+    /// Marks the pending edits as a record of replication; only such a commit changes whether a document counts as
+    /// activated. `taken_away` lists the nodes that the replication itself withdraws from visitors, with everything
+    /// below them, whether or not they still exist.
     pub fn record_replication(&mut self, taken_away: Vec<NodePath>) {
         self.replication_changes = Some(ReplicationChanges {
             withdrawn_paths: taken_away,
@@ -421,14 +426,14 @@ impl Session {
         });
     }
 
-    /// Says that the pending edits note what replication does, among it documents that it takes away from visitors, while
+    /// Marks the pending edits as a record of replication, including documents that are withdrawn from visitors while
     /// something below them stays.
     pub fn record_emptied_documents(&mut self, documents: impl IntoIterator<Item = NodePath>) {
         self.replication_changes.get_or_insert_default().emptied_paths.extend(documents);
     }
 
-    /// Says that the pending edits note what replication does, among it documents that visitors get and that carry no stamps
-    /// in their content, all but pages and assets. `at` is the time of the wish.
+    /// Marks the pending edits as a record of replication, including documents that are activated for visitors and
+    /// carry no stamps in their content: all except pages and assets. `at` is the time of the request.
     pub fn record_activated_documents(
         &mut self,
         documents: impl IntoIterator<Item = NodePath>,
@@ -438,15 +443,15 @@ impl Session {
         self.replication_changes.get_or_insert_default().activated_documents.extend(documents);
     }
 
-    /// Notes that pending edits come from a package, or take one back.
+    /// Marks the pending edits as the installation or uninstallation of a package.
     pub(crate) fn mark_as_installation(&mut self) {
         if self.commit_checks == CommitChecks::All {
             self.commit_checks = CommitChecks::Package;
         }
     }
 
-    /// Checks that the viewer has the privileges that the edits need, by the newest policies. Gives the state that they
-    /// were taken from; nothing where no policy counts.
+    /// Checks that the viewer has the privileges that the edits need, by the newest policies. Returns the state from
+    /// which the policies were read; `None` if no policy applies.
     fn check_access(&self) -> Result<Option<(ChunkId, AccessPolicyIds)>> {
         let view = &self.pending.0;
         if self.access_gate.is_none()
@@ -460,8 +465,8 @@ impl Session {
         Ok(Some((newest.root_id(), rulings)))
     }
 
-    /// Checks the same for the state that the edits are written over. Costs nothing if it is the one that was checked,
-    /// and little if its policies and groups are the same.
+    /// Repeats the check for the state onto which the edits are written. It costs nothing if that is the state already
+    /// checked, and little if its policies and groups are the same.
     fn check_access_at_head(
         &self,
         head: &SnapshotView,
@@ -484,7 +489,7 @@ impl Session {
         )
     }
 
-    /// Returns why a commit was refused, as the viewer may know it.
+    /// Returns the reason for which a commit was rejected, limited to what the viewer may know.
     fn redact_error(&self, error: Error) -> Error {
         if self.access_gate.is_none() {
             return error;
@@ -502,7 +507,8 @@ impl Session {
         }
     }
 
-    /// Leaves the messages of revisions out of conflicts, unless the viewer may know of all that these changed.
+    /// Removes the messages of revisions from conflicts, unless the viewer may know of everything that these revisions
+    /// changed.
     fn redact_conflict_messages(&self, conflicts: &mut [MergeConflict]) {
         let mut told = BTreeMap::new();
         for changed in conflicts.iter_mut().filter_map(|conflict| conflict.last_change.as_mut()) {
@@ -514,7 +520,7 @@ impl Session {
         }
     }
 
-    /// Goes on without edits from the state that was just made the base.
+    /// Clears the edits and continues from the new base state.
     fn reset_pending(&mut self) {
         self.pending = self.base.clone();
         self.access_gate = self.base.as_viewer(&self.viewer).1;
@@ -525,7 +531,7 @@ impl Session {
         self.replication_changes = None;
     }
 
-    /// Drops the pending edits and goes on from the newest state.
+    /// Drops the pending edits and continues from the newest state.
     ///
     /// # Errors
     /// If the store fails.

@@ -1,4 +1,4 @@
-//! Installing packages into a session, and building them from a snapshot.
+//! Installation of packages into a session, and building packages from a snapshot.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -91,7 +91,7 @@ impl ExportSource for Snapshot {
     }
 }
 
-/// Returns the id of a user or group, by which it is the same at any path.
+/// Returns the id of a user or group, which identifies it at any path.
 fn account_id_of(node: &Node) -> String {
     node.text("rep:authorizableId").unwrap_or_else(|| node.name().to_owned())
 }

@@ -1,15 +1,16 @@
-//! Ordered siblings: neighbors, the last one and pages of a listing, whatever their number.
+//! Ordered siblings: neighbors, the last child and pages of a listing, for any number of siblings.
 //!
-//! In: a view and the path of a parent. Out: entries of the map of order keys, pending edits applied.
+//! In: a view and the path of a parent. Out: entries of the map of order keys, with pending edits applied.
 //!
 //! Invariants
-//! * The map has one entry for each record with an order key: its own key with the order key put in before the name.
-//!   It is written in the same commit as the records (`index`), and an edit that changes no order does not touch it.
-//! * Every child of an ordered parent has an order key: sessions deal them out, and [`assign_missing_order_keys`] does where a merge
-//!   or a received document would leave one out.
-//! * The map is never empty: it holds the empty key, so that a root without it is known to be from before it.
+//! * The map has one entry for each record with an order key: its own key with the order key inserted before the name.
+//!   It is written in the same commit as the records (`index`), and an edit that changes no order does not change it.
+//! * Every child of an ordered parent has an order key. Sessions assign them, and [`assign_missing_order_keys`] does
+//!   where a merge or a received document would leave one out.
+//! * The map is never empty: it holds the empty key, so that a root without the map is recognized as one from an older
+//!   version.
 //!
-//! Not here: listing all children, which reads their records in order of names and sorts (`snapshot::child_list`).
+//! Not here: listing all children, which reads their records in name order and sorts (`snapshot::child_list`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -25,7 +26,7 @@ use crate::record_key::{self, KeyRange};
 use crate::snapshot::{RecordEdits, SnapshotView};
 use crate::{Error, NodePath, Result};
 
-/// Pending edits of the map by entry: whether it is there.
+/// Pending edits of the map by entry; the value is true if the entry exists.
 pub(crate) type OrderEdits = BTreeMap<Vec<u8>, bool>;
 
 /// The children of one parent that have order keys.
@@ -36,7 +37,7 @@ pub(crate) struct OrderedSiblings<'a> {
 }
 
 impl SnapshotView {
-    /// Opens the ordered children of a node; nothing in a state from before the map.
+    /// Opens the ordered children of a node; `None` in a state that has no order map yet.
     pub(crate) fn ordered_siblings(
         &self,
         parent: &NodePath,
@@ -46,7 +47,7 @@ impl SnapshotView {
         Ok(maps.get(ORDER_MAP).map(|map| OrderedSiblings { view: self, map: *map, range }))
     }
 
-    /// Returns the order key of the last of a node's children; nothing if none has one.
+    /// Returns the order key of the last of a node's children; `None` if none has one.
     pub(crate) fn last_order_key(&self, parent: &NodePath) -> Result<Option<OrderKey>> {
         if let Some(siblings) = self.ordered_siblings(parent)? {
             return Ok(siblings
@@ -58,7 +59,7 @@ impl SnapshotView {
         Ok(last.filter(|order| !order.0.is_empty()))
     }
 
-    /// Gives order keys to a node's children that have none: last, by name.
+    /// Assigns order keys to the children of a node that have none: at the end, by name.
     pub(crate) fn assign_order_keys(&mut self, parent: &NodePath) -> Result<()> {
         let mut last = self.last_order_key(parent)?;
         for (key, record) in self.records_in_range(&record_key::child_key_range(parent)?)? {
@@ -74,30 +75,31 @@ impl SnapshotView {
     }
 }
 
-/// A place among siblings, by their entries.
+/// A position among siblings, given by their entries.
 #[derive(Debug)]
 pub(crate) enum SiblingEntryPosition {
-    /// Before all.
+    /// Before all others.
     First,
-    /// Behind all.
+    /// After all others.
     Last,
-    /// In front of one.
+    /// Before this entry.
     Before(Vec<u8>),
-    /// Behind one.
+    /// After this entry.
     After(Vec<u8>),
 }
 
-/// The greatest rounded order key.
+/// The maximum rounded order key.
 const MAX_ROUNDED_ORDER_KEY: u64 = (1 << 48) - 1;
-/// Siblings on either side of a crowded place that are spread at first; four times as many while that makes no room.
+/// The number of siblings on either side of a crowded position whose keys are spread at first. It is multiplied by four
+/// until there is enough space.
 const INITIAL_SPREAD_COUNT: usize = 32;
-/// The room that spreading leaves between two siblings, in fractions of 1/65,536: enough to halve it eight times before
-/// keys grow.
+/// The gap that spreading leaves between two siblings, in units of 1/65,536: enough to halve it eight times before keys
+/// grow.
 const SPREAD_GAP: u64 = 256;
 
 impl OrderedSiblings<'_> {
-    /// Returns the order keys to deal out so that the record with the entry `own` comes to stand at a place: one for it,
-    /// and where keys have become long, some for its neighbors. Each comes with the key of its record.
+    /// Returns the order keys to assign so that the record with the entry `own` gets a given position: one for the
+    /// record, and for some of its neighbors if keys have become long. Each is returned with the key of its record.
     pub(crate) fn assign_keys_at(
         &self,
         own: &[u8],
@@ -128,7 +130,7 @@ impl OrderedSiblings<'_> {
         }
     }
 
-    /// Deals keys out anew to the siblings around a place, and to the record that comes between them.
+    /// Reassigns keys to the siblings around a position, and to the record inserted between them.
     fn respread_keys(
         &self,
         own: &[u8],
@@ -148,7 +150,7 @@ impl OrderedSiblings<'_> {
                 after.push(entry);
             }
             let count = before.len() as u64 + 1 + after.len() as u64;
-            // Beyond the first and the last there is room for whole numbers.
+            // Before the first and after the last sibling, there is space for whole numbers.
             let more = (count + 1) << 16;
             let rounded =
                 |entry: &Option<Vec<u8>>| Some(self.entry_order_key(entry.as_ref()?).to_rounded());
@@ -176,7 +178,7 @@ impl OrderedSiblings<'_> {
         }
     }
 
-    /// Returns the entry in front of one, or the last, leaving `own` out.
+    /// Returns the entry before a given one, or the last entry; `own` is skipped.
     fn previous_entry(&self, entry: Option<&[u8]>, own: &[u8]) -> Result<Option<Vec<u8>>> {
         let end = entry.or(self.range.end.as_deref());
         match end.map(|end| self.stored_entry_before(end)).transpose()?.flatten() {
@@ -185,7 +187,7 @@ impl OrderedSiblings<'_> {
         }
     }
 
-    /// Returns the entry behind one, or the first, leaving `own` out.
+    /// Returns the entry after a given one, or the first entry; `own` is skipped.
     fn next_entry(&self, entry: Option<&[u8]>, own: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut entries = self
             .entries_after(entry)
@@ -198,13 +200,13 @@ impl OrderedSiblings<'_> {
         record_key::order_key_of(entry, &self.range.start)
     }
 
-    /// Returns the key of the record that an entry stands for.
+    /// Returns the key of the record to which an entry belongs.
     pub(crate) fn entry_record_key(&self, entry: &[u8]) -> Result<Vec<u8>> {
         let name = record_key::record_name(entry)?;
         Ok([&self.range.start, name.as_bytes()].concat())
     }
 
-    /// Returns all entries behind one, or from the first, in order; chunks are read as the iterator advances.
+    /// Returns all entries after a given one, or from the first, in order; chunks are read as the iterator advances.
     pub(crate) fn entries_after(
         &self,
         behind: Option<&[u8]>,
@@ -232,7 +234,7 @@ impl OrderedSiblings<'_> {
         })
     }
 
-    /// Returns a part of all entries. Without pending edits the map passes over what comes before it.
+    /// Returns a page of the entries. Without pending edits, the map skips the preceding entries without reading them.
     pub(crate) fn entry_page(&self, offset: usize, limit: usize) -> Result<Vec<Vec<u8>>> {
         let bounds = self.range.bounds();
         if self.view.order_edits.range::<[u8], _>(bounds).next().is_some() {
@@ -242,7 +244,7 @@ impl OrderedSiblings<'_> {
         page.map(|entry| Ok(entry?.0.into())).collect()
     }
 
-    /// Returns the entry in front of one.
+    /// Returns the stored entry before a given one.
     fn stored_entry_before(&self, entry: &[u8]) -> Result<Option<Vec<u8>>> {
         let start = self.range.start.as_slice();
         let mut end = entry.to_vec();
@@ -263,7 +265,7 @@ impl OrderedSiblings<'_> {
         Ok(stored.max(edited))
     }
 
-    /// Returns how many stored entries stand in front of one.
+    /// Returns the number of stored entries before a given one.
     pub(crate) fn stored_rank(&self, entry: &[u8]) -> Result<u64> {
         let before = KeyRange { start: self.range.start.clone(), end: Some(entry.to_vec()) };
         Ok(self.map.count_records_in(self.chunk_reader(), &before)?)
@@ -274,7 +276,7 @@ impl OrderedSiblings<'_> {
     }
 }
 
-/// Builds the map for a state from before it.
+/// Builds the map for a state that has none.
 pub(crate) fn build_order_map(
     reads: &dyn ReadChunks,
     batch: &mut ChunkBatch,
@@ -293,7 +295,7 @@ pub(crate) fn build_order_map(
     Ok(SortedMap::build(batch, entries.into_iter().map(|entry| (entry, present())))?)
 }
 
-/// Gives order keys to records that a merge put below an ordered parent without any: last, by name.
+/// Assigns order keys to records without one that a merge put below an ordered parent: at the end, by name.
 pub(crate) fn assign_missing_order_keys(
     head: &SnapshotView,
     edits: RecordEdits,
@@ -323,7 +325,7 @@ pub(crate) fn assign_missing_order_keys(
     Ok(view.record_edits)
 }
 
-/// Tells whether the children of the node with this record have an order.
+/// Returns true if the children of the node with this record are ordered.
 pub(crate) fn container_orders_children(path: &NodePath, record: Option<&ContentRecord>) -> bool {
     let primary_type = record.map(|record| record.summary.primary_type());
     primary_type.is_some_and(|one| is_container(path.name(), one) && has_ordered_children(one))

@@ -3,14 +3,15 @@
 //! In: a root of the repository (and, inside a session, its pending edits). Out: [`Node`]s, read lazily.
 //!
 //! Invariants
-//! * Everything read through one snapshot belongs to one state; commits of others never show.
+//! * Everything read through one snapshot belongs to one state; later commits are never visible.
 //! * Listing a folder or a page's sub-pages reads record headers only, no bodies.
 //!
-//! On failure: looking nodes up returns errors. A body that fails to load later, while properties are read, leaves
-//! the properties absent and the error in [`Snapshot::failure`], which whoever answers a request must ask.
+//! On failure: looking up nodes returns errors. If a body fails to load later, while properties are read, the
+//! properties are absent and the error is in [`Snapshot::failure`], which the caller must check before it sends a
+//! response.
 //!
-//! Here is how a path is found. `view` reads records with pending edits applied, `place` is what is remembered of where a
-//! node was, `node` is what one node tells, and `children` lists.
+//! This module resolves paths. `snapshot_view` reads records with pending edits applied, `node_location` caches the
+//! locations of nodes, `node` reads one node, and `child_list` lists children.
 
 mod child_list;
 mod node;
@@ -38,31 +39,31 @@ pub use self::node::Node;
 pub(crate) use self::node_location::{NodeLocation, NodeLocationKey};
 pub(crate) use self::snapshot_view::{RangeRecord, RecordEdits, SnapshotView};
 
-/// One state of the content, pinned, as the program itself or a viewer sees it.
+/// One pinned state of the content, as seen by the program itself or by a viewer.
 #[derive(Clone)]
 pub struct Snapshot(pub(crate) Arc<SnapshotView>, pub(crate) Option<Arc<AccessGate>>);
 
 impl Snapshot {
-    /// Makes the snapshot of a view that the program itself has.
+    /// Creates the snapshot of a view for the program itself.
     pub(crate) fn from_view(view: SnapshotView) -> Self {
         Self(Arc::new(view), None)
     }
 
-    /// Returns the hash of the pinned root. Pending edits of a session do not show in it.
+    /// Returns the hash of the pinned root. Pending edits of a session do not change it.
     #[must_use]
     pub fn root_id(&self) -> ChunkId {
         self.0.root_id
     }
 
-    /// Returns the hash of the pinned root if what is seen follows from it alone; nothing while rights of a newer state of
-    /// `main` decide, too.
+    /// Returns the hash of the pinned root if visibility depends on it alone; `None` if permissions of a newer state of
+    /// `main` also apply.
     #[must_use]
     pub fn visible_root_id(&self) -> Option<ChunkId> {
         let is_alone = self.1.as_ref().is_none_or(|gate| gate.is_state_only());
         is_alone.then_some(self.0.root_id)
     }
 
-    /// Pins another state of the same repository, as the program itself sees it; see [`crate::Repository::snapshot_at`].
+    /// Pins another state of the same repository for the program itself; see [`crate::Repository::snapshot_at`].
     ///
     /// # Errors
     /// If the store fails or the root holds no content.
@@ -70,7 +71,7 @@ impl Snapshot {
         Repository(self.0.repository_state.clone()).snapshot_at(root)
     }
 
-    /// Tells whether this is the newest state of `main`, at this moment.
+    /// Returns true if this is currently the newest state of `main`.
     ///
     /// # Errors
     /// If the store fails.
@@ -86,7 +87,7 @@ impl Snapshot {
         Ok(self.unrestricted_node(path)?.filter(Node::is_visible))
     }
 
-    /// Finds the node at a path, seen or not.
+    /// Finds the node at a path, visible or not.
     fn unrestricted_node(&self, path: &NodePath) -> Result<Option<Node>> {
         let Some(content) = self.0.cacheable_map_id() else {
             return self.find_node(path);
@@ -101,7 +102,8 @@ impl Snapshot {
         if absent.get(&NodeLocationKeyRef(&content, path)).is_some() {
             return Ok(None);
         }
-        // Where a known node's children all have records, one look-up tells; addresses with extensions are looked for so.
+        // If all children of a known node have records, one lookup is enough. Paths with extensions are looked up in
+        // this way.
         let parent =
             path.parent().and_then(|parent| places.get(&NodeLocationKeyRef(&content, &parent)));
         let node = if parent.is_some_and(|parent| parent.has_child_record(path.name())) {
@@ -118,7 +120,7 @@ impl Snapshot {
         Ok(node)
     }
 
-    /// Returns the node at a place that was found before, unless its body has to be loaded anew.
+    /// Returns the node at a cached location; `None` if its body has to be loaded again.
     fn node_at_location(&self, place: Arc<NodeLocation>) -> Option<Node> {
         let body = match &place.kind {
             NodeLocationKind::Document(_) => NodeBody::default(),
@@ -129,11 +131,12 @@ impl Snapshot {
 
     /// Finds the document that holds a node, and the node in it.
     ///
-    /// Records stand at every depth from the root down to the document's, and nowhere below. The likeliest depths are
-    /// tried first: the path's own, then its parent's; then the middle of what is left.
+    /// Records exist at every depth from the root down to the document's, and nowhere below. The most likely depths are
+    /// tried first: the path's own, then its parent's; then the search bisects the rest.
     fn find_node(&self, path: &NodePath) -> Result<Option<Node>> {
         let text = path.as_str();
-        // Below `jcr:content` there are no records; mostly it belongs to a page or asset, so that is tried before it.
+        // Below `jcr:content` there are no records. It usually belongs to a page or asset, so that depth is tried
+        // first.
         let (deepest, mut depth) = match find_content_offset(text) {
             Some(at) if text.get(at + "/jcr:content".len()..).is_some_and(is_name_end) => {
                 let above = path_depth(text.get(..at).unwrap_or_default());
@@ -141,7 +144,7 @@ impl Snapshot {
             }
             _ => (path.depth(), path.depth()),
         };
-        // The document's depth is from `low` to below `high`.
+        // The document's depth is in the half-open range from `low` to `high`.
         let (mut low, mut high) = (0, deepest + 1);
         let mut is_parent_tried = depth < deepest;
         while low < high {
@@ -174,7 +177,7 @@ impl Snapshot {
         Ok(None)
     }
 
-    /// Finds a node by its place in the document whose record was found.
+    /// Finds a node by its position in the document whose record was found.
     fn node_in_record(
         &self,
         record: ContentRecord,
@@ -195,13 +198,13 @@ impl Snapshot {
         Ok(Some(Node::in_document(self.clone(), document, at, path.clone(), body)))
     }
 
-    /// Makes a document's own node.
+    /// Creates a document's own node.
     pub(crate) fn record_node(&self, path: NodePath, record: ContentRecord) -> Node {
         let place = NodeLocation::new(path, NodeLocationKind::Document(record));
         Node::at_location(self.clone(), place, NodeBody::default())
     }
 
-    /// Makes the nodes of a document that was read already.
+    /// Creates the nodes of a document that was read already.
     pub(crate) fn loaded_document(
         &self,
         path: NodePath,
@@ -229,35 +232,36 @@ impl Snapshot {
         self.node(path)?.map(|node| node.read_subtree()).transpose()
     }
 
-    /// Notes why something could not be read. The first failure stands for all.
+    /// Records a read failure. Only the first failure is kept.
     pub(crate) fn record_failure(&self, error: Error) {
         drop(self.0.first_failure.set(Arc::new(error)));
     }
 
-    /// Returns the first failure to load a body, if there was any; an answer drawn from this snapshot is then void.
+    /// Returns the first failure to load a body, if any; a response produced from this snapshot is then invalid.
     #[must_use]
     pub fn failure(&self) -> Option<&Error> {
         self.0.first_failure.get().map(|error| &**error)
     }
 }
 
-/// Finds the first name that begins like a page's content. Paths are too short for a search that prepares itself.
+/// Finds the first name that begins like a page's content. Paths are too short for a search algorithm that needs
+/// preparation.
 fn find_content_offset(path: &str) -> Option<usize> {
     const CONTENT: &[u8; 12] = b"/jcr:content";
     path.as_bytes().windows(CONTENT.len()).position(|text| text == CONTENT)
 }
 
-/// Tells whether a name ends before this rest of a path.
+/// Returns true if a name ends before this rest of a path.
 fn is_name_end(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with('/')
 }
 
-/// Returns how many names a path has that ends with a name, or that is empty for the root.
+/// Returns the number of names in a path; 0 for the empty path of the root.
 fn path_depth(path: &str) -> usize {
     path.bytes().filter(|byte| *byte == b'/').count()
 }
 
-/// Returns the path of the node `depth` names below the root, at or above the one at `path`.
+/// Returns the path of the ancestor of `path` at `depth` names below the root, or `path` itself.
 fn path_prefix(path: &str, depth: usize) -> &str {
     if depth == 0 {
         return "/";

@@ -1,4 +1,4 @@
-//! A node with everything below it, as plain values: what importers build and editors change.
+//! A node with everything below it, as plain values, for importers and editors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ pub const MIXIN_TYPES: &str = "jcr:mixinTypes";
 /// The name of the node that holds a page's or file's content.
 pub const JCR_CONTENT: &str = "jcr:content";
 
-/// Deeper trees are refused before anything goes through them: a path has at most 1,000 bytes.
+/// The maximum depth of a tree. Deeper trees are rejected before any traversal, because a path has at most 1,000 bytes.
 const MAX_SUBTREE_DEPTH: usize = 500;
 
 /// A node with its properties, by name, and its children, in order.
@@ -26,7 +26,7 @@ pub struct Subtree {
 }
 
 impl Subtree {
-    /// Makes a node without children.
+    /// Creates a node without children.
     #[must_use]
     pub fn new(name: impl Into<String>, primary_type: &str) -> Self {
         let mut node = Self { name: name.into(), ..Self::default() };
@@ -48,7 +48,7 @@ impl Subtree {
         self
     }
 
-    /// Returns the primary type; `nt:unstructured` where none is set.
+    /// Returns the primary type; `nt:unstructured` if none is set.
     #[must_use]
     pub fn primary_type(&self) -> &str {
         self.text(PRIMARY_TYPE).unwrap_or("nt:unstructured")
@@ -66,12 +66,12 @@ impl Subtree {
         self.children.iter().find(|child| child.name == name)
     }
 
-    /// Finds a child to change.
+    /// Finds a child for modification.
     pub fn child_mut(&mut self, name: &str) -> Option<&mut Self> {
         self.children.iter_mut().find(|child| child.name == name)
     }
 
-    /// Adds a child at the end, or puts it in the place of the child with the same name.
+    /// Adds a child at the end, or replaces the child with the same name.
     pub fn put_child(&mut self, child: Self) {
         match self.child_mut(&child.name) {
             Some(old) => *old = child,
@@ -79,13 +79,13 @@ impl Subtree {
         }
     }
 
-    /// Takes a child out.
+    /// Removes a child and returns it.
     pub fn remove_child(&mut self, name: &str) -> Option<Self> {
         let at = self.children.iter().position(|child| child.name == name)?;
         Some(self.children.remove(at))
     }
 
-    /// Finds a node below by a relative path such as `jcr:content/root`; an empty path is the node itself.
+    /// Finds a descendant by a relative path such as `jcr:content/root`; an empty path returns the node itself.
     #[must_use]
     pub fn find_descendant(&self, relative: &str) -> Option<&Self> {
         relative
@@ -94,7 +94,7 @@ impl Subtree {
             .try_fold(self, |node, name| node.child(name))
     }
 
-    /// Finds a node below to change.
+    /// Finds a descendant for modification.
     pub fn find_descendant_mut(&mut self, relative: &str) -> Option<&mut Self> {
         relative
             .split('/')
@@ -108,10 +108,10 @@ impl Subtree {
         1 + self.children.iter().map(Self::node_count).sum::<usize>()
     }
 
-    /// Checks every name in the tree (but this node's own, which the path holds) and every primary type.
+    /// Checks every name in the tree (except this node's own, which is part of its path) and every primary type.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidName`] for the first name that JCR refuses, and for a node deeper than any path can be.
+    /// [`crate::Error::InvalidName`] for the first name that JCR rejects, and for a node deeper than any path can be.
     pub fn check_names(&self) -> Result<()> {
         self.check_names_from(0)
     }

@@ -1,13 +1,13 @@
-//! Links: what texts, tags and names of policies refer to, although their type does not say so.
+//! Links: references in texts, tags and policy names that are not evident from the property type.
 //!
-//! In: a property's name and a text of it. Out: the links in it, each with the paths that it may mean. A link may end with
-//! selectors, an extension and a suffix, so that it may mean several nodes: the first that exists is meant, the one with the
-//! longest path, as when an address is resolved.
+//! In: a property's name and a text of it. Out: the links in it, each with its candidate paths. A link may end with
+//! selectors, an extension and a suffix, so it may denote several nodes. It refers to the first that exists, which is
+//! the one with the longest path, as in the resolution of a URL.
 //!
-//! Links are found in whole texts and lines (`/content/site/en.html`), in attributes, style sheets and scripts of markup, and
-//! in quotes and parentheses of other texts, such as JSON. A path in running text is none.
+//! Links are found in whole texts and lines (`/content/site/en.html`), in attributes, style sheets and scripts of
+//! markup, and in quotes and parentheses of other texts, such as JSON. A path in running text is not a link.
 //!
-//! Not here: properties that hold an identifier, or a path and nothing else (`reference`).
+//! Not here: properties that hold only an identifier or a path (`reference`).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -18,19 +18,19 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 use crate::markup::{DecodedText, MarkupValue, escape_attribute, has_markup_tags, markup_values};
 use crate::{NodePath, ReferenceKind, ValueType};
 
-/// Where tags are that are named by `namespace:path`.
+/// The roots of tags that are named by `namespace:path`.
 const TAG_ROOTS: [&str; 2] = ["/content/cq:tags/", "/etc/tags/"];
-/// Below these lies what texts link to.
+/// The roots of link targets.
 const LINK_TARGET_ROOTS: [&str; 5] = ["/content/", "/conf/", "/etc/", "/apps/", "/home/"];
-/// Where policies lie in a place for settings.
+/// The folder of policies below a settings path.
 const POLICY_FOLDER: &str = "/settings/wcm/policies/";
-/// The places for settings after those of the template and of what is above them.
+/// The settings paths that are searched after those of the template and its ancestors.
 const SHARED_SETTINGS_PATHS: [&str; 3] = ["/conf/global", "/apps", "/libs"];
-/// A longer link is none that anybody wrote.
+/// The maximum length of a link, in bytes; longer text is not treated as a link.
 const MAX_LINK_BYTES: usize = 2_000;
-/// A link is cut at no more dots than these.
+/// The maximum number of dots at which a link is cut.
 const MAX_DOT_CUTS: usize = 8;
-/// What is written as `%XX` in an address.
+/// The characters that are percent-encoded in a URL.
 const ESCAPED_CHARACTERS: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -47,42 +47,42 @@ const ESCAPED_CHARACTERS: &AsciiSet = &CONTROLS
     .add(b'{')
     .add(b'|')
     .add(b'}');
-/// What would end an address in quotes or parentheses as well.
+/// The same with the characters that would end a URL in quotes or parentheses.
 const QUOTED_ESCAPED_CHARACTERS: &AsciiSet =
     &ESCAPED_CHARACTERS.add(b'\'').add(b'(').add(b')').add(b',');
 
 /// A link in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TextLink {
-    /// How it refers.
+    /// The kind of the reference.
     pub(crate) kind: ReferenceKind,
-    /// The paths that it may mean; the first of them that exists is meant.
+    /// The candidate paths; the link refers to the first of them that exists.
     pub(crate) candidate_paths: Vec<String>,
-    /// The bytes of the text that the link is.
+    /// The byte range of the link in the text.
     range: Range<usize>,
     spelling: LinkSpelling,
 }
 
 impl TextLink {
-    /// Tells whether it may as well be running text that begins with a path.
+    /// Returns true if the link may also be running text that begins with a path.
     pub(crate) fn can_be_prose(&self, text: &str) -> bool {
         let link = text.get(self.range.clone()).unwrap_or_default();
         self.spelling == LinkSpelling::Line && link.contains(char::is_whitespace)
     }
 }
 
-/// How the path of a link is written.
+/// The notation of a link's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LinkSpelling {
-    /// It is a whole text or line.
+    /// A whole text or line.
     Line,
-    /// It is the value of an attribute, or a part of one.
+    /// The value of an attribute, or a part of one.
     Attribute,
-    /// It is an address in quotes or parentheses.
+    /// A URL in quotes or parentheses.
     Quoted,
-    /// It is the name of a tag.
+    /// The name of a tag.
     TagName,
-    /// It is the name of a policy.
+    /// The name of a policy.
     PolicyName,
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn find_links(
             spelling,
         }];
     }
-    // Most texts have none, which is told without reading markup.
+    // Most texts have no link. This check detects that without parsing markup.
     let may_link = LINK_TARGET_ROOTS.iter().any(|root| text.contains(root));
     let may_encode = || text.contains('<') && (text.contains("&#") || text.contains("&sol;"));
     if !may_link && !may_encode() {
@@ -140,8 +140,8 @@ pub(crate) fn find_links(
     links
 }
 
-/// Returns the keys of the index by which the links of a text are found: the paths that they may mean, but for a path that
-/// is the whole text, which the index of references has.
+/// Returns the index keys of the links of a text: their candidate paths, except a path that is the whole text, which is
+/// in the index of references.
 pub(crate) fn link_index_keys(
     node: &NodePath,
     property: &str,
@@ -156,19 +156,19 @@ pub(crate) fn link_index_keys(
     keys
 }
 
-/// Tells whether a text is a path that the index of references has as it is.
+/// Returns true if a text is a path that the index of references holds unchanged.
 pub(crate) fn is_plain_reference(value_type: ValueType, text: &str) -> bool {
     matches!(value_type, ValueType::String | ValueType::Path)
         && (text.starts_with("/content/") || text.starts_with("/conf/"))
         && !text.contains(char::is_whitespace)
 }
 
-/// Tells whether a property names a component, which has an index of its own.
+/// Returns true if a property names a component, which has an index of its own.
 fn is_component_property(property: &str) -> bool {
     matches!(property, "sling:resourceType" | "sling:resourceSuperType")
 }
 
-/// Tells whether a property holds tags by its name.
+/// Returns true if a property holds tags, according to its name.
 fn is_tag_property(property: &str) -> bool {
     let name = property.rsplit(':').next().unwrap_or(property);
     matches!(property, "cq:movedTo" | "cq:backlinks")
@@ -176,7 +176,7 @@ fn is_tag_property(property: &str) -> bool {
         || name.contains("Tag")
 }
 
-/// Reads a text as the name of a tag or policy.
+/// Parses a text as the name of a tag or policy.
 fn read_named_link(
     node: &NodePath,
     property: &str,
@@ -193,7 +193,7 @@ fn read_named_link(
     if is_tag_property(property) {
         let (space, rest) = match text.split_once(':') {
             Some((space, rest)) => (space, rest),
-            // A tag without namespace is one of the default namespace.
+            // A tag without a namespace belongs to the default namespace.
             None if property == "cq:tags" => ("default", text),
             None => return None,
         };
@@ -206,7 +206,7 @@ fn read_named_link(
     None
 }
 
-/// Returns the folders in which a policy is looked for that a mapping at a path names, in this order.
+/// Returns the folders, in search order, for a policy named by a mapping at a path.
 fn policy_folders(mapping: &NodePath) -> Vec<String> {
     let mut places = Vec::new();
     let mut next = mapping.as_str().split_once("/settings/").map(|(place, _)| place);
@@ -244,7 +244,7 @@ fn collect_attribute_links(name: &str, text: &str, range: Range<usize>, links: &
     }
 }
 
-/// Adds the links that stand in quotes or parentheses in a part of a text.
+/// Adds the links in quotes or parentheses in a part of a text.
 fn collect_quoted_links(text: &str, range: Range<usize>, links: &mut Vec<TextLink>) {
     let part = text.get(range.clone()).unwrap_or_default();
     for span in address_ranges(part, AddressDelimiters::Quotes) {
@@ -288,16 +288,16 @@ fn push_link(
     }
 }
 
-/// What an address in a text begins behind.
+/// What precedes a URL in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AddressDelimiters {
-    /// Anything that cannot be a part of an address.
+    /// Any character that cannot be a part of a URL.
     NonAddress,
     /// A quote or an opening parenthesis.
     Quotes,
 }
 
-/// Returns where addresses begin and end that are parts of a text.
+/// Returns the byte ranges of the URLs in a text.
 fn address_ranges(text: &str, delimiters: AddressDelimiters) -> Vec<Range<usize>> {
     let mut spans = Vec::new();
     let mut from = 0;
@@ -315,7 +315,7 @@ fn address_ranges(text: &str, delimiters: AddressDelimiters) -> Vec<Range<usize>
         };
         let found = text.get(start..).unwrap_or_default();
         let closing = match (delimiters, before) {
-            // Inside quotes, only these end an address.
+            // Inside quotes, only these characters end a URL.
             (AddressDelimiters::Quotes, Some(quote @ ('"' | '\'' | '`'))) => {
                 found.find([quote, '\\', '\n'])
             }
@@ -338,8 +338,8 @@ fn is_address_character(character: char) -> bool {
     character.is_alphanumeric() || "-_.~%/".contains(character)
 }
 
-/// Returns the paths that an address may mean: that of all of it, and what is before each of its dots; and the same for a
-/// path of content that is its suffix.
+/// Returns the candidate paths of a URL: its whole path, and the part before each dot. If its suffix is a content path,
+/// the candidates of the suffix are included.
 fn candidate_paths(address: &str) -> Vec<String> {
     let path = address_path(address);
     let mut all = vec![path.trim_end_matches('/').to_owned()];
@@ -351,14 +351,13 @@ fn candidate_paths(address: &str) -> Vec<String> {
     all
 }
 
-/// Returns the path of an address, without its query and fragment and without escapes.
+/// Returns the decoded path of a URL, without its query and fragment.
 fn address_path(address: &str) -> Cow<'_, str> {
     let path = address.split(['?', '#']).next().unwrap_or_default();
     percent_decode_str(path).decode_utf8().unwrap_or(Cow::Borrowed(path))
 }
 
-/// Returns a path whose names with namespaces are written as in addresses, `_jcr_content`, with its names; nothing if it has
-/// no such name.
+/// Returns a path with URL-escaped namespaces (`_jcr_content`) converted to node names; `None` if no name is escaped.
 fn decode_namespace_names(path: &str) -> Option<String> {
     if !path.contains("/_") {
         return None;
@@ -373,20 +372,20 @@ fn decode_namespace_names(path: &str) -> Option<String> {
     (decoded != path).then_some(decoded)
 }
 
-/// A text that is to refer to another path.
+/// A text to rewrite for the move of a node.
 #[derive(Debug)]
 pub(crate) struct LinkRewrite<'a> {
-    /// The text as it is.
+    /// The original text.
     pub(crate) text: &'a str,
-    /// The node that is moved.
+    /// The path of the moved node.
     pub(crate) source: &'a NodePath,
     /// Its new path.
     pub(crate) destination: &'a NodePath,
 }
 
 impl LinkRewrite<'_> {
-    /// Returns the bytes that replace a part of the text, so that a link that means `target` means where that is moved; nothing
-    /// if its spelling does not allow it.
+    /// Returns the bytes that replace a part of the text, so that a link to `target` refers to its new path; `None` if
+    /// the notation of the link does not allow it.
     pub(crate) fn replacement_for(
         &self,
         link: &TextLink,
@@ -440,7 +439,8 @@ impl LinkRewrite<'_> {
     }
 }
 
-/// Returns how many bytes at the begin of an address spell a path; nothing if it begins with another one.
+/// Returns the number of bytes at the beginning of a URL that encode a path; `None` if the URL does not begin with that
+/// path.
 fn encoded_prefix_length(address: &str, path: &str) -> Option<usize> {
     let bytes = address.as_bytes();
     let mut at = 0;
@@ -465,7 +465,7 @@ fn encoded_prefix_length(address: &str, path: &str) -> Option<usize> {
     is_end.then_some(at)
 }
 
-/// Writes a path as an address; what is no ASCII as in the address before, or as it is.
+/// Encodes a path for a URL. Non-ASCII characters are encoded as in the URL before the change, or left unchanged.
 fn encode_address_path(path: &str, before: &str, spelling: LinkSpelling) -> String {
     let set = if spelling == LinkSpelling::Attribute {
         ESCAPED_CHARACTERS
@@ -482,7 +482,7 @@ fn encode_address_path(path: &str, before: &str, spelling: LinkSpelling) -> Stri
     utf8_percent_encode(path, set).to_string()
 }
 
-/// Applies replacements to a text; those that overlap one before them are left out.
+/// Applies replacements to a text; those that overlap an earlier one are skipped.
 pub(crate) fn apply_replacements(
     text: &str,
     mut replacements: Vec<(Range<usize>, String)>,
@@ -568,7 +568,7 @@ mod tests {
         );
     }
 
-    /// Rewrites every link whose path is at or below the one that moves.
+    /// Rewrites every link whose path is at or below the moved one.
     fn rewritten(property: &str, text: &str, (from, to): (&str, &str)) -> String {
         let (from, to) = (NodePath::new(from).unwrap(), NodePath::new(to).unwrap());
         let rewrite = LinkRewrite { text, source: &from, destination: &to };

@@ -1,7 +1,7 @@
-//! Documents as they travel between instances: records unopened, with the list of what they refer to.
+//! Documents in transfer between instances: encoded records with the list of their dependencies.
 //!
-//! An author ships the records of what was activated. A publisher holds a subset of the author's content, so the
-//! chunks of the tree never travel; bodies and blobs do, where the publisher lacks them.
+//! An author sends the records of activated documents. A publisher holds a subset of the author's content, so the
+//! chunks of the tree are never transferred; bodies and blobs are, if the publisher lacks them.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -14,10 +14,10 @@ use crate::record::ContentRecord;
 use crate::sibling::container_orders_children;
 use crate::{Error, NodePath, Result, Session, Snapshot, record_key};
 
-/// One record, unopened.
+/// One record in its encoded form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredDocument {
-    /// Where it belongs.
+    /// The path of the document.
     pub path: NodePath,
     /// The record's bytes: header, and the body if it is short.
     pub record_bytes: Bytes,
@@ -25,16 +25,16 @@ pub struct StoredDocument {
     pub body: Option<ChunkId>,
 }
 
-/// What a document needs beside its record.
+/// The dependencies of a document outside its record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DocumentRequirements {
     /// The chunks of its body.
     pub chunks: BTreeSet<ChunkId>,
-    /// The blobs that its binary properties name.
+    /// The blobs of its binary properties.
     pub blobs: BTreeSet<BlobId>,
 }
 
-/// How much of a subtree is meant.
+/// The extent of an operation on a subtree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubtreeScope {
     /// The document itself.
@@ -44,8 +44,8 @@ pub enum SubtreeScope {
 }
 
 impl Snapshot {
-    /// Returns the stored document that holds the node at `path` with its policies, and with [`SubtreeScope::Subtree`] all
-    /// below it. Parents come before their children. Pending edits of a session do not show.
+    /// Returns the stored document that holds the node at `path` with its policies, and with [`SubtreeScope::Subtree`]
+    /// all documents below it. Parents come before their children. Pending edits of a session are not included.
     ///
     /// # Errors
     /// [`Error::NodeMissing`]; errors of the store.
@@ -64,7 +64,7 @@ impl Snapshot {
             && owner == path
             && is_container(path.name(), node.primary_type())
         {
-            // What closes a page closes it wherever it goes.
+            // The policies that protect a page are transferred with it.
             for name in ["rep:policy", "rep:cugPolicy"] {
                 let policy = owner.child(name)?;
                 if let Some(stored) =
@@ -85,8 +85,8 @@ impl Snapshot {
         Ok(documents)
     }
 
-    /// Returns the paths of the documents at and below a node in the order of keys, parents first: those behind `after`, at most
-    /// `limit`. Pending edits of a session do not show.
+    /// Returns the paths of the documents at and below a node in key order, parents first: at most `limit` paths after
+    /// `after`. Pending edits of a session are not included.
     ///
     /// # Errors
     /// Errors of the store.
@@ -116,8 +116,8 @@ impl Snapshot {
         Ok(paths)
     }
 
-    /// Returns the paths of the documents at and below a node in the reverse order of keys, children before their parents: those
-    /// before `before`, at most `limit`. Pending edits of a session do not show.
+    /// Returns the paths of the documents at and below a node in reverse key order, children before their parents: at
+    /// most `limit` paths before `before`. Pending edits of a session are not included.
     ///
     /// # Errors
     /// Errors of the store.
@@ -175,9 +175,9 @@ impl Snapshot {
 }
 
 impl Session {
-    /// Puts a document that came from another instance. Its body's chunks and its blobs must be here already; its
-    /// parent must be a folder or page. Documents below it stay, unless it can no longer hold them. It is stored as it
-    /// is ([`Session::mark_as_follower`]).
+    /// Stores a document received from another instance. Its body's chunks and its blobs must already be in the stores;
+    /// its parent must be a folder or page. Documents below it stay, unless it can no longer hold them. It is stored
+    /// unchanged ([`Session::mark_as_follower`]).
     ///
     /// # Errors
     /// [`Error::Damaged`] if the record or body does not decode; [`Error::NodeMissing`] for the parent; errors of the

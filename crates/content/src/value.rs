@@ -12,7 +12,7 @@ use crate::{Error, JcrDate, Result};
 pub enum ValueType {
     /// Text.
     String = 1,
-    /// Bytes, kept as a blob.
+    /// Bytes, stored as a blob.
     Binary = 2,
     /// A 64-bit integer.
     Long = 3,
@@ -72,7 +72,7 @@ impl ValueType {
         }
     }
 
-    /// Finds the type with this name, ignoring case.
+    /// Finds the type with this name, case-insensitively.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name().eq_ignore_ascii_case(name))
@@ -92,7 +92,7 @@ pub enum Value {
     Double(f64),
     /// A date.
     Date(JcrDate),
-    /// A truth value.
+    /// A Boolean value.
     Boolean(bool),
     /// A name.
     Name(String),
@@ -100,7 +100,7 @@ pub enum Value {
     Path(String),
     /// A node's identifier.
     Reference(String),
-    /// A node's identifier that may dangle.
+    /// A node's identifier; the node may be missing.
     WeakReference(String),
     /// A URI.
     Uri(String),
@@ -128,10 +128,10 @@ impl Value {
         }
     }
 
-    /// Reads a text as a value of the given type.
+    /// Parses a text as a value of the given type.
     ///
     /// # Errors
-    /// [`Error::ValueFormat`] if the text does not fit, and always for `Binary`: bytes come from a blob store.
+    /// [`Error::ValueFormat`] if the text is malformed, and always for `Binary`: bytes come from a blob store.
     pub fn parse(value_type: ValueType, text: &str) -> Result<Self> {
         let invalid =
             || Error::ValueFormat { text: text.to_owned(), expected_type: value_type.name() };
@@ -153,7 +153,7 @@ impl Value {
         })
     }
 
-    /// Returns the value as text: what JCR's string conversion gives; a blob's id for a binary.
+    /// Returns the value as text by JCR's string conversion; a blob's id for a binary.
     #[must_use]
     pub fn to_text(&self) -> Cow<'_, str> {
         match self {
@@ -172,7 +172,7 @@ impl Value {
         }
     }
 
-    /// Returns the text of a text-like value without copying, or nothing for numbers, dates, truth values and blobs.
+    /// Returns the text of a text-like value without copying, or `None` for numbers, dates, Booleans and blobs.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self.to_text() {
@@ -219,7 +219,7 @@ fn parse_decimal_text(text: &str) -> Option<String> {
     (has_point_at_most_once && is_number(&digits) && is_number(exponent)).then(|| text.to_owned())
 }
 
-/// What a property holds: one value, or a list of values of one type.
+/// The content of a property: one value, or a list of values of one type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Property {
     /// A single value.
@@ -229,22 +229,22 @@ pub enum Property {
 }
 
 impl Property {
-    /// Makes a single text.
+    /// Creates a property with a single text.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self::Single(Value::String(text.into()))
     }
 
-    /// Makes a single name.
+    /// Creates a property with a single name.
     #[must_use]
     pub fn name(name: impl Into<String>) -> Self {
         Self::Single(Value::Name(name.into()))
     }
 
-    /// Reads texts as a list of the given type.
+    /// Parses texts as a list of the given type.
     ///
     /// # Errors
-    /// [`Error::ValueFormat`] for the first text that does not fit.
+    /// [`Error::ValueFormat`] for the first malformed text.
     pub fn parse_list<'a>(
         value_type: ValueType,
         texts: impl IntoIterator<Item = &'a str>,
@@ -278,7 +278,7 @@ impl Property {
         self.values().first()
     }
 
-    /// Tells whether this is a list.
+    /// Returns true if this is a list.
     #[must_use]
     pub fn is_list(&self) -> bool {
         matches!(self, Self::List(..))

@@ -1,33 +1,33 @@
-//! Values as bytes: what property indexes sort by, and what queries compare.
+//! Values as bytes: the sort keys of property indexes, and the operands that queries compare.
 //!
-//! A value belongs to a family: truth values, numbers, dates, texts. Within a family bytes sort as values do: numbers of
-//! all types by their size, dates by their instant, texts by their UTF-8. Families never compare; a fixed value of a
-//! query is converted to the family of each value it meets, as Oak does.
+//! A value belongs to a family: Booleans, numbers, dates, texts. Within a family, bytes sort in the order of values:
+//! numbers of all types by their size, dates by their instant, texts by their UTF-8. Values of different families are
+//! not comparable; a fixed value of a query is converted to the family of each value it is compared with, as in Oak.
 
 use std::borrow::Cow;
 
 use crate::borrowed_node::BorrowedValue;
 use crate::{JcrDate, Value};
 
-/// Stands in an index for a property without a value that compares: a blob, or an empty list.
+/// The index entry of a property without a comparable value: a blob, or an empty list.
 pub(crate) const NO_VALUE_FAMILY: u8 = 0;
-/// Truth values.
+/// Booleans.
 const BOOLEAN_FAMILY: u8 = 1;
 /// Longs, doubles, decimals.
 const NUMBER_FAMILY: u8 = 2;
 /// Dates.
 const DATE_FAMILY: u8 = 3;
-/// Everything that is a text.
+/// All types represented as text.
 pub(crate) const TEXT_FAMILY: u8 = 4;
-/// Behind all families.
+/// The end marker after all families.
 const END_FAMILY: u8 = 5;
-/// Stands in an index for a property with several values, beside their entries.
+/// The index entry that marks a property with several values, in addition to the entries of its values.
 pub(crate) const MULTI_VALUE_MARKER: u8 = 6;
 
-/// Longer texts are cut in an index.
+/// The maximum number of bytes of a text in an index; longer texts are truncated.
 const MAX_INDEXED_TEXT_BYTES: usize = 512;
 
-/// A value's family and the bytes that it is compared by.
+/// A value's family and the bytes used for comparison.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ValueKey<'a> {
     family: u8,
@@ -35,7 +35,7 @@ pub(crate) struct ValueKey<'a> {
 }
 
 impl<'a> ValueKey<'a> {
-    /// Returns the key of a stored value; nothing for a blob, which does not compare.
+    /// Returns the key of a stored value; `None` for a blob, which is not comparable.
     pub(crate) fn from_value(value: BorrowedValue<'a>) -> Option<Self> {
         Some(match value {
             BorrowedValue::Text(crate::ValueType::Decimal, text) => {
@@ -63,7 +63,7 @@ impl<'a> ValueKey<'a> {
         Self::number(number as f64, Some(number))
     }
 
-    /// Makes the key of a number; a whole one beyond 2^53 is told from its neighbors by its own bytes.
+    /// Returns the key of a number. A whole number beyond 2^53 is distinguished from its neighbors by its own bytes.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the cast is at its limits where it is beyond them"
@@ -90,12 +90,12 @@ impl<'a> ValueKey<'a> {
         Self { family: BOOLEAN_FAMILY, bytes: Cow::Owned(vec![u8::from(truth)]) }
     }
 
-    /// Returns the text of a value that is one.
+    /// Returns the text of a value of the text family.
     pub(crate) fn as_text(&self) -> Option<&str> {
         if self.family == TEXT_FAMILY { std::str::from_utf8(&self.bytes).ok() } else { None }
     }
 
-    /// Returns the value as a text, in the form that queries compare texts in.
+    /// Returns the value as a text, in the form in which queries compare texts.
     pub(crate) fn display_text(&self) -> Cow<'_, str> {
         let number = |at: usize| -> Option<u64> {
             Some(u64::from_be_bytes(*self.bytes.get(at..)?.first_chunk()?))
@@ -119,19 +119,19 @@ impl<'a> ValueKey<'a> {
         }
     }
 
-    /// Returns the bytes that sort as values do, across families too.
+    /// Returns bytes that sort in the order of values, also across families.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         [&[self.family][..], &self.bytes].concat()
     }
 
-    /// Reads what [`ValueKey::to_bytes`] gave.
+    /// Decodes the result of [`ValueKey::to_bytes`].
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<ValueKey<'static>> {
         let (family, bytes) = bytes.split_first()?;
         let is_known = (BOOLEAN_FAMILY..=TEXT_FAMILY).contains(family);
         is_known.then(|| ValueKey { family: *family, bytes: Cow::Owned(bytes.to_vec()) })
     }
 
-    /// Returns what the entries of the value begin with in an index.
+    /// Returns the key prefix of the value's entries in an index.
     pub(crate) fn entry_prefix(&self) -> Vec<u8> {
         let mut entry = vec![self.family];
         if self.family != TEXT_FAMILY {
@@ -148,7 +148,7 @@ impl<'a> ValueKey<'a> {
         entry
     }
 
-    /// Tells whether entries of an index hold only a part of the value.
+    /// Returns true if index entries hold only a part of the value.
     fn is_truncated(&self) -> bool {
         self.family == TEXT_FAMILY && self.bytes.len() > MAX_INDEXED_TEXT_BYTES
     }
@@ -185,12 +185,12 @@ impl Comparand {
         Self { keys: keys.chain(as_text).collect() }
     }
 
-    /// Returns the value in the family of another.
+    /// Returns the value in the family of another value.
     pub(crate) fn for_family(&self, other: &ValueKey<'_>) -> Option<&ValueKey<'static>> {
         self.keys.iter().find(|key| key.family == other.family)
     }
 
-    /// Returns the value in each family, in their order.
+    /// Returns the value in each family, in family order.
     pub(crate) fn keys(&self) -> &[ValueKey<'static>] {
         &self.keys
     }
@@ -227,17 +227,17 @@ fn date_key(value: &Value, text: &str) -> Option<ValueKey<'static>> {
     }
 }
 
-/// The keys from the first (included) to the second (excluded).
+/// A half-open range of keys: the first is included, the second excluded.
 pub(crate) type KeySpan = (Vec<u8>, Vec<u8>);
 
-/// Returns the entries of values that equal this one, or may where they were cut.
+/// Returns the range of entries of values that equal this one, or may equal it if they were truncated.
 pub(crate) fn equal_span(key: &ValueKey<'_>) -> KeySpan {
     let entry = key.entry_prefix();
     let end = prefix_successor(&entry);
     (entry, end)
 }
 
-/// Returns the entries of values of the same family that are above this one, or below.
+/// Returns the range of entries of values in the same family that are above this one, or below it.
 pub(crate) fn range_span(key: &ValueKey<'_>, is_above: bool, is_inclusive: bool) -> KeySpan {
     let entry = key.entry_prefix();
     let takes_equal = is_inclusive || key.is_truncated();
@@ -250,7 +250,7 @@ pub(crate) fn range_span(key: &ValueKey<'_>, is_above: bool, is_inclusive: bool)
     }
 }
 
-/// Returns the entries of texts that begin so, and of all values that are no texts.
+/// Returns the ranges of entries of texts with this prefix, and of all values that are not texts.
 pub(crate) fn prefix_spans(prefix: &str) -> Vec<KeySpan> {
     let key = ValueKey::text(prefix).entry_prefix();
     let start = key.get(..key.len() - 2).unwrap_or(&key).to_vec();
@@ -258,22 +258,22 @@ pub(crate) fn prefix_spans(prefix: &str) -> Vec<KeySpan> {
     vec![(vec![BOOLEAN_FAMILY], vec![TEXT_FAMILY]), (start, end)]
 }
 
-/// Returns all entries, those without a value first.
+/// Returns the range of all entries; those without a value come first.
 pub(crate) fn full_span() -> KeySpan {
     (vec![NO_VALUE_FAMILY], vec![END_FAMILY])
 }
 
-/// Returns the entries that have a value.
+/// Returns the range of entries that have a value.
 pub(crate) fn valued_span() -> KeySpan {
     (vec![BOOLEAN_FAMILY], vec![END_FAMILY])
 }
 
-/// Returns the entries of properties with several values.
+/// Returns the range of entries of properties with several values.
 pub(crate) fn multi_value_span() -> KeySpan {
     (vec![MULTI_VALUE_MARKER], vec![MULTI_VALUE_MARKER + 1])
 }
 
-/// Returns the first key behind all that begin with `prefix`.
+/// Returns the first key after all keys that begin with `prefix`.
 pub(crate) fn prefix_successor(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {

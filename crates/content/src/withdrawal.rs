@@ -1,18 +1,19 @@
-//! Withdrawals: addresses at which visitors still have a document that is not here any more.
+//! Withdrawals: paths at which visitors still have a document that no longer exists on this instance.
 //!
-//! In: the edits of a commit. Out: the same edits, in which documents count as activated as they did before, and entries
-//! of the map `withdrawals`, which says what is to be taken away from visitors. `docs/formats/withdrawals.md` gives the
+//! In: the edits of a commit. Out: the same edits, in which documents keep their activation state, and entries of the
+//! map `withdrawals`, which lists what is to be withdrawn from visitors. `docs/formats/withdrawals.md` specifies the
 //! bytes.
 //!
 //! Invariants
-//! * Whether a document counts as activated is a fact about its address. Only a commit by which replication notes what it
-//!   does changes it; a copy, a package, a version or an earlier state brings no activation along.
-//! * Whatever commit removes an activated document from its address, or moves it away, has an entry for it in the same
-//!   root. So no door can forget it, and a crash between the commit and the work on it loses nothing.
-//! * An entry goes when its address is activated again, or when the withdrawal is stored work ([`Repository::complete_withdrawals`]).
-//! * Entries are about the branch `main`, which visitors see.
-//! * What replication notes about a page or an asset stands in its content, as in AEM. Other documents, such as folders, tags
-//!   and templates, whose types may not allow that, have an entry of the map `activated`.
+//! * The activation state belongs to a document's path. Only a commit that records replication changes it; a copy, a
+//!   package, a version or an earlier state brings no activation along.
+//! * Every commit that removes an activated document from its path, or moves it away, writes an entry for it in the
+//!   same root. Therefore no kind of edit can miss it, and a crash between the commit and the work on it loses nothing.
+//! * An entry is removed when its path is activated again, or when the withdrawal is stored as a job
+//!   ([`Repository::complete_withdrawals`]).
+//! * Entries apply to the branch `main`, which visitors see.
+//! * The replication properties of a page or an asset are in its content, as in AEM. Other documents, such as folders,
+//!   tags and templates, whose types may not allow that, have an entry in the map `activated`.
 //!
 //! Not here: agents and their queues (`replicate`), and the privilege that a withdrawal needs (`access::check`).
 
@@ -39,66 +40,68 @@ use crate::{
 pub(crate) const WITHDRAWALS_MAP: &str = "withdrawals";
 /// The name of the map of activated documents that carry no stamps.
 pub(crate) const ACTIVATED_MAP: &str = "activated";
-/// The type of tags, which can be parts of a document.
+/// The type of tags, which may be nodes inside a document.
 const TAG_TYPE: &str = "cq:Tag";
 /// The version of the entries' bytes.
 const ENTRY_VERSION: u8 = 1;
 const WAS_ACTIVATED_FLAG: u8 = 1;
-/// With this the names of all properties begin by which replication notes what it does.
+/// The name prefix of all properties in which replication records its actions.
 const STAMP_PREFIX: &str = "cq:lastReplicat";
 
-/// Tells whether replication notes what it does in a property of this name.
+/// Returns true if replication records its actions in a property of this name.
 pub(crate) fn is_replication_stamp(name: &str) -> bool {
     name.starts_with(STAMP_PREFIX)
 }
 
-/// An address at which visitors have something that is not here any more.
+/// A path at which visitors have something that no longer exists on this instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Withdrawal {
-    /// The address.
+    /// The path.
     pub path: NodePath,
-    /// Whether it is that of an activated document; else of a folder that went with activated documents below it.
+    /// True if the path is that of an activated document. Otherwise it is that of a folder that was removed with
+    /// activated documents below it.
     pub was_activated: bool,
-    /// Where the document is now, if it was moved: until visitors have it there, they keep it at the old address.
+    /// The new path of the document if it was moved. Visitors keep it at the old path until they have it at the new
+    /// one.
     pub moved_to: Option<NodePath>,
-    /// Who removed or moved it.
+    /// The user who removed or moved it.
     pub user: String,
-    /// When.
+    /// The time of the removal or move.
     pub withdrawn_at: SystemTime,
 }
 
-/// What a commit writes into the map, by key.
+/// Edits of the map of withdrawals, by key.
 type WithdrawalEdits = BTreeMap<Vec<u8>, Option<Withdrawal>>;
 
-/// What a commit changes of what is said about visitors beside the content.
+/// The edits of a commit to the visitor state outside the content.
 #[derive(Debug, Default)]
 pub(crate) struct VisitorEdits {
     withdrawals: WithdrawalEdits,
-    /// What the map of activated documents gets.
+    /// The edits of the map of activated documents.
     activated_entries: BTreeMap<Vec<u8>, Option<MapValue>>,
 }
 
-/// What replication notes with a commit.
+/// The replication changes that a commit records.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReplicationChanges {
-    /// The nodes that are taken away from visitors, with everything below them.
+    /// The nodes that are withdrawn from visitors, with everything below them.
     pub(crate) withdrawn_paths: Vec<NodePath>,
-    /// The documents that are taken away from visitors while something below them stays.
+    /// The documents that are withdrawn from visitors while something below them stays.
     pub(crate) emptied_paths: Vec<NodePath>,
-    /// The documents that visitors get and that carry no stamps, with the time of the wish.
+    /// The documents that are activated for visitors and carry no stamps, with the time of the request.
     pub(crate) activated_documents: Vec<(NodePath, SystemTime)>,
 }
 
-/// A document without stamps of its own that visitors have, such as a folder or a tag.
+/// An activated document without stamps of its own, such as a folder or a tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActivatedDocument {
-    /// Its address.
+    /// The path of the document.
     pub path: NodePath,
-    /// Who activated it.
+    /// The user who activated it.
     pub user: String,
-    /// When.
+    /// The time of the activation.
     pub activated_at: SystemTime,
-    /// Whether it is as it was then.
+    /// True if the document is unchanged since then.
     pub is_unchanged: bool,
 }
 
@@ -143,11 +146,11 @@ impl Withdrawal {
     }
 }
 
-/// What two documents have in common of which one is the other after a move.
+/// The properties that a document has in common before and after a move.
 type MoveFingerprint = (String, Option<String>, Option<String>, Option<String>, Option<i64>);
 
-/// Returns what a commit moves: what its session says, and what its edits show of documents that visitors have, as a merge
-/// knows nothing of the moves on its branch.
+/// Returns the moves in a commit: those that its session lists, and those that its edits imply for activated documents,
+/// because a merge does not know the moves on its branch.
 pub(crate) fn document_moves(
     head: &SnapshotView,
     edits: &RecordEdits,
@@ -186,14 +189,14 @@ pub(crate) fn document_moves(
 fn move_fingerprint(path: &NodePath, summary: &NodeSummary) -> MoveFingerprint {
     let text = |text: Option<&str>| text.map(str::to_owned);
     let modified = summary.last_modified().map(|date| date.millis);
-    // Without a date, documents are too much alike to be known by the rest.
+    // Without a date, the other properties are not distinctive enough to identify a document.
     let name = if modified.is_none() { Some(path.name()) } else { summary.title() };
     let kind = summary.primary_type().to_owned();
     (kind, text(name), text(summary.resource_type()), text(summary.template()), modified)
 }
 
-/// Returns those of the edited documents whose stamps of replication are others than those of the address, with the
-/// address's own.
+/// Returns those of the edited documents whose replication stamps differ from the stamps at their path, with the stamps
+/// of the path.
 pub(crate) fn records_with_own_stamps(
     head: &SnapshotView,
     edits: &RecordEdits,
@@ -214,7 +217,7 @@ pub(crate) fn records_with_own_stamps(
     Ok(changed)
 }
 
-/// Returns what a header says about replication.
+/// Returns the replication properties in a header.
 fn replication_stamp(summary: &NodeSummary) -> (Option<&str>, Option<i64>) {
     (summary.activation_action(), summary.activation_date().map(|date| date.millis))
 }
@@ -260,13 +263,13 @@ fn restamp_record(
     })
 }
 
-/// Tells whether a document's tree has a node that stamps of replication can be on.
+/// Returns true if a document's tree has a node that can hold replication stamps.
 fn can_hold_stamps(tree: &Subtree) -> bool {
     has_described_content(tree) || !is_own_content(tree.primary_type(), JCR_CONTENT)
 }
 
-/// Tells whether a document that takes the place of an activated one goes on as activated: a folder in the place of a page
-/// is none that visitors have.
+/// Returns true if a document that replaces an activated one remains activated. A folder in place of a page does not,
+/// because visitors do not have it.
 pub(crate) fn is_still_activated(
     view: &SnapshotView,
     path: &NodePath,
@@ -282,7 +285,7 @@ pub(crate) fn is_still_activated(
     Ok(can_hold_stamps(&body.subtree(body.root())))
 }
 
-/// Returns what a commit changes in the map of withdrawals.
+/// Returns the edits of a commit to the map of withdrawals.
 pub(crate) fn visitor_edits(
     head: &SnapshotView,
     edits: &RecordEdits,
@@ -397,7 +400,7 @@ pub(crate) fn visitor_edits(
     Ok(VisitorEdits { withdrawals: made, activated_entries: activated })
 }
 
-/// Returns the tags that went from a document of tags, the topmost ones.
+/// Returns the topmost tags that were removed from a document of tags.
 fn removed_tags(
     head: &SnapshotView,
     key: &[u8],
@@ -428,7 +431,7 @@ fn collect_removed_tags(
     }
 }
 
-/// Writes the entry of an activated document: when, by whom, and a hash of what it was.
+/// Encodes the entry of an activated document: the time, the user, and a hash of the document.
 fn encode_activated_entry((user, at): (&str, SystemTime), stored: &MapValue) -> MapValue {
     let mut bytes = vec![ENTRY_VERSION];
     write_signed_varint(&mut bytes, JcrDate::from_system_time(at).millis);
@@ -448,7 +451,7 @@ pub(crate) fn activated_map(view: &SnapshotView) -> Result<SortedMap> {
     Ok(StoreRoot::read(view.repository_state.chunk_reader(), &view.root_id)?.map(ACTIVATED_MAP))
 }
 
-/// Lets entries know where the documents went that they wait for.
+/// Updates entries with the new paths of the documents for which they wait.
 fn update_moved_withdrawals(
     head: &SnapshotView,
     known: SortedMap,
@@ -511,7 +514,7 @@ fn write_map<'a>(
 }
 
 impl Snapshot {
-    /// Returns what is to be taken away from visitors at and below a node, sorted by key.
+    /// Returns the pending withdrawals at and below a node, sorted by key.
     ///
     /// # Errors
     /// If the store fails or an entry is damaged.
@@ -535,7 +538,7 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// Returns the documents without stamps of their own that visitors have, at and below a node, sorted by key.
+    /// Returns the activated documents without stamps of their own, at and below a node, sorted by key.
     ///
     /// # Errors
     /// If the store fails or an entry is damaged.
@@ -591,7 +594,7 @@ impl Snapshot {
 }
 
 impl Repository {
-    /// Removes entries whose withdrawal is stored work by now, as long as they say the same.
+    /// Removes entries whose withdrawal is now stored as a job, as long as they are unchanged.
     ///
     /// # Errors
     /// If the store fails.

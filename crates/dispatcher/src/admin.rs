@@ -1,4 +1,4 @@
-//! The second listener: metrics, health, the status page, and what can be changed while serving.
+//! The admin listener: metrics, health, the status page, and the settings that can be changed at run time.
 //!
 //! | | |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! | `PUT /shares/FARM` | the share of a farm with `/x-share`: the body is a number from 0 to 100 |
 //!
 //! Invariants
-//! * Only this machine, or who shows the token, reads. Nothing is changed without the token, as a page in a browser on
-//!   this machine can send requests too.
+//! * Reading requires a connection from this machine, or the token. Changes always require the token, because a page in
+//!   a browser on this machine can send requests too.
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
@@ -22,7 +22,7 @@ use crate::dispatcher::Dispatcher;
 use crate::response_body::{ResponseBody, full_body};
 use crate::status_page;
 
-/// More than this is no number.
+/// The maximum size of the body in bytes; a longer body is not a number.
 const MAX_SHARE_BODY_BYTES: usize = 64;
 
 impl Dispatcher {
@@ -132,8 +132,8 @@ fn has_admin_token(headers: &HeaderMap, token: &str) -> bool {
     shown.is_some_and(|shown| shown.trim().as_bytes().ct_eq(token.as_bytes()).into())
 }
 
-/// Tells whether the request names this machine by address: a browser that was led here by a name of another site's
-/// choice names that.
+/// Returns true if the request names this machine by IP address. A browser that another site directed here by a host
+/// name sends that name instead.
 fn is_addressed_by_ip<B>(request: &Request<B>) -> bool {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     let Some(host) = host else { return true };

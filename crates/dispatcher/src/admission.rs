@@ -1,11 +1,11 @@
-//! How many requests a render works on at once, and who waits for a turn.
+//! Admission control for a render: the number of concurrent requests and the queue of waiting ones.
 //!
-//! A render whose threads are all busy answers nobody sooner for being asked more; what does not fit waits here, and
-//! what does not fit here is refused at once, so that visitors of other pages are not held up.
+//! A render whose threads are all busy does not respond sooner if it gets more requests. Requests over the limit wait
+//! here. Requests that do not fit the queue are refused at once, so that visitors of other pages are not delayed.
 //!
 //! Invariants
-//! * At most `max_concurrent` requests are at a render, from the sending of the head to the end of the answer's body.
-//! * At most `max_queue` wait, each for at most `queue_wait`.
+//! * At most `max_concurrent` requests are at a render, from the sending of the head to the end of the response body.
+//! * At most `max_queue` requests wait, each for at most `queue_wait`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::RenderConfig;
 
-/// The door of one render.
+/// The admission control of one render.
 #[derive(Debug)]
 pub(crate) struct RenderAdmission {
     permits: Option<Arc<Semaphore>>,
@@ -22,20 +22,20 @@ pub(crate) struct RenderAdmission {
     render: RenderConfig,
 }
 
-/// A place at a render, until it is dropped.
+/// A permit for one request at a render; released when dropped.
 #[derive(Debug)]
 pub(crate) struct RenderPermit {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl RenderPermit {
-    /// Returns a place that does not count.
+    /// Returns a permit that does not count toward the limit.
     pub(crate) fn uncounted() -> Self {
         Self { _permit: None }
     }
 }
 
-/// Counts one who waits until it is dropped, as when the visitor leaves.
+/// Counts one waiting request until it is dropped, for example because the visitor disconnects.
 struct AdmissionWaitGuard<'a>(&'a AtomicUsize);
 
 impl Drop for AdmissionWaitGuard<'_> {
@@ -53,17 +53,17 @@ impl RenderAdmission {
         }
     }
 
-    /// Tells whether one who comes now need not wait.
+    /// Returns true if a new request would not have to wait.
     pub(crate) fn is_free(&self) -> bool {
         self.permits.as_ref().is_none_or(|permits| permits.available_permits() > 0)
     }
 
-    /// Returns how many wait.
+    /// Returns the number of waiting requests.
     pub(crate) fn waiting_count(&self) -> usize {
         self.waiting_count.load(Ordering::SeqCst)
     }
 
-    /// Waits for a place; nothing if too many wait already, or for too long.
+    /// Waits for a permit; returns `None` if the queue is full or the wait times out.
     pub(crate) async fn acquire(&self) -> Option<RenderPermit> {
         let Some(permits) = &self.permits else {
             return Some(RenderPermit { _permit: None });

@@ -1,4 +1,4 @@
-//! Asking a render whether a visitor may see a cached page (`/auth_checker`).
+//! Permission checks with a render before a cached page is served (`/auth_checker`).
 
 use http::{HeaderMap, Method, StatusCode};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
@@ -8,27 +8,27 @@ use crate::header_forwarding::{ForwardPurpose, clean_response_headers, proxy_hea
 use crate::request_pipeline::RequestExchange;
 use crate::upstream::{UpstreamRequest, VisitorBody};
 
-/// What a render said.
+/// The result of a permission check.
 #[derive(Debug)]
 pub(crate) enum AuthCheckResult {
-    /// The visitor may see the page, and gets these headers with it.
+    /// The visitor may see the page; these headers are added to the response.
     Granted(HeaderMap),
-    /// The render must answer itself.
+    /// The request must be forwarded to the render.
     Denied,
 }
 
-/// What a value in a query must not hold bare.
+/// The characters that must be escaped in a query value.
 const QUERY_VALUE_ESCAPES: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'&').add(b'+').add(b'<').add(b'>');
 
 impl DispatcherState {
-    /// Tells whether the page is shown only after asking.
+    /// Returns true if the page is served only after a permission check.
     pub(crate) fn needs_permission(&self, exchange: &RequestExchange<'_>) -> bool {
         let checker = exchange.farm.farm.auth_checker.as_ref();
         checker.is_some_and(|checker| checker.filter.allows(exchange.view.path.as_str()))
     }
 
-    /// Asks whether the visitor may see a cached page; pages that need no asking are granted.
+    /// Checks if the visitor may see a cached page; a page that needs no check is granted.
     pub(crate) async fn check_permission(&self, exchange: &RequestExchange<'_>) -> AuthCheckResult {
         let farm = exchange.farm;
         let checker = match &farm.farm.auth_checker {
@@ -51,7 +51,7 @@ impl DispatcherState {
         let mut extra = HeaderMap::new();
         for (name, value) in answer.response.headers() {
             let line = format!("{name}:{}", value.to_str().unwrap_or_default());
-            // Names compare without regard to case, and patterns are written as `Set-Cookie:*`.
+            // Names compare case-insensitively, and patterns are written as `Set-Cookie:*`.
             let is_wanted = checker.headers.allows(&line) || {
                 let title = title_case(name.as_str());
                 checker.headers.allows(&line.replacen(name.as_str(), &title, 1))

@@ -1,35 +1,38 @@
-//! Which host a request is for, decided once, so that farms, caches and renders cannot read it in different ways.
+//! The host that a request is for, determined once, so that farms, caches and renders cannot interpret it in different
+//! ways.
 //!
-//! In: a head with a `RouteHost` header, a target with a host of its own (absolute form, HTTP/2), both, or neither.
-//! Out: exactly one `RouteHost` header, and a target that begins with a slash.
+//! Input: a head with a `RouteHost` header, a target with a host of its own (absolute form, HTTP/2), both, or neither.
+//!
+//! Output: exactly one `RouteHost` header, and a target that begins with a slash.
 
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Uri, Version, header, request::Parts};
 
-/// Why a head is refused with 400.
+/// The reason why a head is refused with 400.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorityError {
     /// HTTP/1.1 without `RouteHost`.
     #[error("the request names no host")]
     MissingHost,
-    /// More than one `RouteHost`, or one that contradicts HTTP/2's authority.
+    /// More than one `RouteHost`, or one that contradicts the authority of HTTP/2.
     #[error("the request names two hosts")]
     ConflictingHosts,
-    /// A `RouteHost` that holds anything but a name or address, and a port.
+    /// A `RouteHost` that is not a name or address with an optional port.
     #[error("the host cannot be read")]
     MalformedHost,
-    /// A target that is neither a path nor a URL of HTTP: `index.html`, which reads as a host, or `ftp://host/`.
+    /// A target that is neither a path nor an HTTP URL: `index.html`, which reads as a host, or `ftp://host/`.
     #[error("the target is neither a path nor a URL of HTTP")]
     InvalidTarget,
-    /// `CONNECT`, which asks for a tunnel.
+    /// `CONNECT`, which requests a tunnel.
     #[error("the dispatcher makes no tunnels")]
     TunnelRequested,
 }
 
-/// Settles on one host.
+/// Sets the host of a request.
 ///
 /// # Errors
-/// See [`AuthorityError`]. The host of a target in absolute form goes before `RouteHost` (RFC 9112, section 3.2.2).
+/// See [`AuthorityError`]. The host of a target in absolute form takes precedence over `RouteHost` (RFC 9112, section
+/// 3.2.2).
 pub fn normalize_authority(head: &mut Parts) -> Result<(), AuthorityError> {
     if head.method == Method::CONNECT {
         return Err(AuthorityError::TunnelRequested);
@@ -66,7 +69,7 @@ pub fn normalize_authority(head: &mut Parts) -> Result<(), AuthorityError> {
         head.headers.insert(header::HOST, host);
         let slash = || PathAndQuery::from_static("/");
         let target = head.uri.path_and_query().cloned().unwrap_or_else(slash);
-        // Only a target without a path is no target by itself: `http://host?a=b`.
+        // Only a target without a path, such as `http://host?a=b`, is not a valid target by itself.
         head.uri = Uri::from(target);
     }
     Ok(())
@@ -76,7 +79,7 @@ fn is_same_authority(named: &HeaderValue, own: &str) -> bool {
     named.as_bytes().eq_ignore_ascii_case(own.as_bytes())
 }
 
-/// Tells whether a text is a name, an IPv4 address or an IPv6 address in brackets, with or without a port.
+/// Returns true if a text is a name, an IPv4 address or an IPv6 address in brackets, with or without a port.
 fn is_authority(text: &str) -> bool {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
@@ -95,7 +98,7 @@ fn is_authority(text: &str) -> bool {
                     && port.bytes().all(|byte| byte.is_ascii_digit())
                     && port.parse::<u16>().is_ok())
         });
-    // Of an empty label between two dots httpd says the same.
+    // Like httpd, reject an empty label between two dots.
     host.len() <= 255 && host.bytes().all(is_name_byte) && !host.contains("..") && is_port
 }
 

@@ -1,12 +1,12 @@
-//! Writing what a cache would serve into an archive or folder, the same bytes for the same pages.
+//! Export of the servable files of a cache into an archive or folder; the same pages give the same bytes.
 //!
-//! In: a farm, of which the document root may be in use meanwhile. Out: its fresh files in the order of their names, with times,
-//! owners and permissions that do not depend on when and by whom they were fetched.
+//! Input: a farm, whose document root may be in use. Output: its fresh files ordered by name, with times, owners and
+//! permissions that do not depend on when and by whom they were fetched.
 //!
 //! Invariants
-//! * A body stands beside its own headers: both are read from files that were open together and fit.
-//! * What a visitor would be refused, or is asked about first, is left out.
-//! * A folder is on the disk when it was written; so is an archive when its writer has seen to that.
+//! * A body is exported with its own headers: both are read from files that were open together and match.
+//! * Pages that a visitor would be refused, or that need a permission check, are left out.
+//! * A folder is on the disk when the export ends; an archive is too if its writer ensures that.
 //!
 //! Not here: writing into the document root; it may be read-only.
 
@@ -28,54 +28,54 @@ use crate::request_decision::{RequestAction, decide_in_farm};
 use crate::request_view::{RequestView, encode_path};
 use crate::tar_archive::{MAX_OCTAL_TIME, TarMember, TarWriter};
 
-/// How often a file is looked up that changes at each look.
+/// The maximum number of look-ups of a file that changes each time.
 const MAX_LOOKUP_ATTEMPTS: u32 = 50;
-/// The pause between two looks.
+/// The pause between two look-ups.
 const LOOKUP_RETRY_DELAY: Duration = Duration::from_millis(2);
 
-/// What is exported.
+/// The parameters of an export.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheExport<'a> {
-    /// Whose files.
+    /// The farm whose files are exported.
     pub farm: &'a FarmConfig,
-    /// The time now, by which files are fresh or not.
+    /// The current time, which decides the freshness of files.
     pub now: SystemTime,
-    /// Whether files that are out of date are exported, too.
+    /// True if stale files are exported, too.
     pub includes_stale: bool,
-    /// Whether header files and ends of files are left out, as another web server knows nothing of them.
+    /// True if header files and expiry files are left out, because another web server does not know them.
     pub excludes_metadata: bool,
-    /// The time of all files, in seconds since 1970; 2^33 - 1 at most, and later ones count as that.
+    /// The time of all files, in seconds since 1970; at most 2^33 - 1, and later times are clamped to it.
     pub file_time: u64,
 }
 
-/// Where files go.
+/// The destination of an export.
 #[derive(Debug)]
 pub enum ExportSink<W: Write> {
     /// Into an archive.
     Tar(W),
-    /// Below a folder, which is empty.
+    /// Below a folder, which must be empty.
     Folder(PathBuf),
 }
 
-/// What was exported.
+/// The result of an export.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ExportSummary {
-    /// Pages.
+    /// The number of pages exported.
     pub files: u64,
-    /// Bytes of their bodies.
+    /// The number of bytes of their bodies.
     pub bytes: u64,
-    /// Pages that were left out, as they are out of date.
+    /// The number of pages left out because they are out of date.
     pub stale: u64,
-    /// Files that were left out, as no visitor gets them from the cache.
+    /// The number of files left out because no visitor gets them from the cache.
     pub unserved: u64,
-    /// Pages that were left out, as they changed whenever they were looked at.
+    /// The number of pages left out because they changed at every look-up.
     pub unsteady: u64,
 }
 
 /// Writes the files of a farm.
 ///
 /// # Errors
-/// [`Error::NoDocroot`], [`Error::Read`] and [`Error::Write`]; what was written is useless then.
+/// [`Error::NoDocroot`], [`Error::Read`] and [`Error::Write`]; the partial output is then useless.
 pub fn export_cache<W: Write>(
     export: &CacheExport<'_>,
     sink: ExportSink<W>,
@@ -85,7 +85,7 @@ pub fn export_cache<W: Write>(
     let root = root.ok_or_else(|| Error::NoDocroot(export.farm.name.clone()))?;
     let unreadable = |source| Error::Read { file: root.to_owned(), source };
     let docroot = Docroot::open_read_only(root).map_err(unreadable)?;
-    // What cannot be listed would be missing without a word.
+    // Entries that cannot be listed would be missing without an error.
     let mut names = Vec::new();
     docroot.list_files(&mut |file| names.push(file.to_owned())).map_err(unreadable)?;
     names.sort_unstable_by(|one, other| {
@@ -115,13 +115,13 @@ pub fn export_cache<W: Write>(
     Ok(exported)
 }
 
-/// Returns the name of a file and its page's path, if visitors get it from the cache.
+/// Returns the name of a file and its page's path; `None` if visitors do not get it from the cache.
 fn served_name_and_path<'a>(farm: &FarmConfig, file: &'a Path) -> Option<(&'a str, String)> {
     let name = file.to_str()?;
     let (path, query) = page_variant::variant_url(name);
     let target = encode_path(&path);
     let url = query.map_or_else(|| target.clone(), |query| format!("{target}?{query}"));
-    // A page that only those who are logged in see is none of this request.
+    // A page that only logged-in visitors see is not served for this request.
     let view = RequestView::from_url(Method::GET, &url, HeaderMap::new()).ok()?;
     let is_asked_about =
         farm.auth_checker.as_ref().is_some_and(|checker| checker.filter.allows(&path));
@@ -129,7 +129,7 @@ fn served_name_and_path<'a>(farm: &FarmConfig, file: &'a Path) -> Option<(&'a st
     (is_served && !is_asked_about).then_some((name, path))
 }
 
-/// What became of looking for a file.
+/// The result of looking up a file.
 #[expect(clippy::large_enum_variant, reason = "taken apart where it is made")]
 enum ExportLookup {
     Fresh(OpenCacheFile),
@@ -158,18 +158,18 @@ fn find_exportable_file(
             }
             CacheFileLookup::Directory => return Ok(ExportLookup::Missing),
             CacheFileLookup::Absent if !docroot.exists(file) => return Ok(ExportLookup::Missing),
-            // Body and header file do not fit: they are being replaced, or a crash left them so.
+            // The body and the header file do not match: they are being replaced, or a crash left them so.
             CacheFileLookup::Absent => std::thread::sleep(LOOKUP_RETRY_DELAY),
         }
     }
     Ok(ExportLookup::Changing)
 }
 
-/// Writes files.
+/// Writes the exported files.
 struct ExportWriter<'a, W: Write> {
     target: ExportTarget<W>,
     export: &'a CacheExport<'a>,
-    /// What an archive and a header file can both tell.
+    /// The time that both an archive and a header file can represent.
     header_time: u64,
 }
 
@@ -244,14 +244,14 @@ impl<'a, W: Write> ExportWriter<'a, W> {
             ExportTarget::Tar(archive) => archive.finish().map(drop),
             ExportTarget::Folder(folder) => {
                 normalize_folders(&folder, self.header_time)?;
-                // All files at once, as there may be many.
+                // Sync all files at once, as there may be many.
                 Ok(rustix::fs::syncfs(File::open(folder)?)?)
             }
         }
     }
 }
 
-/// Gives a folder and those below it the same permissions and times everywhere.
+/// Sets fixed permissions and times on a folder and all folders below it.
 fn normalize_folders(folder: &Path, time: u64) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
@@ -264,7 +264,7 @@ fn normalize_folders(folder: &Path, time: u64) -> io::Result<()> {
     opened.set_modified(UNIX_EPOCH + Duration::from_secs(time))
 }
 
-/// Returns headers in the order of their names; of those with one name the order stays.
+/// Returns headers sorted by name; the order of headers with the same name is preserved.
 fn sort_headers(headers: &HeaderMap) -> HeaderMap {
     let mut names: Vec<_> = headers.keys().collect();
     names.sort_unstable_by_key(|name| name.as_str());

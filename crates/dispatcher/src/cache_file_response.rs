@@ -1,4 +1,4 @@
-//! What answers from a cache file say: heads, conditions, parts. Pure functions that all ways to an answer share.
+//! Responses from a cache file: heads, conditions, ranges. Pure functions that all code paths share.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,29 +14,29 @@ use crate::revalidation::{STORED_ETAG_HEADER, STORED_LAST_MODIFIED_HEADER};
 use crate::surrogate_key::STORED_KEYS_HEADER;
 use crate::ttl::STORED_LENIENCE_HEADER;
 
-/// The media type of a page that says nothing else.
+/// The media type of a page that declares no other.
 const HTML_MEDIA_TYPE: &str = "text/html; charset=utf-8";
 
-/// A file as an answer knows it: its head, and what conditions compare.
+/// A file as a response uses it: its head, and the values that conditions compare.
 #[derive(Debug)]
 pub(crate) struct CacheFileHead {
-    /// All headers but length and date.
+    /// All headers except length and date.
     pub(crate) headers: HeaderMap,
     pub(crate) etag: HeaderValue,
     pub(crate) modification_time: SystemTime,
 }
 
-/// What a request gets of a file.
+/// The response to a request for a file.
 #[derive(Debug)]
 pub(crate) struct CacheFileResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// Where the body begins in the file, and how long it is.
+    /// The offset of the body in the file, and its length.
     pub(crate) start: u64,
     pub(crate) length: u64,
 }
 
-/// Reads what answers from `cached` say of it.
+/// Builds the head of responses from `cached`.
 pub(crate) fn read_cache_file_head(
     name: &Path,
     cached: &OpenCacheFile,
@@ -51,7 +51,7 @@ pub(crate) fn read_cache_file_head(
     CacheFileHead { headers, etag, modification_time: modified }
 }
 
-/// Decides what a request with these `conditions` gets; `headers` are those of the whole file.
+/// Returns the response to a request with these `conditions`; `headers` are those of the whole file.
 pub(crate) fn conditional_response(
     conditions: &HeaderMap,
     entity: &StoredEntity<'_>,
@@ -82,7 +82,7 @@ pub(crate) fn conditional_response(
     CacheFileResponse { status, headers, start, length }
 }
 
-/// Returns how old a file is.
+/// Returns the age of a file.
 pub(crate) fn cache_age(fetched: SystemTime, now: SystemTime) -> Duration {
     now.duration_since(fetched).unwrap_or_default()
 }
@@ -104,14 +104,14 @@ fn build_headers(name: &Path, cached: &OpenCacheFile, now: SystemTime) -> Header
     }
     headers.insert(header::AGE, HeaderValue::from(cache_age(cached.fetched_at, now).as_secs()));
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    // A stored date would make the answer look older than it is.
+    // A stored date would make the response look older than it is.
     headers.remove(header::DATE);
     headers.remove(header::CONTENT_LENGTH);
     remove_internal_headers(&mut headers);
     headers
 }
 
-/// Removes what a header file keeps for the dispatcher alone.
+/// Removes the headers that a header file stores for the dispatcher only.
 pub(crate) fn remove_internal_headers(headers: &mut HeaderMap) {
     for name in [
         STORED_KEYS_HEADER,
@@ -128,7 +128,7 @@ fn build_etag(cached: &OpenCacheFile) -> String {
     format!("\"{:x}-{:x}\"", since.as_nanos(), cached.length)
 }
 
-/// Returns the media type that a file's name tells.
+/// Returns the media type for the extension of a file name.
 pub(crate) fn media_type_of_name(name: &Path) -> HeaderValue {
     let guess = mime_guess::from_path(name).first_raw();
     let text = guess.unwrap_or("application/octet-stream");
@@ -138,20 +138,20 @@ pub(crate) fn media_type_of_name(name: &Path) -> HeaderValue {
     HeaderValue::from_str(&named).unwrap_or(HeaderValue::from_static("application/octet-stream"))
 }
 
-/// Returns the media type that a file's name tells, and of a page the charset that its head declares. A document root may hold
-/// pages that another dispatcher has stored, without their headers.
+/// Returns the media type for a file name; for a page with the charset that its head declares. A document root may hold
+/// pages that another dispatcher stored without their headers.
 fn media_type_of_file(name: &Path, file: &File) -> HeaderValue {
     let kind = media_type_of_name(name);
     if kind != HTML_MEDIA_TYPE {
         return kind;
     }
     let mut head = [0; 1024];
-    // A file that cannot be read fails where it is sent.
+    // A file that cannot be read fails when it is sent.
     let length = file.read_at(&mut head, 0).unwrap_or(0);
     with_declared_charset(kind, head.get(..length).unwrap_or_default())
 }
 
-/// Returns the media type that a page's name tells, with the charset that its head declares.
+/// Returns the given media type with the charset that the head of the page declares.
 pub(crate) fn with_declared_charset(kind: HeaderValue, page: &[u8]) -> HeaderValue {
     let declared = html_charset::declared_charset(page).filter(|_| kind == HTML_MEDIA_TYPE);
     match declared.filter(|label| !label.eq_ignore_ascii_case("utf-8")) {
@@ -162,7 +162,7 @@ pub(crate) fn with_declared_charset(kind: HeaderValue, page: &[u8]) -> HeaderVal
     }
 }
 
-/// Tells whether two media types mean the same, whatever their case and spaces.
+/// Returns true if two media types are equal, ignoring case and spaces.
 pub(crate) fn is_same_media_type(left: &HeaderValue, right: &HeaderValue) -> bool {
     let plain = |value: &HeaderValue| {
         let text = value.to_str().unwrap_or_default().to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! Answering from the cache, or around it.
+//! Responses from the cache, or without it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,12 +38,13 @@ use crate::visit_address::VisitAddress;
 
 const STALE_CACHE_INFO: &str = "caching: stat file is more recent";
 
-/// So many fetches of others a visitor waits for, of which the next one is needed only if the one before was given up.
+/// The maximum number of other visitors' fetches that a visitor waits for; a further one is awaited only if the one
+/// before was given up.
 const MAX_FETCH_WAITS: usize = 4;
-/// When someone may ask again who waited in vain, in seconds.
+/// The `Retry-After` value in seconds for a visitor whose wait timed out.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 
-/// A cache file whose farm is known to have a cache.
+/// A cache file of a farm that is known to have a cache.
 struct CacheFileLocation<'a> {
     docroot: &'a Docroot,
     cache: &'a CacheConfig,
@@ -51,7 +52,7 @@ struct CacheFileLocation<'a> {
 }
 
 impl DispatcherState {
-    /// Answers from the file, fetching it first where it is absent or out of date.
+    /// Responds with the file; fetches it first if it is absent or out of date.
     pub(crate) async fn serve_from_cache(
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
@@ -157,7 +158,7 @@ impl DispatcherState {
         response
     }
 
-    /// Answers with a file, whatever its age.
+    /// Responds with a file regardless of its age.
     fn serve_file(
         &self,
         exchange: &mut RequestExchange<'_>,
@@ -209,7 +210,7 @@ impl DispatcherState {
         let mut response = Response::new(body);
         *response.status_mut() = told.status;
         *response.headers_mut() = told.headers;
-        // A page that only the list of vanity URLs lets through is not decided by rules alone.
+        // For a page that only the list of vanity URLs permits, the rules alone do not decide.
         if exchange.farm.farm.vanity_urls.is_none() || is_accepted(&exchange.farm.farm, view) {
             let source = ResponseSource {
                 farm: Arc::clone(exchange.farm),
@@ -230,7 +231,7 @@ impl DispatcherState {
         Ok(response)
     }
 
-    /// Serves the old file while it is replaced, and lets one visitor replace it.
+    /// Serves the old file while it is replaced, and lets one visitor start the replacement.
     async fn serve_stale(
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
@@ -287,7 +288,7 @@ impl DispatcherState {
         self.serve_fetch_result(exchange, first)
     }
 
-    /// Returns what the render allows for a copy that it let expire. What a flush concerns is allowed nothing.
+    /// Returns the allowances of the render for a copy that expired. A flushed copy has none.
     fn stale_allowance(
         &self,
         found: &CacheFileLocation<'_>,
@@ -314,7 +315,8 @@ impl DispatcherState {
         }
     }
 
-    /// Tells whether a copy may still stand in for its render: a flush may have come since it was asked.
+    /// Returns true if a copy may still be served in place of its render: a flush may have arrived after the render was
+    /// asked.
     fn is_stale_still_allowed(
         &self,
         found: &CacheFileLocation<'_>,
@@ -346,13 +348,13 @@ impl DispatcherState {
         response
     }
 
-    /// Tells whether a newer file is on its way, so that visitors get the old one meanwhile.
+    /// Returns true if a newer file is pending, so that visitors get the old one in the meantime.
     pub(crate) fn is_replacement_pending(&self, farm: &FarmState, file: &Path) -> bool {
         farm.refetch_queue.contains(file)
             || self.fetch_coalescer.is_fetching(&farm.absolute_path(file))
     }
 
-    /// Fetches a file that is not there, or waits for the one who does.
+    /// Fetches an absent file, or waits for the visitor that fetches it.
     async fn serve_miss(
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
@@ -362,7 +364,7 @@ impl DispatcherState {
             return response;
         }
         let key = exchange.farm.absolute_path(found.file);
-        // Who joins a fetch makes no render draw.
+        // A request that joins a fetch causes no rendering.
         let is_drawn =
             exchange.view.method == Method::HEAD || !self.fetch_coalescer.is_fetching(&key);
         if is_drawn && let Some(response) = self.limit_variants(exchange).await {
@@ -395,7 +397,7 @@ impl DispatcherState {
         self.forward_uncached(exchange, VisitorBody::empty(), NotCacheableReason::Flushed).await
     }
 
-    /// Fetches a file for all who wait for it.
+    /// Fetches a file for all requests that wait for it.
     async fn lead_fetch(
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
@@ -413,7 +415,7 @@ impl DispatcherState {
         self.serve_fetch_result(exchange, first)
     }
 
-    /// Waits for another one's fetch; nothing if the file has to be fetched nevertheless.
+    /// Waits for the fetch of another request; returns `None` if the file has to be fetched nevertheless.
     async fn join_fetch(
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
@@ -459,7 +461,7 @@ impl DispatcherState {
         })
     }
 
-    /// Looks the file up once more: another fetch may have ended since.
+    /// Looks up the file again, because another fetch may have ended in the meantime.
     fn recheck_cache_file(
         &self,
         found: &CacheFileLocation<'_>,
@@ -490,7 +492,7 @@ impl DispatcherState {
             file: found.file.to_owned(),
             path: exchange.view.path.as_str().to_owned(),
             host: exchange.view.headers.get(header::HOST).cloned(),
-            // For a host that no farm has, the page is none that anybody else should see.
+            // A page for a host that no farm has must not be shown to others.
             visit: VisitAddress::from_request(exchange.view).filter(|_| exchange.warning.is_none()),
             min_sequence: None,
             cache_info: info,
@@ -498,7 +500,7 @@ impl DispatcherState {
         spawn_fetch(self, exchange.farm, ticket, fetch)
     }
 
-    /// Answers the one who caused a fetch.
+    /// Responds to the request that caused a fetch.
     fn serve_fetch_result(
         &self,
         exchange: &mut RequestExchange<'_>,
@@ -582,14 +584,14 @@ impl DispatcherState {
     }
 }
 
-/// What a render allows for a copy that expired.
+/// The allowances of a render for an expired copy.
 #[derive(Debug, Clone, Copy, Default)]
 struct StaleAllowance {
     while_revalidating: bool,
     if_error: bool,
 }
 
-/// Answers in whose place `stale-if-error` puts the old file (RFC 5861, section 4).
+/// Returns true for failures in place of which `stale-if-error` serves the old file (RFC 5861, section 4).
 fn is_stale_if_error_failure(first: &FetchResult) -> bool {
     match first {
         FetchResult::Uncached(response, _, _) => {
@@ -599,7 +601,7 @@ fn is_stale_if_error_failure(first: &FetchResult) -> bool {
     }
 }
 
-/// Answers in whose place `/serveStaleOnError` puts the old file.
+/// Returns true for failures in place of which `/serveStaleOnError` serves the old file.
 fn is_stale_on_error_failure(first: &FetchResult) -> bool {
     match first {
         FetchResult::Page(_) => false,
@@ -610,7 +612,7 @@ fn is_stale_on_error_failure(first: &FetchResult) -> bool {
     }
 }
 
-/// Returns the request that a render gets.
+/// Returns the request that is sent to a render.
 fn build_upstream_request(
     exchange: &RequestExchange<'_>,
     body: VisitorBody,

@@ -1,4 +1,4 @@
-//! What may be stored: one reason for each way in which it may not.
+//! The reasons why a request or response is not cacheable.
 //!
 //! The texts are those of the `X-Cache-Info` header; scripts compare them.
 
@@ -14,7 +14,7 @@ use crate::page_variant;
 use crate::request_view::RequestView;
 use crate::visitor_session::VisitorSession;
 
-/// Why a request or its answer is not cached.
+/// The reason why a request or its response is not cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the texts below say it")]
 pub enum NotCacheableReason {
@@ -79,7 +79,7 @@ impl NotCacheableReason {
         Self::PathParameters,
     ];
 
-    /// Tells whether the request's method is the reason.
+    /// Returns true if the request's method is the reason.
     pub(crate) fn is_due_to_method(self) -> bool {
         matches!(self, Self::Method | Self::Head)
     }
@@ -118,13 +118,13 @@ impl fmt::Display for NotCacheableReason {
     }
 }
 
-/// What a temporary file's name adds to that of its cache file.
+/// The number of bytes that a temporary file's name adds to the name of its cache file.
 pub(crate) const TEMPORARY_SUFFIX_BYTES: usize = "_YYYYXXXXXX".len();
 
-/// Returns the file below the document root for `request`, if the request side allows to cache it.
+/// Returns the file below the document root for `request`, if the request is cacheable.
 ///
 /// # Errors
-/// The first reason against it, in the documented order.
+/// Returns the first reason against caching, in the documented order.
 pub(crate) fn check_request_cacheable(
     farm: &FarmConfig,
     request: &RequestView,
@@ -138,7 +138,7 @@ pub(crate) fn check_request_cacheable(
     if !matches!(request.method, Method::GET | Method::HEAD) {
         return Err(NotCacheableReason::Method);
     }
-    // Renders cut them, so that each value anybody makes up would be a file of its own that no flush names.
+    // Renders cut path parameters, so each made-up value would create a file that no flush names.
     if request.wire_path.contains(';') {
         return Err(NotCacheableReason::PathParameters);
     }
@@ -150,7 +150,7 @@ pub(crate) fn check_request_cacheable(
             VisitorSession::Absent => return Err(NotCacheableReason::SessionRequired),
         }
     }
-    // The credentials of a session are what opens the cache.
+    // Credentials of a managed session grant access to the cache.
     let is_barred = !cache.allow_authorized && farm.session_management.is_none();
     if is_barred && has_credentials(request) {
         return Err(NotCacheableReason::Authorization);
@@ -167,7 +167,7 @@ pub(crate) fn check_request_cacheable(
     page_variant::variant_file(&request.path, &key, docroot)
 }
 
-/// Folders within each other, at most: removing a tree holds a file descriptor for each.
+/// The maximum folder depth: removing a tree holds a file descriptor for each level.
 const MAX_PATH_SEGMENTS: usize = 100;
 
 fn check_path_lengths(
@@ -192,13 +192,13 @@ fn has_extension(path: &CanonicalPath) -> bool {
     path.segments().next_back().is_some_and(|name| name.contains('.'))
 }
 
-/// Names that belong to the cache itself, in any segment.
+/// Returns true if any segment is a name reserved for the cache itself.
 pub(crate) fn is_reserved_path(path: &CanonicalPath) -> bool {
     path.segments().any(is_reserved_name)
 }
 
-/// `.stat`, the side files `.h` and `.ttl` of a file with an extension, and the dispatcher's own: unfinished files, the
-/// numbers of flushes, and what siblings are told.
+/// Returns true for `.stat`, for the side files `.h` and `.ttl` of a file with an extension, and for the dispatcher's
+/// own files: unfinished files, flush numbers, and event logs for siblings.
 pub(crate) fn is_reserved_name(name: &str) -> bool {
     let is_side_file = [".h", ".ttl"]
         .iter()
@@ -212,10 +212,10 @@ pub(crate) fn has_credentials(request: &RequestView) -> bool {
         || request.cookie("login-token").is_some()
 }
 
-/// Tells whether an answer with this head may be stored.
+/// Checks if a response with this head may be stored.
 ///
 /// # Errors
-/// The first reason against it.
+/// Returns the first reason against it.
 pub(crate) fn check_response_cacheable(
     status: StatusCode,
     headers: &HeaderMap,
@@ -238,7 +238,7 @@ pub(crate) fn check_response_cacheable(
     if is_empty {
         return Err(NotCacheableReason::EmptyBody);
     }
-    // A stored body would reach clients that did not ask for its encoding.
+    // A stored encoded body would reach clients that do not accept its encoding.
     let is_encoded = headers
         .get(header::CONTENT_ENCODING)
         .is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"));
@@ -252,7 +252,7 @@ fn has_header_token(headers: &HeaderMap, name: &str, tokens: &[&str]) -> bool {
     headers
         .get_all(name)
         .iter()
-        // A byte beyond ASCII must not hide what stands beside it.
+        // A non-ASCII byte must not hide the values next to it.
         .flat_map(|value: &HeaderValue| value.as_bytes().split(|byte| *byte == b','))
         .filter_map(|directive| directive.split(|byte| *byte == b'=').next())
         .map(<[u8]>::trim_ascii)

@@ -1,4 +1,4 @@
-//! The time of the dispatcher: the clock that it is given, made strictly rising where order matters.
+//! The clock of the dispatcher, which is injected and made strictly increasing where order matters.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 type ReadClockFn = dyn Fn() -> SystemTime + Send + Sync;
 
-/// Tells the time; clones tell the same.
+/// A clock; clones return the same time.
 #[derive(Clone)]
 pub struct DispatcherClock {
     read_time: Arc<ReadClockFn>,
@@ -21,20 +21,20 @@ impl fmt::Debug for DispatcherClock {
 }
 
 impl DispatcherClock {
-    /// Returns a clock that asks `read` for the time.
+    /// Returns a clock that reads the time from `read`.
     pub fn new(read: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         Self { read_time: Arc::new(read), last_tick: Arc::new(AtomicU64::new(0)) }
     }
 
-    /// Returns the time.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> SystemTime {
         (self.read_time)()
     }
 
-    /// Returns a time that is later than all that this function returned before.
+    /// Returns a time later than all times that this function returned before.
     ///
-    /// A fetch and a flush take theirs from here, so that their order stands in the times of their files even if the
+    /// Fetches and flushes take their times from here, so that the times of their files show their order even if the
     /// clock is set back in between.
     pub(crate) fn tick(&self) -> SystemTime {
         let since = self.now().duration_since(UNIX_EPOCH).unwrap_or_default();

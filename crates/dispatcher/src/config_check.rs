@@ -1,4 +1,4 @@
-//! What is likely wrong with a configuration that can be read.
+//! Checks for likely mistakes in a valid configuration.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ pub(crate) const DANGEROUS_REQUESTS: [&str; 65] = [
     "/var/linkchecker.html",
     "/var/statistics.json",
     "/welcome",
-    // Spellings that a publisher reads as another page than the text shows.
+    // Spellings that a publisher reads as a different page than the text shows.
     "/content/any/page.1.json;a=b.html",
     "/content/any/page.infinity.json;x=1",
     "/content/any/page;x=1.infinity.json",
@@ -84,7 +84,7 @@ pub(crate) const DANGEROUS_REQUESTS: [&str; 65] = [
     "/content/dam/any.jpg/_jcr_content.-1.json",
 ];
 
-/// Returns all findings about a configuration: those of reading it, and what experience warns of.
+/// Returns all diagnostics of a configuration: those of reading it, and warnings about likely mistakes.
 #[must_use]
 pub fn check_config(loaded: &LoadedConfig) -> Vec<ConfigDiagnostic> {
     let mut findings = loaded.diagnostics.clone();
@@ -124,7 +124,7 @@ fn check_filter(farm: &FarmConfig, warn: &mut impl FnMut(&SourcePosition, String
         }
         return;
     };
-    // A farm that only flushes has no renders, and a part of a filter begins as it likes.
+    // A farm that only flushes has no renders, and a fragment of a filter may begin with any rule.
     match rules.first().filter(|_| has_renders) {
         Some(rule) if denies_all(rule) => {}
         Some(rule) => warn(
@@ -253,11 +253,11 @@ fn check_forwarding(farm: &FarmConfig, warn: &mut impl FnMut(&SourcePosition, St
 }
 
 fn allows_everyone(list: Option<&AccessList>) -> bool {
-    // An address that no site would list shows whether everyone else may flush.
+    // An address that no site would list shows if everyone may flush.
     list.is_none_or(|list| list.rules.is_empty() || list.allows("203.0.113.77"))
 }
 
-/// Document roots that lie within each other do not look at the same stat files.
+/// Reports document roots nested in each other, which do not use the same stat files.
 fn check_nested_docroots(
     farm: &FarmConfig,
     farms: &[Arc<FarmConfig>],

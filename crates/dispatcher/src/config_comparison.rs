@@ -1,10 +1,10 @@
-//! What a changed configuration would decide otherwise, before it serves.
+//! Comparison of two configurations: the decisions that a changed configuration makes differently, before it is used.
 //!
-//! In: two configurations with their settings, and URLs. Out: the keys and rules that differ, and the requests that are
-//! answered in another way. Beside the URLs that are given it tries what a public farm should refuse, and one request for
-//! each pattern that either configuration holds, so that a changed rule shows even where nobody thought of a URL for it.
+//! Input: two configurations with their settings, and URLs. Output: the keys and rules that differ, and the requests
+//! that are answered differently. In addition to the given URLs it tries requests that a public farm should refuse, and
+//! one request for each pattern in either configuration, so that a changed rule shows even if no URL was given for it.
 //!
-//! Not here: what stands in caches (`explanation`); both configurations are taken to begin with the same files.
+//! Not here: the content of caches (`explanation`); both configurations are assumed to start with the same files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,37 +28,37 @@ use crate::settings::{CompiledSettings, DispatcherSettings};
 /// One of two configurations.
 #[derive(Debug, Clone, Copy)]
 pub struct ComparedConfig<'a> {
-    /// Its text, includes resolved.
+    /// Its syntax tree, with includes resolved.
     pub syntax_tree: &'a ConfigBlock,
-    /// What it means.
+    /// Its typed configuration.
     pub config: &'a DispatcherConfig,
-    /// The section `[dispatcher]` that goes with it.
+    /// Its section `[dispatcher]`.
     pub settings: &'a DispatcherSettings,
 }
 
-/// How two configurations differ.
+/// The differences between two configurations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ConfigComparison {
-    /// Keys and rules that are in one of them only, or in another order.
+    /// The keys and rules that only one of them has, or that have a different order.
     pub keys: Vec<ConfigKeyChange>,
-    /// Requests that they decide about differently.
+    /// The requests that they decide differently.
     pub requests: Vec<RequestDecisionChange>,
-    /// How many requests were tried.
+    /// The number of requests tried.
     pub tried: usize,
 }
 
-/// A key, with its value, that one of two configurations has.
+/// A key with its value that differs between two configurations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ConfigKeyChange {
-    /// What became of it.
+    /// The kind of change.
     pub change: ConfigKeyChangeKind,
-    /// Its labels from the top, and its value.
+    /// Its labels from the root, and its value.
     pub key: String,
-    /// Where it stands.
+    /// Its source position.
     pub at: String,
 }
 
-/// What became of a key.
+/// The kind of change of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ConfigKeyChangeKind {
@@ -66,18 +66,18 @@ pub enum ConfigKeyChangeKind {
     Removed,
     /// Only the new one has it.
     Added,
-    /// The items below it stand in another order.
+    /// The order of the items below it differs.
     Reordered,
 }
 
-/// A request that two configurations decide about differently.
+/// A request that two configurations decide differently.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RequestDecisionChange {
     /// Method and URL.
     pub request: String,
-    /// What the old one does with it, and by which rule.
+    /// The decision of the old configuration, and the deciding rule.
     pub old: String,
-    /// What the new one does.
+    /// The decision of the new configuration.
     pub new: String,
 }
 
@@ -101,7 +101,7 @@ impl fmt::Display for RequestDecisionChange {
 /// Compares two configurations; `urls` are paths, or begin with `http://` or `https://`.
 ///
 /// # Errors
-/// [`Error::Setting`] if settings cannot be used.
+/// [`Error::Setting`] if the settings are invalid.
 pub fn compare_configs(
     old: ComparedConfig<'_>,
     new: ComparedConfig<'_>,
@@ -129,14 +129,14 @@ pub fn compare_configs(
             let request = format!("{method} {url}");
             let (old, new) = (before.to_string(), after.to_string());
             comparison.requests.push(RequestDecisionChange { request, old, new });
-            // What differs for GET does for the others, as a rule.
+            // A difference for GET usually applies to the other methods as well.
             break;
         }
     }
     Ok(comparison)
 }
 
-/// What happens to a request, and why.
+/// The decision about a request, and its reason.
 struct DecisionSummary {
     outcome: String,
     reason: String,
@@ -200,13 +200,13 @@ fn explain_decision(farm: &FarmConfig, view: &RequestView) -> String {
     filter::deciding_filter_rule(rules, view).map_or_else(|| "no rule".to_owned(), filter_rule_name)
 }
 
-/// A key and its value as text, with its place.
+/// A key and its value as text, with its position.
 struct FlatConfigLine {
     text: String,
     position: String,
 }
 
-/// Lists all keys of a block with their labels, in order; `lists` takes the items of each block.
+/// Lists all keys of a block with their labels, in order; appends the items of each block to `lists`.
 fn flatten_block(
     block: &ConfigBlock,
     prefix: &str,
@@ -224,7 +224,7 @@ fn flatten_block(
                 format!("{path} {mark}{}{mark}", value.text)
             }
             ConfigValue::Block(inner) => {
-                // A list's rule is one line: it counts as a whole.
+                // A rule of a list is one line and is compared as a whole.
                 match block_as_one_line(inner) {
                     Some(rule) => format!("{path} {rule}"),
                     None => {
@@ -239,7 +239,7 @@ fn flatten_block(
     }
 }
 
-/// Returns a block whose items are all single values as one line.
+/// Returns a block whose items are all single values as one line; `None` for other blocks.
 fn block_as_one_line(block: &ConfigBlock) -> Option<String> {
     let mut parts = Vec::new();
     for item in &block.items {
@@ -299,7 +299,7 @@ fn compare_config_trees(old: &ConfigBlock, new: &ConfigBlock) -> Vec<ConfigKeyCh
     changes
 }
 
-/// Returns the begins of URLs at hosts that either configuration names, and at one that none does.
+/// Returns the URL prefixes of the hosts that either configuration names, and of one host that neither names.
 fn probe_hosts_of(configs: [&DispatcherConfig; 2]) -> BTreeSet<String> {
     let mut hosts = BTreeSet::from(["http://unknown.invalid".to_owned()]);
     for entry in
@@ -317,7 +317,7 @@ fn probe_hosts_of(configs: [&DispatcherConfig; 2]) -> BTreeSet<String> {
     hosts
 }
 
-/// Returns a path for each pattern of either configuration.
+/// Returns a matching path for each pattern of either configuration.
 fn probe_paths_of(configs: [&DispatcherConfig; 2]) -> BTreeSet<String> {
     let mut probes: BTreeSet<String> = ["/", "/content/x.html"].map(str::to_owned).into();
     for farm in configs.iter().flat_map(|config| &config.farms) {
@@ -393,7 +393,7 @@ fn encode_target(target: &str) -> String {
     }
 }
 
-/// Returns texts that a pattern matches; none for an expression that says more than a choice of words.
+/// Returns texts that a pattern matches; empty for a regular expression that is more than a choice of words.
 fn sample_matches_of(pattern: &RulePattern) -> Vec<String> {
     match pattern {
         RulePattern::Glob(glob) => vec![sample_match_of_glob(glob.source())],

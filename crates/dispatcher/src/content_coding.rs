@@ -1,15 +1,15 @@
-//! Codings of renders' bodies, taken off as they arrive.
+//! Decoding of renders' bodies as they arrive.
 //!
-//! In: an answer's head and body. Out: the body as it is, whatever coding it came in.
+//! Input: a response's head and body. Output: the decoded body.
 //!
-//! Transfer codings (`Transfer-Encoding: gzip, chunked`) belong to one connection, so each answer loses them; one that nobody
-//! here can read makes the answer unusable. Content codings (`Content-Encoding: gzip`, and `br`, `zstd` and `deflate`) are taken
-//! off where a page is stored: it was asked for without `Accept-Encoding`, and goes to visitors who take no coding. Those who
-//! take one get the page in a coding of `response_memory::encode`.
+//! Transfer codings (`Transfer-Encoding: gzip, chunked`) belong to one connection, so they are removed from each
+//! response. An unsupported one makes the response unusable. Content codings (`Content-Encoding: gzip`, and `br`,
+//! `zstd` and `deflate`) are removed where a page is stored: it was requested without `Accept-Encoding`, and is served
+//! to visitors who accept no coding. Visitors who accept one get the page in a coding of `response_memory::encode`.
 //!
 //! Invariants
-//! * A body that ends before its coding does, or is none of that coding, is broken off and never whole.
-//! * Memory is bounded: input is decoded in small pieces, and a body is broken off where one makes too much.
+//! * A body that ends before its coding does, or is not valid in that coding, is aborted and never treated as complete.
+//! * Memory is bounded: input is decoded in small pieces, and a body is aborted if one piece expands too much.
 
 use std::io::{self, Write};
 use std::pin::Pin;
@@ -23,28 +23,29 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::upstream::UpstreamBoxError;
 
-/// Input is decoded in pieces of this size; each makes at most about a thousand times as much.
+/// The size in bytes of the pieces in which input is decoded; each expands at most about a thousandfold.
 const INPUT_PIECE_BYTES: usize = 4096;
 
-/// A piece may make this many bytes; a body that grows faster is broken off. Brotli and zstd have no bound of their own.
+/// The maximum output of one piece in bytes; a body that expands more is aborted. Brotli and zstd have no limit of
+/// their own.
 const MAX_PIECE_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Larger windows of zstd are not for content codings (RFC 9659).
+/// The maximum window size of zstd; larger windows are not for content codings (RFC 9659).
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// A coding that can be taken off.
+/// A coding that can be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RemovableCoding {
     Identity,
     Gzip,
-    /// zlib, or what some servers send under its name: bare deflate.
+    /// zlib, or raw deflate, which some servers send under this name.
     Deflate,
     Brotli,
     Zstd,
     Chunked,
 }
 
-/// Why a body cannot be read.
+/// The coding that cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the answer came in the transfer coding `{0}`, which nobody asked for")]
 pub(crate) struct UnknownCoding(String);
@@ -62,7 +63,7 @@ fn parse_codings(
             b"identity" => Ok(RemovableCoding::Identity),
             b"gzip" | b"x-gzip" => Ok(RemovableCoding::Gzip),
             b"deflate" => Ok(RemovableCoding::Deflate),
-            // These two are no transfer codings.
+            // These two are not transfer codings.
             b"br" if name == header::CONTENT_ENCODING => Ok(RemovableCoding::Brotli),
             b"zstd" if name == header::CONTENT_ENCODING => Ok(RemovableCoding::Zstd),
             b"chunked" => Ok(RemovableCoding::Chunked),
@@ -71,20 +72,20 @@ fn parse_codings(
         .collect()
 }
 
-/// A body whose codings are taken off.
+/// A body that is decoded as it is read.
 #[derive(Debug)]
 pub(crate) struct DecodedBody<B> {
     body: B,
-    /// The first one takes off what was put on last.
+    /// The first one decodes the coding that was applied last.
     decoders: Vec<CodingDecoder>,
     input: Bytes,
-    /// How many bytes are still to come, where the connection does not tell the end.
+    /// The number of bytes still to come, if the connection does not mark the end.
     remaining_length: Option<u64>,
     is_ended: bool,
     is_done: bool,
 }
 
-/// What a decoder has made of a piece.
+/// The output of a decoder for one piece.
 #[derive(Debug, Default)]
 struct DecoderOutput(Vec<u8>);
 
@@ -127,7 +128,7 @@ impl std::fmt::Debug for CodingDecoder {
 }
 
 impl CodingDecoder {
-    /// Makes the decoder of a coding; nothing for one that changes no bytes.
+    /// Creates the decoder of a coding; `None` for a coding that changes no bytes.
     fn new_for_coding(coding: RemovableCoding) -> io::Result<Option<Self>> {
         let engine = match coding {
             RemovableCoding::Identity | RemovableCoding::Chunked => return Ok(None),
@@ -166,7 +167,7 @@ impl CodingDecoder {
         Ok(self.take_output())
     }
 
-    /// Returns what was left; an empty body needs no end of its coding.
+    /// Returns the remaining output; an empty body needs no end marker of its coding.
     fn finish(&mut self) -> io::Result<Vec<u8>> {
         if !self.is_empty {
             match &mut self.engine {
@@ -190,10 +191,10 @@ impl CodingDecoder {
     }
 }
 
-/// Takes off `deflate`, with the frame of zlib or bare.
+/// Decodes `deflate`, with the zlib frame or raw.
 #[derive(Default)]
 struct DeflateDecoder {
-    /// The first byte, until the second tells with it whether there is a frame.
+    /// The first byte, stored until the second one shows if there is a frame.
     first_byte: Option<u8>,
     engine: Option<Decompress>,
     is_ended: bool,
@@ -231,7 +232,7 @@ impl DeflateDecoder {
             self.output.write_all(buffer.get(..written).unwrap_or_default())?;
             input = input.get(read..).unwrap_or_default();
             self.is_ended = status == Status::StreamEnd;
-            // With room left, there is no more to be had from this input.
+            // With output space left, this input yields no more.
             if written < buffer.len() && (input.is_empty() || read == 0) {
                 break;
             }
@@ -248,11 +249,11 @@ impl DeflateDecoder {
 }
 
 impl<B> DecodedBody<B> {
-    /// Takes off the transfer codings that an answer's head names, but for chunks, which the client reads. A length that is told
-    /// beside them does not count (RFC 9112, section 6.3).
+    /// Removes the transfer codings that a response's head names, except chunked, which the client reads. A length
+    /// given together with them is ignored (RFC 9112, section 6.3).
     ///
     /// # Errors
-    /// A coding that cannot be taken off.
+    /// Fails for a coding that cannot be decoded.
     pub(crate) fn from_response(headers: &mut HeaderMap, body: B) -> Result<Self, UnknownCoding> {
         let mut decoded = Self {
             body,
@@ -267,7 +268,7 @@ impl<B> DecodedBody<B> {
         if !decoded.decoders.is_empty() {
             headers.remove(header::CONTENT_LENGTH);
         }
-        // `identity` was a coding once (RFC 2616). It hides the length from clients that have forgotten it.
+        // `identity` was a coding in RFC 2616. It hides the length from clients that no longer support it.
         if !codings.is_empty() && codings.iter().all(|coding| *coding == RemovableCoding::Identity)
         {
             let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
@@ -276,7 +277,8 @@ impl<B> DecodedBody<B> {
         Ok(decoded)
     }
 
-    /// Takes off the content codings as well, if all of them can be, and what the head says of the coded body.
+    /// Removes the content codings as well, if all of them are supported, and the headers that describe the encoded
+    /// body.
     pub(crate) fn decode_content_codings(&mut self, headers: &mut HeaderMap) {
         if !headers.contains_key(header::CONTENT_ENCODING) {
             return;
@@ -299,7 +301,7 @@ impl<B> DecodedBody<B> {
         for digest in ["content-md5", "content-digest", "repr-digest", "digest"] {
             headers.remove(digest);
         }
-        // A strong tag stands for the coded bytes.
+        // A strong tag identifies the encoded bytes.
         let tag = headers.get(header::ETAG).and_then(|tag| tag.to_str().ok());
         let weak = tag.filter(|tag| !tag.starts_with("W/")).map(|tag| format!("W/{tag}"));
         if let Some(weak) = weak.and_then(|weak| weak.parse().ok()) {
@@ -307,7 +309,7 @@ impl<B> DecodedBody<B> {
         }
     }
 
-    /// Adds what takes codings off, all or none.
+    /// Adds decoders for all codings, or none of them.
     fn push_decoders(&mut self, codings: &[RemovableCoding]) -> io::Result<()> {
         let decoders = codings.iter().rev().map(|coding| CodingDecoder::new_for_coding(*coding));
         let decoders: Vec<Option<CodingDecoder>> = decoders.collect::<io::Result<_>>()?;
@@ -315,7 +317,8 @@ impl<B> DecodedBody<B> {
         Ok(())
     }
 
-    /// Decodes the next piece of the input, or what is left at its end; nothing if more input is needed or all is done.
+    /// Decodes the next piece of the input, or the remainder at its end; returns `None` if more input is needed or
+    /// decoding is complete.
     fn decode_next(&mut self) -> io::Result<Option<Bytes>> {
         while !self.input.is_empty() {
             let piece = self.input.split_to(self.input.len().min(INPUT_PIECE_BYTES));
@@ -337,7 +340,7 @@ impl<B> DecodedBody<B> {
         Ok(None)
     }
 
-    /// Sends bytes through the decoders from the one with this index on.
+    /// Passes bytes through the decoders, starting at this index.
     fn decode_from(&mut self, from: usize, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
         for decoder in self.decoders.iter_mut().skip(from) {
             bytes = decoder.decode(&bytes)?;
@@ -350,7 +353,7 @@ impl<B> DecodedBody<B>
 where
     B: Body<Data = Bytes, Error: Into<UpstreamBoxError>> + Unpin,
 {
-    /// Reads on, and ends where the length says so.
+    /// Polls the body, which ends after its announced length.
     fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -400,7 +403,7 @@ where
             }
             match ready!(this.poll_body(cx)) {
                 None => this.is_ended = true,
-                // Trailers tell of the coded body.
+                // Trailers describe the encoded body.
                 Some(Ok(frame)) => this.input = frame.into_data().unwrap_or_default(),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
             }
@@ -447,7 +450,7 @@ mod tests {
         pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect()
     }
 
-    /// Reads a body that comes in pieces of `size` bytes; nothing if it is broken.
+    /// Reads a body that arrives in pieces of `size` bytes; returns `None` if it is broken.
     async fn read(head: &HeaderMap, body: &[u8], size: usize) -> Option<Vec<u8>> {
         let mut head = head.clone();
         let pieces: Vec<_> = body
@@ -479,11 +482,11 @@ mod tests {
             assert_eq!(read(&both, &gzip(&coded), size).await.as_ref(), Some(&text));
             let head = headers(&[(ce.clone(), "gzip")]);
             assert_eq!(read(&head, &two, size).await.as_deref(), Some(&b"onetwo"[..]));
-            // A piece, or something else, is no body.
+            // A truncated or invalid body is rejected.
             assert_eq!(read(&head, &coded[..coded.len() - 5], size).await, None);
             assert_eq!(read(&head, b"hello", size).await, None);
             assert_eq!(read(&head, b"", size).await.as_deref(), Some(&b""[..]));
-            // What nobody can take off stays, and is told.
+            // An unsupported coding stays, and its header too.
             let head = headers(&[(ce.clone(), "compress")]);
             assert_eq!(read(&head, &coded, size).await.as_ref(), Some(&coded));
         }
@@ -527,13 +530,13 @@ mod tests {
             ] {
                 let head = headers(&[(ce.clone(), name)]);
                 assert_eq!(read(&head, &coded, size).await.as_ref(), Some(&text), "{name} {size}");
-                // A piece, or something else, is no body.
+                // A truncated or invalid body is rejected.
                 assert_eq!(read(&head, &coded[..coded.len() - 5], size).await, None, "{name}");
                 assert_eq!(read(&head, b"\xff\xff\xff\xff\xff", size).await, None, "{name}");
                 assert_eq!(read(&head, b"", size).await.as_deref(), Some(&b""[..]), "{name}");
             }
         }
-        // Few bytes that stand for very many are no page.
+        // A small input that expands to a huge one is rejected.
         let zeros = vec![0; 64 * 1024 * 1024];
         for (name, coded) in [("br", brotli(&zeros)), ("zstd", zstd(&zeros))] {
             assert_eq!(read(&headers(&[(ce.clone(), name)]), &coded, 65536).await, None, "{name}");

@@ -1,11 +1,11 @@
 //! The dispatcher as a service that can change its configuration while it serves.
 //!
 //! Invariants
-//! * A request sees one configuration from its beginning to its end; a reload swaps the whole of it.
-//! * Over a reload the counters, the fetches under way, the open document roots, the re-fetch queues and the vanity URLs
-//!   stay, so that no visitor notices it.
+//! * A request uses one configuration from its beginning to its end; a reload swaps the whole configuration.
+//! * A reload preserves the counters, the running fetches, the open document roots, the re-fetch queues and the vanity
+//!   URLs, so that visitors do not notice it.
 //!
-//! Not here: the way of a request (`answer`, `serve`), what a flush does (`flush`).
+//! Not here: the handling of a request (`answer`, `serve`), the effects of a flush (`flush`).
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -57,16 +57,16 @@ use crate::variant_limiter::VariantLimiter;
 use crate::visit_address::ListenerPorts;
 use crate::visitor_session;
 
-/// What a dispatcher needs from outside.
+/// The external dependencies of a dispatcher.
 #[derive(Debug, Clone)]
 pub struct DispatcherRuntime {
-    /// The time.
+    /// The clock.
     pub clock: DispatcherClock,
-    /// Where its log goes.
+    /// The dispatcher's own log.
     pub log: DispatcherLog,
-    /// Where a line per answer goes, if anywhere.
+    /// The access log with a line per response, if enabled.
     pub access_log: Option<LogFile<access_log::AccessLogLine>>,
-    /// Whom renders with `/secure "1"` must be signed by.
+    /// The trusted certificate authorities for renders with `/secure "1"`.
     pub trust: Option<TlsTrust>,
     /// The keys of pairs that may flush all farms.
     pub flush_keys: FlushKeys,
@@ -84,7 +84,7 @@ impl Default for DispatcherRuntime {
     }
 }
 
-/// The caching proxy; clones are the same one.
+/// The caching proxy; clones share one instance.
 #[derive(Debug, Clone)]
 pub struct Dispatcher(Arc<DispatcherShared>);
 
@@ -93,23 +93,23 @@ struct DispatcherShared {
     current_state: RwLock<Arc<DispatcherState>>,
     background: Mutex<BackgroundTasks>,
     started_at: Instant,
-    /// What the listeners of visitors count.
+    /// The counters of the visitor listeners.
     connection_counters: Mutex<Vec<Arc<ListenerCounters>>>,
 }
 
-/// What runs beside requests.
+/// The tasks that run besides requests.
 #[derive(Debug, Default)]
 struct BackgroundTasks {
     /// The runtime that serves, while it does.
     runtime_handle: Option<Handle>,
     tasks: Vec<JoinHandle<()>>,
-    /// What fills the cache at the start, over reloads.
+    /// The task that fills the cache at the start; it continues over reloads.
     warm_up: Option<JoinHandle<()>>,
     /// Lives as long as a listener uses it.
     fast_path: Weak<LazyFastPath>,
 }
 
-/// A dispatcher with one configuration.
+/// The state of a dispatcher with one configuration.
 #[derive(Debug)]
 pub(crate) struct DispatcherState {
     pub(crate) config: DispatcherConfig,
@@ -118,46 +118,46 @@ pub(crate) struct DispatcherState {
     pub(crate) runtime: DispatcherRuntime,
     pub(crate) fetch_coalescer: Arc<FetchCoalescer>,
     pub(crate) response_memory: Arc<ResponseMemory>,
-    /// Tells this configuration from those before it.
+    /// The serial number of this configuration, which distinguishes it from earlier ones.
     pub(crate) config_serial: u64,
     pub(crate) metrics: Arc<DispatcherMetrics>,
     pub(crate) shares: Arc<FarmShares>,
     pub(crate) has_shares: bool,
-    /// For rules that let another server answer.
+    /// The client for rules that proxy to another server.
     pub(crate) proxy_client: HttpClient,
-    /// What is asked of each request before anything else.
+    /// The checks applied to each request first.
     pub(crate) request_gate: RequestGate,
-    /// Tells this dispatcher from its siblings.
+    /// The ID that distinguishes this dispatcher from its siblings.
     pub(crate) instance_id: Arc<str>,
     pub(crate) catch_up_gate: Arc<CatchUpGate>,
-    /// Where visitors come in.
+    /// The ports on which visitors connect.
     pub(crate) listener_ports: Arc<ListenerPorts>,
 }
 
-/// A farm and what belongs to it at run time.
+/// A farm and its run-time state.
 #[derive(Debug)]
 pub(crate) struct FarmState {
     pub(crate) farm: Arc<FarmConfig>,
     pub(crate) docroot: Option<Arc<DocrootState>>,
     pub(crate) upstream: Upstream,
-    /// Other dispatchers that may have a page.
+    /// The siblings that may have a page.
     pub(crate) sibling_upstream: Option<Upstream>,
-    /// Those of them that are told what is flushed.
+    /// The siblings to which flushes are passed on.
     pub(crate) flush_siblings: Option<FarmSiblings>,
-    /// Other renders whose answers are compared.
+    /// The other renders whose responses are compared.
     pub(crate) shadow: Option<FarmShadow>,
     pub(crate) refetch_queue: Arc<RefetchQueue>,
     pub(crate) storm: FlushBatcher,
     pub(crate) handlers: Arc<HandlerCallQueue>,
     pub(crate) hot_refetch_budget: Arc<HotRefetchBudget>,
-    /// Who asked for how many variants of which page.
+    /// The limiter of variants per page and client.
     pub(crate) variant_limiter: Option<Arc<VariantLimiter>>,
     pub(crate) vanity_list: Arc<VanityList>,
     pub(crate) farm_metrics: Arc<FarmMetrics>,
 }
 
 impl FarmState {
-    /// Returns the whole path of a file below the document root.
+    /// Returns the absolute path of a file below the document root.
     pub(crate) fn absolute_path(&self, file: &Path) -> PathBuf {
         match &self.docroot {
             Some(docroot) => docroot.path().join(file),
@@ -177,7 +177,7 @@ impl Dispatcher {
         Self::with_settings(config, &DispatcherSettings::default(), runtime)
     }
 
-    /// As [`Dispatcher::new`], with what stands in `tympan.toml`.
+    /// As [`Dispatcher::new`], with the settings of `tympan.toml`.
     ///
     /// # Errors
     /// [`Error::NoFarm`], or [`Error::Setting`] with the key that is wrong.
@@ -195,11 +195,11 @@ impl Dispatcher {
         })))
     }
 
-    /// Serves the requests that come from now on by another configuration, and asks renders that `trust` believes; those
-    /// under way end by the old one.
+    /// Switches new requests to another configuration, and trusts the renders that `trust` accepts; running requests
+    /// finish with the old configuration.
     ///
     /// # Errors
-    /// As [`Dispatcher::with_settings`]; the old configuration stays then.
+    /// As [`Dispatcher::with_settings`]; the old configuration then stays in use.
     pub fn reload(
         &self,
         config: DispatcherConfig,
@@ -220,7 +220,7 @@ impl Dispatcher {
             }
         }
         inner.response_memory.clear();
-        // What another render answered says nothing about those of now.
+        // Errors of other renders say nothing about the current ones.
         inner.farms.iter().for_each(|farm| farm.invalidate_cached_errors());
         let mut background = self.0.background.lock();
         if let Some(runtime) = background.runtime_handle.clone() {
@@ -241,7 +241,7 @@ impl Dispatcher {
     /// May run several times at once, with one socket each.
     ///
     /// # Errors
-    /// When the socket cannot be used.
+    /// Fails if the socket cannot be used.
     pub async fn serve(
         &self,
         listener: TcpListener,
@@ -250,7 +250,7 @@ impl Dispatcher {
     ) -> Result<(), Error> {
         let is_first = self.ensure_background_tasks();
         if is_first {
-            // Nobody is shown what siblings know to be out of date.
+            // Visitors must not get pages that siblings know to be out of date.
             tokio::spawn(self.current_state().catch_up_with_siblings());
         }
         self.0.connection_counters.lock().push(Arc::clone(&front.counters));
@@ -275,10 +275,10 @@ impl Dispatcher {
         Ok(served?)
     }
 
-    /// Serves those who watch the dispatcher, as [`Dispatcher::serve`] serves visitors.
+    /// Serves the admin endpoints, as [`Dispatcher::serve`] serves visitors.
     ///
     /// # Errors
-    /// When the socket cannot be used.
+    /// Fails if the socket cannot be used.
     pub async fn serve_admin(
         &self,
         listener: TcpListener,
@@ -293,21 +293,21 @@ impl Dispatcher {
         Ok(tympan_web::listen::serve_listener(listener, service, front, shutdown).await?)
     }
 
-    /// Stores nothing any more, as another process has taken the cache over. Fetches go on for their visitors; flushes that
-    /// siblings are to be told are left to the other process. Waits for files that are being written.
+    /// Stops storing, because another process has taken over the cache. Fetches continue for their visitors; flushes to
+    /// be passed on to siblings are left to the other process. Waits for files that are being written.
     pub fn leave_cache(&self) {
         let inner = self.current_state();
         inner.fetch_coalescer.stop_storing();
         inner.wait_for_log_writers();
     }
 
-    /// Returns what the dispatcher is doing.
+    /// Returns the current status of the dispatcher.
     #[must_use]
     pub fn status(&self) -> DispatcherStatus {
         self.current_state().collect_status(self.0.started_at.elapsed())
     }
 
-    /// Returns the lane for kept answers, which all listeners share.
+    /// Returns the fast path for cached responses, which all listeners share.
     fn fast_path(&self) -> Arc<dyn FastPath> {
         let mut background = self.0.background.lock();
         if let Some(lane) = background.fast_path.upgrade() {
@@ -316,12 +316,12 @@ impl Dispatcher {
         let lane = Arc::new(LazyFastPath::new(self.clone()));
         background.fast_path = Arc::downgrade(&lane);
         drop(background);
-        // What prevents it is told at the start.
+        // Report at the start if the fast path cannot run.
         lane.is_open();
         lane
     }
 
-    /// Starts what runs beside requests; returns whether it did not run already.
+    /// Starts the background tasks; returns true if they were not running already.
     fn ensure_background_tasks(&self) -> bool {
         let mut background = self.0.background.lock();
         if background.runtime_handle.is_some() {
@@ -334,8 +334,8 @@ impl Dispatcher {
         true
     }
 
-    /// Changes for how many of a hundred visitors a farm with `/x-share` is, until the next reload; returns whether
-    /// there is such a farm.
+    /// Sets the percentage of visitors of a farm with `/x-share`, until the next reload; returns true if there is such
+    /// a farm.
     #[must_use]
     pub fn set_share(&self, farm: &str, percent: f64) -> bool {
         let inner = self.current_state();
@@ -357,7 +357,7 @@ impl Dispatcher {
 }
 
 impl DispatcherState {
-    /// Opens what a configuration needs, keeping what an earlier one has open.
+    /// Opens the resources of a configuration and reuses those that an earlier one has open.
     fn open_state(
         config: DispatcherConfig,
         settings: &DispatcherSettings,
@@ -510,12 +510,12 @@ impl DispatcherState {
     }
 }
 
-/// Farms whose open parts another one may share.
+/// Farms whose open resources another one may share.
 #[derive(Debug, Clone, Copy)]
 struct ReusableFarms<'a> {
-    /// Those of the configuration before.
+    /// The farms of the previous configuration.
     previous_farms: &'a [Arc<FarmState>],
-    /// Those before it in its own configuration.
+    /// The farms already opened in the new configuration.
     opened_farms: &'a [Arc<FarmState>],
 }
 
@@ -526,9 +526,10 @@ impl ReusableFarms<'_> {
 
     /// Returns the root at `path`.
     ///
-    /// Opening a root sweeps it, and must not sweep what a fetch under way writes there. Farms that name one folder in two
-    /// ways have one root as well: what is counted, evicted and flushed there concerns both. The root of an old farm goes by
-    /// its name alone, as nobody looks after a name any more that the configuration has lost.
+    /// Opening a root sweeps it, and must not sweep files that a running fetch writes there. Farms that name one folder
+    /// in two ways share one root as well, because counting, eviction and flushes there concern both. The root of an
+    /// old farm is found by its name alone, because a name that the configuration no longer contains is not checked any
+    /// more.
     fn docroot_at(&self, path: &Path) -> Option<&Arc<DocrootState>> {
         let named = self.farms().filter_map(|farm| farm.docroot.as_ref());
         let same = self.opened_farms.iter().filter_map(|farm| farm.docroot.as_ref());

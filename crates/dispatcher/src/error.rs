@@ -1,8 +1,8 @@
-//! Why a dispatcher cannot start, or its cache not be exported.
+//! The errors of starting a dispatcher, or of exporting its cache.
 
 use std::path::PathBuf;
 
-/// Why a dispatcher cannot start, or its cache not be exported.
+/// The error of starting a dispatcher, or of exporting its cache.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,32 +14,32 @@ pub enum Error {
     Setting {
         /// The key.
         key: String,
-        /// What is wrong with it, and what to write.
+        /// The problem, and the valid values.
         reason: String,
     },
-    /// A path that no site could have meant.
+    /// The path is invalid.
     #[error("the path would be answered with 400")]
     Path(#[from] tympan_web::cache_path::CanonicalPathError),
     /// The listening socket cannot be used.
     #[error("the dispatcher cannot serve")]
     Serve(#[from] tympan_web::Error),
-    /// The farm keeps no files.
+    /// The farm has no document root.
     #[error("the farm `{0}` has no `/cache` with a `/docroot`")]
     NoDocroot(String),
     /// A document root cannot be read.
     #[error("cannot read `{}`", file.display())]
     Read {
-        /// What cannot be read.
+        /// The file that cannot be read.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// What is exported cannot be written.
+    /// The export cannot be written.
     #[error("cannot write the export at `{}`", file.display())]
     Write {
         /// The file that was being written, as the export names it.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
 }

@@ -1,6 +1,6 @@
-//! Why a request is answered as it is, in words.
+//! An explanation of how a request is answered, and why, as text.
 //!
-//! Reads the document root but changes nothing, so that it can be asked beside a running dispatcher.
+//! Reads the document root but changes nothing, so that it can be used next to a running dispatcher.
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt;
@@ -33,28 +33,28 @@ pub struct ExplainedRequest<'a> {
     pub url: &'a str,
     /// Its headers.
     pub headers: &'a HeaderMap,
-    /// When it comes.
+    /// The time of the request.
     pub now: SystemTime,
 }
 
-/// What would happen to a request.
+/// The explanation of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RequestExplanation {
     /// The request as the rules see it.
     pub request: String,
-    /// What the rules of `tympan.toml` make of it, if they concern it.
+    /// The effect of the rules of `tympan.toml`, if any apply.
     pub rules: Option<String>,
-    /// The farm, and why this one.
+    /// The farm, and the reason for its selection.
     pub farm: String,
-    /// Whether it may pass, and which rule says so.
+    /// The decision of the filter, and the deciding rule.
     pub filter: String,
-    /// Whether it is cached, and where or why not.
+    /// The cacheability of the request, and the path of its file or the reason against caching.
     pub cache: String,
-    /// Which `.stat` file the page obeys.
+    /// The `.stat` file that the page obeys.
     pub stat: Option<String>,
-    /// What is in the cache now.
+    /// The current state in the cache.
     pub state: Option<String>,
-    /// Whether the visitor gets an answer other than a refusal.
+    /// True if the visitor gets a response other than a refusal.
     pub is_served: bool,
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for RequestExplanation {
     }
 }
 
-/// Tells what would happen to a request.
+/// Explains how a request would be answered.
 ///
 /// # Errors
 /// [`Error::Setting`] if the settings cannot be used, or [`Error::Path`] for a path that would be answered with 400.
@@ -141,7 +141,7 @@ pub fn explain_request(
     Ok(explanation)
 }
 
-/// Tells what the rules of hosts do; if the request ends with them, also whether it is served.
+/// Explains the effect of the host rules; if they end the request, also returns true if it is served.
 pub(crate) fn explain_host_rules(
     switches: &CompiledSettings,
     routed: Option<RouteOutcome>,

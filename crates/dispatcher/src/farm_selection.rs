@@ -1,24 +1,24 @@
-//! Which farm a request belongs to.
+//! Selection of the farm for a request.
 //!
-//! Farms are tried from the last in the file to the first, their entries from the top down. An entry whose stated
-//! parts all match wins, those that state a path or scheme before those that state only a host; then the first entry
-//! whose host alone matches; then the last farm. Farms that are for a share of the visitors stand only before those.
+//! Farms are tried from the last in the file to the first, their entries from the top down. An entry whose stated parts
+//! all match wins, those that state a path or scheme before those that state only a host; then the first entry whose
+//! host alone matches; then the last farm. Farms with a share of the visitors take precedence only over those.
 
 use std::sync::Arc;
 
 use crate::config::{DispatcherConfig, FarmConfig, VirtualHostPattern};
 use crate::request_view::RequestView;
 
-/// How a farm was found.
+/// The way in which a farm was selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FarmMatch {
     /// An entry of `/virtualhosts` matched.
     Matched,
-    /// None matched; the last farm stands in, with a warning.
+    /// No entry matched; the last farm is used, with a warning.
     Default,
 }
 
-/// Returns the farm for `request`, or nothing if the configuration holds no farm.
+/// Returns the farm for `request`, or `None` if the configuration holds no farm.
 #[must_use]
 pub(crate) fn select_farm<'a>(
     config: &'a DispatcherConfig,

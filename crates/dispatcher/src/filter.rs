@@ -1,16 +1,16 @@
-//! Whether a request may pass: the last rule that matches decides, and what no rule matches is refused.
+//! The request filter: the last matching rule decides, and a request that no rule matches is refused.
 //!
-//! All stated elements of a rule must match. What renders may take for the same thing is judged together, so that what a
-//! rule closes cannot be opened by another spelling; a rule that denies matches if any of the spellings does, a rule that
-//! allows only if the one that was sent does:
-//! * several selectors together and one by one, since `doc.infinity` must not open what `infinity` closes; here a rule that
-//!   allows must match all of them;
+//! All stated elements of a rule must match. Spellings that renders may treat as equal are judged together, so that a
+//! path denied by a rule cannot be reached by another spelling. A rule that denies matches if any of the spellings
+//! does; a rule that allows matches only if the spelling that was sent does:
+//! * several selectors together and one by one, since `doc.infinity` must not open what `infinity` closes; here a rule
+//!   that allows must match all of them;
 //! * a query as it was sent, and with its escapes decoded;
 //! * `_jcr_content` and `jcr:content`;
-//! * in a rule that denies an extension, the extension of each later segment that has another one than the first, since folders
-//!   and files have dots in their names, too: `/dam/a.jpg/jcr:content.json` may be JSON.
+//! * in a rule that denies an extension, the extension of each later segment that differs from the first, since names
+//!   of folders and files contain dots, too: `/dam/a.jpg/jcr:content.json` may be JSON.
 //!
-//! A path with parameters (`;x=1`) passes if it does as text and as servers cut it.
+//! A path with parameters (`;x=1`) passes if it passes both as text and as servers cut it.
 
 use std::borrow::Cow;
 
@@ -24,7 +24,8 @@ use crate::config::{FilterMatcher, FilterRule, RequestElement, RuleVerdict};
 use crate::pattern::{BrokenPatternPolicy, RulePattern};
 use crate::request_view::RequestView;
 
-/// Later segments whose extensions are looked at; of a path with more, a rule that denies any takes one for its own.
+/// The maximum number of later segments whose extensions are checked; for a path with more, a rule that denies any of
+/// them matches.
 const MAX_PATH_READINGS: usize = 32;
 
 /// Returns the rule that decides about `request`: the last one that matches.
@@ -51,8 +52,8 @@ pub(crate) fn deciding_filter_rule<'a>(
     Some(rule)
 }
 
-/// Returns the readings of the path that the rules refuse, although they let the request pass as its text reads: numbers as
-/// [`SlingUrlReading::depth`] gives them.
+/// Returns the readings of the path that the rules refuse, although they permit the literal text of the request, as
+/// numbers of [`SlingUrlReading::depth`].
 #[must_use]
 pub(crate) fn refused_readings(rules: &[FilterRule], request: &RequestView) -> Vec<usize> {
     let own = request.path.as_str();
@@ -71,25 +72,25 @@ pub(crate) fn refused_readings(rules: &[FilterRule], request: &RequestView) -> V
         rule.is_some_and(|rule| rule.verdict == RuleVerdict::Allow)
     };
     if !is_let_in(&subject.first_reading) {
-        // The list of vanity URLs let it in, whose entries are no patterns of readings.
+        // The list of vanity URLs permitted it, and its entries are not patterns for readings.
         return Vec::new();
     }
     readings.filter(|reading| !is_let_in(reading)).map(|reading| reading.depth()).collect()
 }
 
-/// Returns the path that a publisher draws, without its parameters.
+/// Returns the path that a publisher renders, without its parameters.
 fn rendered_path(request: &RequestView) -> Option<String> {
     let cut = strip_parameters(&request.wire_path).ok()?;
     Some(CanonicalPath::parse(&cut).ok()?.as_str().to_owned())
 }
 
-/// Returns the path as servers see it that cut parameters, whether they decode before or after; nothing if some server could
-/// not read it.
+/// Returns the path as seen by servers that cut parameters, before or after decoding; `None` if some server could not
+/// read it.
 fn paths_without_path_parameters(request: &RequestView) -> Option<Vec<String>> {
     let decoded = request.path.as_str();
     let mut paths = vec![rendered_path(request)?];
     for cut in [strip_parameters(decoded).ok()?.into_owned(), strip_to_slashes(decoded)] {
-        // What is cut is not decoded again, so that a `%` in it is one.
+        // The cut path is not decoded again, so a `%` in it is literal.
         let cut = CanonicalPath::parse(&cut.replace('%', "%25")).ok()?.as_str().to_owned();
         if !paths.contains(&cut) {
             paths.push(cut);
@@ -98,12 +99,12 @@ fn paths_without_path_parameters(request: &RequestView) -> Option<Vec<String>> {
     Some(paths)
 }
 
-/// A query in the ways in which it can be read.
+/// A query in all its possible readings.
 struct QueryReadings<'a> {
     raw: Option<&'a str>,
-    /// With decoded names, if that makes a difference.
+    /// The query with decoded names, if that differs.
     with_decoded_names: Option<String>,
-    /// With decoded names and values, if that makes a difference.
+    /// The query with decoded names and values, if that differs.
     with_decoded_values: Option<String>,
 }
 
@@ -125,7 +126,8 @@ impl<'a> QueryReadings<'a> {
         }
     }
 
-    /// Tells whether a test that a rule makes of the query holds for any of these, or for those that an allowance must meet.
+    /// Returns true if a rule's test of the query holds: for a denying rule in any of the readings, for an allowing
+    /// rule in those it must meet.
     fn is_test_met(&self, verdict: RuleVerdict, test: impl Fn(Option<&str>) -> bool) -> bool {
         let holds = |query: &Option<String>| query.as_deref().map(|query| test(Some(query)));
         match verdict {
@@ -140,18 +142,18 @@ impl<'a> QueryReadings<'a> {
     }
 }
 
-/// Decodes a part of a query as forms are encoded.
+/// Decodes a part of a query in form encoding.
 fn decode_form_component(text: &str) -> String {
     percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 
-/// One path of a request, which rules look at.
+/// One path of a request that rules are matched against.
 struct FilterSubject<'a> {
     request: &'a RequestView,
     query: &'a QueryReadings<'a>,
     path: &'a str,
     first_reading: SlingUrlReading<'a>,
-    /// The path with `jcr:content` for `_jcr_content`, and the other way round, where that differs.
+    /// The path with `jcr:content` in place of `_jcr_content`, and vice versa, if that differs.
     aliases: Vec<String>,
 }
 
@@ -165,7 +167,7 @@ impl<'a> FilterSubject<'a> {
         Self { request, query, path, first_reading: SlingUrlReading::by_first_dot(path), aliases }
     }
 
-    /// Tells whether a rule matches if `reading` is what the path says.
+    /// Returns true if a rule matches under the path reading `reading`.
     fn is_matched_by(&self, rule: &FilterRule, reading: &SlingUrlReading<'_>) -> bool {
         let (verdict, if_broken) = (rule.verdict, rule.verdict.if_broken());
         let matches = |path: &str, reading: &SlingUrlReading<'_>| match &rule.matcher {
@@ -191,7 +193,7 @@ impl<'a> FilterSubject<'a> {
             || *reading == self.first_reading && self.is_denied_by_later_segment(rule, matches)
     }
 
-    /// Tells whether a rule that denies an extension matches a later segment with another one.
+    /// Returns true if a rule that denies an extension matches a later segment with a different extension.
     fn is_denied_by_later_segment(
         &self,
         rule: &FilterRule,
@@ -214,7 +216,7 @@ impl<'a> FilterSubject<'a> {
             || later.next().is_some()
     }
 
-    /// Returns the request line with a path and a query.
+    /// Returns the request line for a path and a query.
     fn request_line(&self, path: &str, query: Option<&str>) -> String {
         let (method, protocol) = (&self.request.method, self.request.protocol);
         match query {
@@ -236,7 +238,7 @@ impl<'a> FilterSubject<'a> {
             RequestElement::Url => Some(path),
             RequestElement::Protocol => Some(self.request.protocol),
             RequestElement::Path => Some(reading.path),
-            // A pattern on the query never matches its absence: not even `""` or `'()'` do.
+            // A pattern on the query never matches a missing query: not even `""` or `'()'` do.
             RequestElement::Query => {
                 let test = |query: Option<&str>| {
                     query.is_some_and(|query| pattern.matches(query, if_broken))

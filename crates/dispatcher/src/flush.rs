@@ -1,9 +1,9 @@
-//! Obeying flush messages.
+//! Processing of flush messages.
 //!
-//! Order: who may flush; fetches of named files are overtaken; `.stat` files are touched; files are removed, those on the
-//! re-fetch list marked; the handler program (`invalidate_handler`) and the render are told; the answer, once siblings in reach that
-//! are told have done the same; the re-fetch in the background. The stat files come first since a re-fetched file must be
-//! newer than they are.
+//! Order: the permission is checked; fetches of named files are overtaken; `.stat` files are touched; files are
+//! removed, and those on the re-fetch list marked; the handler program (`invalidate_handler`) and the render are
+//! notified; the response is sent, once notified siblings in reach have done the same; files are re-fetched in the
+//! background. The stat files come first since a re-fetched file must be newer than they are.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -35,21 +35,21 @@ use crate::response_body::{ResponseBody, full_body};
 use crate::surrogate_key::{SURROGATE_KEY_HEADER, flushed_keys};
 use crate::upstream::{BODY_TIMEOUT, UpstreamRequest, VisitorBody};
 
-/// The longest body of a flush.
+/// The maximum size of a flush's body in bytes.
 const MAX_FLUSH_BODY_BYTES: u64 = 1024 * 1024;
 
-/// How long a flush is not answered for the sake of the handler program.
+/// The maximum time for which the handler program delays the response to a flush.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A flush for one document root, all paths below it.
+/// A flush of one document root, with all paths below it.
 #[derive(Debug, Clone)]
 pub(crate) struct DocrootFlush {
     pub(crate) message: FlushMessage,
-    /// Which paths the handle may mean; at least one.
+    /// The paths that the handle may refer to; at least one.
     pub(crate) handles: Vec<PathBuf>,
     /// Files on the re-fetch list.
     pub(crate) refetch_files: BTreeSet<PathBuf>,
-    /// Handles of these files' variants: whoever lists a page knows nothing of its queries.
+    /// The handles of these files' variants, because the list of pages does not contain their queries.
     pub(crate) variant_handles: Vec<PathBuf>,
 }
 
@@ -63,7 +63,7 @@ fn variant_handles_of(cache: &CacheConfig, listed: &BTreeSet<PathBuf>) -> Vec<Pa
 }
 
 impl DispatcherState {
-    /// Obeys a flush and answers it.
+    /// Carries out a flush and responds to it.
     pub(crate) async fn answer_flush(
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
@@ -73,7 +73,7 @@ impl DispatcherState {
         let (farm, view) = (exchange.farm, exchange.view);
         self.log(LogLevel::Debug, || format!("Found farm {} for flush", farm.farm.name));
         if !is_flush_allowed(&self.runtime.flush_keys, farm, view) {
-            // A header alone makes a flush, and whoever may not flush has the rate of all others.
+            // A header alone makes a flush, and unauthorized clients are subject to the common rate limit.
             if let Some(response) = self.check_rate_limit(view) {
                 return response;
             }
@@ -117,7 +117,7 @@ impl DispatcherState {
             body: VisitorBody::empty(),
             sticky_render: None,
         };
-        // The agent may leave; a flush that has begun is carried out.
+        // The agent may disconnect; a flush that has begun is completed.
         let (inner, farm) = (Arc::clone(self), Arc::clone(farm));
         let name = farm.farm.name.clone();
         let obey = async move {
@@ -141,7 +141,7 @@ impl DispatcherState {
         }
     }
 
-    /// Forgets one page: deletes its file, or marks it where flushes are soft.
+    /// Purges one page: deletes its file, or marks it where flushes are soft.
     pub(crate) async fn answer_purge(
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
@@ -159,7 +159,7 @@ impl DispatcherState {
             Some(keys) => FlushEvent::Keys(keys.clone()),
             None => FlushEvent::Page(view.wire_target()),
         };
-        // Who sent it may leave; what has begun is carried out.
+        // The client may disconnect; a purge that has begun is completed.
         let (inner, farm, view) = (Arc::clone(self), Arc::clone(farm), view.clone());
         let purge = async move {
             let passed = inner.propagate_event(&farm, event).await?;
@@ -182,7 +182,7 @@ impl DispatcherState {
         }
     }
 
-    /// Forgets one page and tells whether it was there; nothing if the farm does not cache it.
+    /// Purges one page and returns true if it was in the cache; `None` if the farm does not cache it.
     pub(crate) async fn purge_page(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
@@ -227,7 +227,7 @@ impl DispatcherState {
         Some(self.run_purge(work).await)
     }
 
-    /// Forgets all pages that carry one of these keys; nothing if the farm has no cache.
+    /// Purges all pages that carry one of these keys; `None` if the farm has no cache.
     pub(crate) async fn purge_by_keys(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
@@ -271,7 +271,7 @@ impl DispatcherState {
         purged
     }
 
-    /// Carries out a flush; `call` is what renders are told of it.
+    /// Carries out a flush; `call` is forwarded to the renders.
     pub(crate) async fn carry_out_flush(
         self: Arc<Self>,
         farm: Arc<FarmState>,
@@ -290,7 +290,7 @@ impl DispatcherState {
         Ok(())
     }
 
-    /// Changes the files of a flush and calls the handler program; returns the call, which goes on by itself.
+    /// Updates the files of a flush and starts the handler program; returns the call, which continues independently.
     pub(crate) async fn apply_flush(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
@@ -303,7 +303,7 @@ impl DispatcherState {
             let handles = candidate_paths(&message.handle);
             let mut variants = variant_handles_of(cache, &listed);
             if !cache.key_params.rules.is_empty() {
-                // The handle of a file, such as an asset, is no beginning of its variants' names.
+                // The handle of a file, such as an asset, is not a prefix of its variants' names.
                 let files = handles.iter().filter(|handle| handle.extension().is_some());
                 variants.extend(files.map(|handle| page_variant::variants_handle(handle)));
             }
@@ -313,7 +313,7 @@ impl DispatcherState {
                 refetch_files: listed,
                 message: message.clone(),
             };
-            // Visitors of a listed file must not find it marked before it waits to be fetched.
+            // Visitors of a listed file must not find it marked before it is queued for re-fetching.
             let announced = farm.refetch_queue.announce_files(flush.refetch_files.clone());
             self.overtake_fetches(farm, &flush);
             let applied = self.apply_batched(farm, Arc::clone(root), flush).await;
@@ -336,7 +336,7 @@ impl DispatcherState {
             .collect()
     }
 
-    /// Keeps fetches that began before the flush from storing what it names.
+    /// Prevents fetches that began before the flush from storing the files it names.
     fn overtake_fetches(&self, farm: &FarmState, flush: &DocrootFlush) {
         let Some(docroot) = &farm.docroot else { return };
         docroot.record_flush(self.runtime.clock.tick());
@@ -351,14 +351,14 @@ impl DispatcherState {
     }
 }
 
-/// Tells whether a visitor may flush: by address, by the token, or by the key of a pair.
+/// Returns true if a client may flush: by address, by the token, or by the key of a pair.
 pub(crate) fn is_flush_allowed(keys: &FlushKeys, farm: &FarmState, view: &RequestView) -> bool {
     let token = farm.farm.cache.as_ref().and_then(|cache| cache.flush_token.as_deref());
     let shown = view.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let shown = shown.and_then(|value| value.strip_prefix("Bearer "));
     if let Some(shown) = shown.map(|shown| shown.trim().as_bytes()) {
         let is_token = token.map(|token| is_equal_constant_time(token.as_bytes(), shown));
-        // Where keys open anything, a wrong one is refused, whatever the address.
+        // Where keys are configured, a wrong one is refused, regardless of the address.
         match (is_token, keys.is_admitted(shown)) {
             (Some(true), _) | (_, Some(true)) => return true,
             (Some(false), _) | (_, Some(false)) => return false,
@@ -375,24 +375,24 @@ pub(crate) fn is_flush_allowed(keys: &FlushKeys, farm: &FarmState, view: &Reques
     let client = client.as_str();
     match farm.farm.cache.as_ref().and_then(|cache| cache.allowed_clients.as_ref()) {
         Some(list) if !list.rules.is_empty() => list.allows(client),
-        // A farm with a token, with a name for certificates, or with pairs is not open to everyone.
+        // A farm with a token, with a certificate name, or with pairs is not open to everyone.
         _ => token.is_none() && name.is_none() && !keys.has_any(),
     }
 }
 
-/// Compares without telling by its time how much agrees.
+/// Compares two byte strings in constant time.
 pub(crate) fn is_equal_constant_time(left: &[u8], right: &[u8]) -> bool {
     let differing = left.iter().zip(right).fold(0, |all, (left, right)| all | (left ^ right));
     left.len() == right.len() && std::hint::black_box(differing) == 0
 }
 
 impl EventLogError {
-    /// Answers a flush of which siblings would never hear, and which was not carried out therefore.
+    /// Returns the response to a flush that siblings would never receive and that was therefore not carried out.
     fn into_response(self) -> Response<ResponseBody> {
         match self {
             Self::TakenOver => {
                 let mut response = own_response(StatusCode::SERVICE_UNAVAILABLE);
-                // A new connection leads to the process that obeys.
+                // A new connection reaches the process that carries out flushes.
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(header::CONNECTION, close);
                 response
@@ -408,7 +408,7 @@ fn flush_accepted_response() -> Response<ResponseBody> {
     response
 }
 
-/// Tells whether a flush of `handle` names `file`; mirrors what `cache::deletion` removes.
+/// Returns true if a flush of `handle` names `file`; mirrors the removal in `cache::deletion`.
 pub(crate) fn flush_names_file(action: FlushAction, handle: &Path, file: &Path) -> bool {
     let is_gone = matches!(action, FlushAction::Deactivate | FlushAction::Delete);
     if is_gone && file.starts_with(handle) {
@@ -474,7 +474,7 @@ mod tests {
             sequence: None,
             numbering: None,
         };
-        // No file is changed before this is free.
+        // No file is changed before this lock is released.
         let held = docroot.flush_numbers.lock();
         let mut obeying =
             Box::pin(Arc::clone(&inner).carry_out_flush(Arc::clone(farm), message, None));
@@ -487,7 +487,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever anybody makes up behind a page, the flush of the page takes away, and nothing of its neighbors.
+        /// A flush of a page removes all its made-up variants, and none of its neighbors' files.
         #[test]
         fn a_flush_of_a_page_takes_all_its_selector_and_suffix_files(
             urls in prop::collection::vec(
@@ -504,7 +504,7 @@ mod tests {
                 let Ok(file) = page_variant::variant_file(&path, "", folder.path()) else { continue };
                 let absolute = folder.path().join(&file);
                 std::fs::create_dir_all(absolute.parent().unwrap()).ok();
-                // Of `/a.x7` and `/a.x7/s.html` only one can be kept: `x7` is no page's extension.
+                // Only one of `/a.x7` and `/a.x7/s.html` can be stored: `x7` is no page's extension.
                 if std::fs::write(&absolute, "page").is_ok() {
                     files.push((url, file));
                 }

@@ -1,26 +1,27 @@
-//! Keys of pairs that may flush: each publisher can have one of its own, which is added and taken back while the dispatcher
-//! runs.
+//! Flush authorization by the keys of pairs: each publisher can have its own key, which can be added and revoked while
+//! the dispatcher runs.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// Tells whether a key may flush; nothing if there is no pair for flushing.
+/// Returns true if a key may flush; `None` if there is no pair for flushing.
 type AdmitKeyFn = dyn Fn(&[u8]) -> io::Result<Option<bool>> + Send + Sync;
 
-/// Whoever knows the keys of pairs. The default knows none.
+/// The look-up of pair keys. The default knows no keys.
 #[derive(Clone, Default)]
 pub struct FlushKeys(Option<Arc<AdmitKeyFn>>);
 
 impl FlushKeys {
-    /// Asks `admit` about each key that is shown. It tells whether a key may flush, and nothing as long as there is no pair
-    /// for flushing.
+    /// Creates a look-up that calls `admit` for each presented key. `admit` returns true if the key may flush, and
+    /// `None` as long as there is no pair for flushing.
     #[must_use]
     pub fn new(admit: impl Fn(&[u8]) -> io::Result<Option<bool>> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(admit)))
     }
 
-    /// Tells whether a key may flush; nothing if there is no pair for flushing. Pairs that cannot be read admit nobody.
+    /// Returns true if a key may flush; `None` if there is no pair for flushing. If the pairs cannot be read, no key is
+    /// admitted.
     pub(crate) fn is_admitted(&self, key: &[u8]) -> Option<bool> {
         let admit = self.0.as_ref()?;
         admit(key).unwrap_or_else(|error| {
@@ -29,7 +30,7 @@ impl FlushKeys {
         })
     }
 
-    /// Tells whether there is a pair for flushing.
+    /// Returns true if there is a pair for flushing.
     pub(crate) fn has_any(&self) -> bool {
         self.is_admitted(b"").is_some()
     }

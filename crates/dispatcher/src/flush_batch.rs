@@ -1,12 +1,13 @@
-//! Flushes that come while others are carried out wait for each other, and are then carried out together.
+//! Batching of flushes: flushes that arrive while others are carried out wait and are then carried out together.
 //!
-//! A storm of flushes costs as much as its files, not as much as its messages: a folder is listed once for all handles in
-//! it, a `.stat` file is touched once, and between two rounds the disk is left to visitors as long as the round took.
+//! A storm of flushes costs as much as its files, not as much as its messages: a folder is listed once for all handles
+//! in it, and a `.stat` file is touched once. Between two rounds the disk is left to visitors for as long as the round
+//! took.
 //!
 //! Invariants
 //! * A flush is answered after its files were changed.
-//! * Flushes that list pages to be fetched again are carried out by themselves, in their order.
-//! * Removing what large folders held is nobody's wait: they are renamed away, and emptied afterwards.
+//! * Flushes that list pages to re-fetch are carried out separately, in their order.
+//! * No request waits for the removal of large folders: they are renamed away, and emptied afterwards.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,10 +29,10 @@ use crate::metrics::DispatcherCounter;
 
 /// The longest pause between two rounds.
 const MAX_BATCH_PAUSE: Duration = Duration::from_millis(100);
-/// Rounds shorter than this need no pause.
+/// The minimum length of a round that is followed by a pause.
 const MIN_BATCH_PAUSE: Duration = Duration::from_millis(2);
 
-/// The flushes of a farm that wait.
+/// The waiting flushes of a farm.
 #[derive(Debug, Default)]
 pub(crate) struct FlushBatcher(Mutex<FlushBatcherState>);
 
@@ -48,14 +49,14 @@ struct WaitingFlush {
 }
 
 impl FlushBatcher {
-    /// Adds a flush; returns whether nobody works yet.
+    /// Adds a flush; returns true if no batch is running yet.
     fn push(&self, waiting: WaitingFlush) -> bool {
         let mut state = self.0.lock();
         state.waiting_flushes.push(waiting);
         !std::mem::replace(&mut state.has_worker, true)
     }
 
-    /// Takes all that wait; without any, nobody works any more.
+    /// Takes all waiting flushes; if there are none, marks the batcher as idle.
     fn take_waiting(&self) -> Vec<WaitingFlush> {
         let mut state = self.0.lock();
         let waiting = std::mem::take(&mut state.waiting_flushes);
@@ -65,7 +66,7 @@ impl FlushBatcher {
 }
 
 impl DispatcherState {
-    /// Changes the files of a flush, together with those of others that wait.
+    /// Updates the files of a flush, together with those of other waiting flushes.
     pub(crate) async fn apply_batched(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
@@ -105,7 +106,7 @@ impl DispatcherState {
         }
     }
 
-    /// Changes the files of several flushes and tells those who sent them.
+    /// Updates the files of several flushes and reports the results to their senders.
     fn apply_batch(&self, farm: &FarmState, docroot: &Arc<Docroot>, round: Vec<WaitingFlush>) {
         let Some(cache) = &farm.farm.cache else { return };
         let flushes: Vec<&DocrootFlush> = round.iter().map(|waiting| &waiting.flush).collect();
@@ -121,7 +122,7 @@ impl DispatcherState {
             done.record_outcome(self.record_for_siblings(farm, FlushEvent::Stats));
         }
         if let Some(heard) = heard {
-            // What was not carried out was not heard, and comes again.
+            // A flush that failed is not recorded as received, and is sent again.
             let is_done = done.first_error.is_none();
             *numbers = is_done.then(|| self.store_flush_numbers(farm, docroot, cache, heard));
         }
@@ -139,12 +140,12 @@ impl DispatcherState {
                 None => Ok(()),
                 Some(failure) => Err(std::io::Error::new(failure.kind(), failure.to_string())),
             };
-            // The agent may have left.
+            // The agent may have disconnected.
             waiting.result_sender.send(outcome).ok();
         }
     }
 
-    /// Counts and writes down what was heard; returns it.
+    /// Counts and records the received flush numbers; returns them.
     fn store_flush_numbers(
         &self,
         farm: &FarmState,
@@ -170,13 +171,13 @@ impl DispatcherState {
             }
         }
         if let Err(error) = docroot.write_flush_numbers(&heard.numbers.to_text(), cache.mode) {
-            // After a restart the next flush will look as if some before it were lost, which is safe.
+            // After a restart some flushes before the next one will seem lost, which is safe.
             tracing::warn!(farm = %farm.farm.name, reason = %error, "cannot write down which flushes came");
         }
         heard.numbers
     }
 
-    /// Returns the caches of all farms that keep their files in a document root: numbers count for all of them.
+    /// Returns the caches of all farms that store files in a document root: flush numbers apply to all of them.
     fn caches_on<'a>(&'a self, docroot: &'a Docroot) -> impl Iterator<Item = &'a CacheConfig> {
         let is_there = |farm: &&Arc<FarmState>| {
             farm.docroot.as_ref().is_some_and(|root| root.path() == docroot.path())
@@ -185,8 +186,8 @@ impl DispatcherState {
         farms.filter_map(|farm| farm.farm.cache.as_ref())
     }
 
-    /// Touches all stat files of all farms on a document root; no window is waited for, as nobody knows when the missed
-    /// changes were made. Those that were touched from `since` on stay as they are.
+    /// Touches all stat files of all farms on a document root, without waiting for a window, because the time of the
+    /// missed changes is unknown. Stat files touched at or after `since` stay as they are.
     pub(crate) fn touch_all_stat_files(
         &self,
         docroot: &Docroot,
@@ -211,7 +212,7 @@ impl DispatcherState {
         let now = self.runtime.clock.tick();
         let mut touched = BTreeSet::new();
         if is_doubtful {
-            // Nobody knows when the missed changes were made, so no window is waited for.
+            // The time of the missed changes is unknown, so no window is applied.
             for cache in self.caches_on(docroot) {
                 done.record_outcome(docroot.touch_all_stat_files(cache, (now, None), &mut touched));
             }
@@ -219,7 +220,7 @@ impl DispatcherState {
         let now = flush_window_end(now, cache.flush_window);
         for flush in flushes {
             if flush.message.scope != Some(FlushScope::ResourceOnly) {
-                // What can be removed is removed nevertheless.
+                // A failure does not stop the removal of the other files.
                 for handle in &flush.handles {
                     done.record_outcome(docroot.touch_stat_files(handle, cache, now, &mut touched));
                 }
@@ -251,14 +252,14 @@ impl DispatcherState {
     }
 }
 
-/// What the numbers of some flushes say.
+/// The flush numbers of a batch.
 struct BatchNumbers {
     numbers: FlushNumbers,
     orders: Vec<(String, FlushOrder)>,
 }
 
 impl BatchNumbers {
-    /// Notes the numbers of flushes; nothing if none of them has one.
+    /// Collects the numbers of flushes; `None` if none of them has one.
     fn from_flushes(
         flushes: &[&DocrootFlush],
         known: impl FnOnce() -> FlushNumbers,
@@ -283,7 +284,7 @@ impl BatchNumbers {
     }
 }
 
-/// Lets the next flush begin to work if this one panics.
+/// Allows the next flush to start a batch if this one panics.
 struct FlushBatcherGuard<'a>(&'a FarmState);
 
 impl Drop for FlushBatcherGuard<'_> {
@@ -296,7 +297,7 @@ fn removes_files(action: FlushAction) -> bool {
     matches!(action, FlushAction::Deactivate | FlushAction::Delete)
 }
 
-/// Returns what happens to the files of a handle.
+/// Returns the action for the files of a handle.
 pub(crate) fn file_flush_action(cache: &CacheConfig, action: FlushAction) -> FileFlushAction {
     match cache.flush_mode {
         FlushMode::Soft if !removes_files(action) => FileFlushAction::Mark,
@@ -304,7 +305,7 @@ pub(crate) fn file_flush_action(cache: &CacheConfig, action: FlushAction) -> Fil
     }
 }
 
-/// Splits flushes into those that may be carried out together.
+/// Splits flushes into batches that may be carried out together.
 fn split_into_batches(waiting: Vec<WaitingFlush>) -> Vec<Vec<WaitingFlush>> {
     let mut rounds: Vec<Vec<WaitingFlush>> = Vec::new();
     let mut is_open = false;

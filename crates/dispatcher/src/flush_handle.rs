@@ -1,8 +1,9 @@
-//! Under which paths of a document root the handle of a flush may stand.
+//! The candidate paths of a flush handle in a document root.
 //!
-//! Agents write a node's path as it is, or percent-encoded as in a URL; and a name with a prefix, such as `jcr:content`, is
-//! `_jcr_content` in the URLs that Sling makes. A handle does not tell which of these it is, so that a flush counts for each.
-//! Below what looks like a page, as `a.jpg/jcr:content` does, the files lie in a folder of suffix pages.
+//! Agents write a node's path as it is, or percent-encoded as in a URL; and a name with a prefix, such as
+//! `jcr:content`, is `_jcr_content` in the URLs that Sling creates. A handle does not show which form it has, so a
+//! flush applies to all of them. Below a path that looks like a page, as in `a.jpg/jcr:content`, the files are in a
+//! folder of suffix pages.
 
 use std::path::PathBuf;
 
@@ -10,11 +11,11 @@ use tympan_web::cache_path::CanonicalPath;
 
 use crate::suffix_folder;
 
-/// Returns the paths that `handle` may name below a document root: first the one that is written.
+/// Returns the paths that `handle` may name below a document root, the literal one first.
 pub(crate) fn candidate_paths(handle: &str) -> Vec<PathBuf> {
     let written = handle.trim_matches('/');
     let decoded = CanonicalPath::parse(handle).ok();
-    // A `.` or `..` that was encoded leads elsewhere: nobody meant that.
+    // An encoded `.` or `..` leads to another path, which is not intended.
     let depth = written.split('/').filter(|name| !name.is_empty()).count();
     let decoded = decoded.filter(|decoded| decoded.segments().count() == depth);
     let mut readings = vec![PathBuf::from(written)];
@@ -31,7 +32,7 @@ pub(crate) fn candidate_paths(handle: &str) -> Vec<PathBuf> {
     readings
 }
 
-/// Writes names with a prefix as Sling writes them in URLs.
+/// Replaces prefixed names by the form that Sling uses in URLs.
 fn encode_prefixed_names(path: &str) -> String {
     let name_in_url = |name: &str| match name.split_once(':') {
         Some((prefix, rest)) if !prefix.is_empty() && !rest.is_empty() => {
@@ -65,7 +66,7 @@ mod tests {
         let below = ["dam/a.jpg/jcr:content", "dam/a.jpg.s~/_jcr_content"];
         let below = [&below[..], &["dam/a.jpg/_jcr_content", "dam/a.jpg.s~/jcr:content"]].concat();
         check("/dam/a.jpg/jcr:content", &below);
-        // What cannot be decoded, or leads elsewhere then, is meant as it is written.
+        // A handle that cannot be decoded, or that leads elsewhere when decoded, is taken literally.
         check("/content/100%", &["content/100%"]);
         check("/content/%2e%2e/x", &["content/%2e%2e/x"]);
         check("/content/%2e", &["content/%2e"]);

@@ -1,14 +1,15 @@
-//! The numbers of flushes: noticing that one was lost, came twice, or that its publisher went back in time.
+//! Flush numbering: detection of lost and repeated flushes, and of publishers that were reset to an earlier state.
 //!
-//! In: who sent a flush and the how many-th of its sender it is. Out: whether pages of the cache may be older than their
-//! publisher says.
+//! Input: the sender of a flush and its sequence number. Output: an indication if pages of the cache may be older than
+//! their publisher's content.
 //!
-//! What was heard is kept in the document root itself (`.tympan-flushes`, see `docs/formats/cache-docroot.md`), so that it
-//! is as old as the files that it speaks of, also where somebody restores the folder from a backup.
+//! The received numbers are stored in the document root itself (`.tympan-flushes`, see
+//! `docs/formats/cache-docroot.md`), so that they are as old as the files they describe, even if the folder is restored
+//! from a backup.
 //!
 //! Invariants
-//! * A number counts as heard only after its flush was carried out.
-//! * Whatever cannot be told apart errs to freshness.
+//! * A number counts as received only after its flush was carried out.
+//! * Ambiguous cases err on the side of freshness.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,28 +17,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tympan_web::flush_message::FlushNumbering;
 
-/// How a flush follows those before it.
+/// The order of a flush relative to earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlushOrder {
-    /// The first one of a sender that was never heard.
+    /// The first flush of a new sender.
     First,
-    /// The next one.
+    /// The next flush in sequence.
     Next,
-    /// The last one once more, as its answer was lost.
+    /// The last flush again, because its response was lost.
     Repeated,
-    /// One that was overtaken on its way.
+    /// A flush that a later one overtook.
     Late,
-    /// The first one of a sender that began anew.
+    /// The first flush of a sender that restarted.
     Restarted,
-    /// Some before it did not come.
+    /// Some flushes before it are missing.
     Gap,
-    /// The first one that this cache hears of a sender, and not the first that it sent.
+    /// The first flush of a sender seen by this cache, but not the first one that it sent.
     FirstSeen,
-    /// Its publisher is at an earlier state than before: it was restored.
+    /// The publisher is at an earlier state than before, because it was restored.
     Restored,
 }
 
-/// All orders with their names, in the order of declaration.
+/// All variants with their names, in the order of declaration.
 pub(crate) const ORDER_NAMES: [(FlushOrder, &str); 8] = [
     (FlushOrder::First, "first"),
     (FlushOrder::Next, "next"),
@@ -50,7 +51,7 @@ pub(crate) const ORDER_NAMES: [(FlushOrder, &str); 8] = [
 ];
 
 impl FlushOrder {
-    /// Tells whether changes may have been missed.
+    /// Returns true if changes may have been missed.
     pub(crate) fn is_doubtful(self) -> bool {
         matches!(self, Self::Gap | Self::FirstSeen | Self::Restored)
     }
@@ -60,7 +61,7 @@ impl FlushOrder {
     }
 }
 
-/// How often flushes came in which order.
+/// The number of flushes by order.
 #[derive(Debug, Default)]
 pub(crate) struct FlushOrderCounts([AtomicU64; ORDER_NAMES.len()]);
 
@@ -71,21 +72,21 @@ impl FlushOrderCounts {
         }
     }
 
-    /// Returns the orders by name, and how often each was.
+    /// Returns the names of the orders with their counts.
     pub(crate) fn counts(&self) -> Vec<(&'static str, u64)> {
         let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
         ORDER_NAMES.iter().map(|(_, name)| *name).zip(counts).collect()
     }
 }
 
-/// Senders that are remembered.
+/// The maximum number of senders remembered.
 const MAX_SENDERS: usize = 256;
-/// Runs of a sender that are remembered: processes that share its queue, and late messages of earlier ones.
+/// The maximum number of runs remembered per sender: processes that share its queue, and late messages of earlier ones.
 const MAX_RUNS_PER_SENDER: usize = 8;
 /// The first line of the file.
 const NUMBERS_FILE_VERSION: &str = "tympan-flushes 1";
 
-/// What was heard of all senders.
+/// The received flush numbers of all senders.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FlushNumbers {
     senders: BTreeMap<String, SenderNumbers>,
@@ -93,14 +94,14 @@ pub(crate) struct FlushNumbers {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct SenderNumbers {
-    /// The highest number of a change.
+    /// The highest sequence number of a change.
     last_sequence: u64,
-    /// Runs and their last counts, the newest run last.
+    /// The runs with their last counts, the newest run last.
     runs: Vec<(String, u64)>,
 }
 
 impl FlushNumbers {
-    /// Notes a flush and tells how it follows those before it.
+    /// Records a flush and returns its order relative to earlier ones.
     pub(crate) fn record_flush(
         &mut self,
         numbering: &FlushNumbering,
@@ -109,7 +110,7 @@ impl FlushNumbers {
         let FlushNumbering { source: name, run, count } = numbering;
         let sequence = sequence.unwrap_or(0);
         let Some(source) = self.senders.get_mut(name) else {
-            // Whoever is forgotten for want of room is heard of anew, which is doubtful and so safe.
+            // A forgotten sender later counts as first seen, which is doubtful and therefore safe.
             while self.senders.len() >= MAX_SENDERS {
                 self.senders.pop_first();
             }
@@ -154,7 +155,7 @@ impl FlushNumbers {
         text
     }
 
-    /// Reads what [`FlushNumbers::to_text`] wrote; nothing if it is anything else.
+    /// Parses the output of [`FlushNumbers::to_text`]; `None` if the text is malformed.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut lines = text.strip_suffix('\n')?.split('\n');
         lines.next().filter(|first| *first == NUMBERS_FILE_VERSION)?;
@@ -196,14 +197,14 @@ mod tests {
             ("a", 6, 21, FlushOrder::Next),
             ("a", 4, 18, FlushOrder::Late),
             ("a", 7, 22, FlushOrder::Next),
-            // The flush under way at a restart is sent again.
+            // The flush in progress at a restart is sent again.
             ("b", 1, 22, FlushOrder::Restarted),
             ("b", 2, 23, FlushOrder::Next),
             ("a", 3, 15, FlushOrder::Late),
             // Another process on the same queue.
             ("c", 1, 24, FlushOrder::Restarted),
             ("b", 3, 25, FlushOrder::Next),
-            // A run that begins with a gap gave something up before.
+            // A run that begins with a gap lost something before.
             ("d", 2, 30, FlushOrder::Gap),
             // Restored from a backup.
             ("e", 1, 12, FlushOrder::Restored),
@@ -250,7 +251,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is lost of flushes that come in order, the next one that arrives is doubtful, and no other.
+        /// After any loss in an ordered sequence of flushes, only the next one that arrives is doubtful.
         #[test]
         fn each_loss_is_noticed_once(arrives in prop::collection::vec(any::<bool>(), 1..40)) {
             let mut numbers = FlushNumbers::default();

@@ -1,29 +1,30 @@
-//! Whether a cache file is out of date, as a pure function of times.
+//! The freshness of a cache file, as a pure function of times.
 
 use std::time::{Duration, SystemTime};
 
-/// What is known about a cache file.
+/// The facts about a cache file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FreshnessInput {
-    /// The time now.
+    /// The current time.
     pub(crate) now: SystemTime,
-    /// When the request that filled the file was sent.
+    /// The time at which the request that filled the file was sent.
     pub(crate) fetch_time: SystemTime,
-    /// Whether a flush marked the file as stale.
+    /// True if a flush marked the file as stale.
     pub(crate) is_marked: bool,
     /// The time of the nearest `.stat` file, if the path obeys it and there is one.
     pub(crate) flush_time: Option<SystemTime>,
-    /// The time that this file had before the window of its last flush began: one whose own time lies ahead still says what
-    /// is out of date already.
+    /// The time of this file before the window of its last flush began: even if its own time is in the future, this one
+    /// shows what is out of date already.
     pub(crate) previous_flush_time: Option<SystemTime>,
-    /// When the render's own limit ends, if one is kept.
+    /// The end of the render's own time limit, if one is stored.
     pub(crate) expiry: Option<SystemTime>,
 }
 
-/// Returns the end of the window that `now` lies in, which `.stat` files get as their time; `now` without windows.
+/// Returns the end of the window that contains `now`, which `.stat` files get as their time; returns `now` without
+/// windows.
 ///
-/// The end lies at a multiple of the window's length, so that all flushes of a window write the same time, also those
-/// of several processes, and none is lost when a process ends before the window does.
+/// The end is a multiple of the window's length, so that all flushes of a window write the same time, also those of
+/// several processes, and none is lost when a process ends before the window does.
 #[must_use]
 pub(crate) fn flush_window_end(now: SystemTime, window: Duration) -> SystemTime {
     let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -35,25 +36,25 @@ pub(crate) fn flush_window_end(now: SystemTime, window: Duration) -> SystemTime 
     SystemTime::UNIX_EPOCH + Duration::from_nanos(end)
 }
 
-/// How fresh a cache file is.
+/// The freshness of a cache file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CacheFileFreshness {
     /// It may be served.
     Valid,
-    /// Its time has run out.
+    /// Its lifetime has ended.
     Expired,
-    /// Something below its `.stat` file changed since.
+    /// Something below its `.stat` file changed after the fetch.
     Stale,
     /// A flush named it; it may be served while it is replaced.
     Marked,
 }
 
-/// How long files stay in use after their `.stat` file was touched.
+/// The time for which files stay in use after their `.stat` file was touched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GracePeriod {
-    /// So long after the last touch.
+    /// The time after the last touch.
     pub(crate) grace: Duration,
-    /// Whether `.stat` files get the end of a window as their time, which lies ahead.
+    /// True if `.stat` files get the end of a window as their time, which is in the future.
     pub(crate) has_window: bool,
 }
 
@@ -62,12 +63,12 @@ impl GracePeriod {
         if self.has_window {
             return now >= flushed + self.grace;
         }
-        // Without grace the time now does not count, since a clock that was set back would hide the flush.
+        // Without grace the current time does not count, since a clock that was set back would hide the flush.
         self.grace.is_zero() || now > flushed + self.grace
     }
 }
 
-/// Judges a file.
+/// Returns the freshness of a file.
 #[must_use]
 pub(crate) fn assess_freshness(facts: FreshnessInput, patience: GracePeriod) -> CacheFileFreshness {
     if facts.expiry.is_some_and(|expires| facts.now > expires) {
@@ -81,15 +82,15 @@ pub(crate) fn assess_freshness(facts: FreshnessInput, patience: GracePeriod) -> 
     if is_stale { CacheFileFreshness::Stale } else { CacheFileFreshness::Valid }
 }
 
-/// Tells whether a flush concerns a file, also one whose grace or window still holds: only what no flush concerns may be
-/// kept in use by its render's word alone.
+/// Returns true if a flush concerns a file, even while its grace period or window lasts: only a file that no flush
+/// concerns may stay in use on its render's word alone.
 #[must_use]
 pub(crate) fn is_flushed(facts: FreshnessInput) -> bool {
     let newer = |flushed: Option<SystemTime>| flushed.is_some_and(|at| at > facts.fetch_time);
     facts.is_marked || newer(facts.flush_time) || newer(facts.previous_flush_time)
 }
 
-/// Returns the last moment at which a file that is valid now is still valid by itself; nothing if only a change ends it.
+/// Returns the last time at which a currently valid file is still valid; `None` if only a change ends its validity.
 #[must_use]
 pub(crate) fn valid_until(facts: FreshnessInput, patience: GracePeriod) -> Option<SystemTime> {
     let moment = Duration::from_nanos(u64::from(patience.has_window));
@@ -97,7 +98,7 @@ pub(crate) fn valid_until(facts: FreshnessInput, patience: GracePeriod) -> Optio
     graced.chain(facts.expiry).min()
 }
 
-/// Returns the flushes that concern a file, by the times of its `.stat` file.
+/// Returns the times of flushes that concern a file, taken from its `.stat` file.
 fn flush_times(facts: FreshnessInput, patience: GracePeriod) -> impl Iterator<Item = SystemTime> {
     let before = facts.previous_flush_time.filter(|_| patience.has_window);
     facts.flush_time.into_iter().chain(before).filter(move |flushed| *flushed > facts.fetch_time)
@@ -149,12 +150,12 @@ mod tests {
                 "{fetched} {before}"
             );
         }
-        // One that is not over yet is waited for.
+        // A window that has not ended is awaited.
         let ahead = flushed(5, 14);
         assert_eq!(assess_freshness(ahead, window), CacheFileFreshness::Valid);
         assert_eq!(valid_until(ahead, window), Some(at(14) - Duration::from_nanos(1)));
         assert_eq!(valid_until(flushed(11, 10), window), Some(at(20) - Duration::from_nanos(1)));
-        // Without windows the file's own time is all that counts.
+        // Without windows only the file's own time counts.
         assert_eq!(assess_freshness(flushed(21, 30), grace(0)), CacheFileFreshness::Valid);
     }
 
@@ -168,7 +169,7 @@ mod tests {
         check(3, 2, 4);
         check(4, 2, 6);
         check(5, 10, 10);
-        // A page that was fetched within the window is stale at its end, and not before.
+        // A page fetched within the window becomes stale at its end, and not before.
         let patience = GracePeriod { grace: Duration::ZERO, has_window: true };
         for now in 5..14 {
             let facts = FreshnessInput { flush_time: Some(at(10)), ..facts(now, 5) };

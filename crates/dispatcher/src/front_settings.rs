@@ -1,6 +1,7 @@
-//! `[dispatcher.front]`: who may connect, and how.
+//! `[dispatcher.front]`: the connections that are accepted, and their limits.
 //!
-//! In: what people wrote. Out: the listener's [`ListenerOptions`], and [`RequestGate`], what is asked of each request.
+//! Input: the settings. Output: the listener's [`ListenerOptions`], and [`RequestGate`], the checks applied to each
+//! request.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,42 +17,42 @@ use tympan_web::tls::{ClientCertificateRoots, TlsIdentity, TlsServer, TlsServerS
 use crate::Error;
 use crate::settings::{parse_min_rate, settings_error};
 
-/// `[dispatcher.front]`. Certificates, trusted proxies and rates are read again with the configuration; the others count
-/// from the next start.
+/// `[dispatcher.front]`. Certificates, trusted proxies and rates are reloaded with the configuration; changes of other
+/// settings take effect at the next start.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FrontSettings {
-    /// The certificates; with one the dispatcher speaks TLS. A visitor gets the first whose names hold the host that it
-    /// asks for, or the first of all. They are read again when their files change.
+    /// The certificates; with at least one the dispatcher speaks TLS. A visitor gets the first certificate whose names
+    /// contain the requested host, or the first of all. They are reloaded when their files change.
     pub certificate: Vec<CertificateSettings>,
-    /// Certificates in PEM by which those of clients must be signed. Clients are asked for one then, for `/x-flushCertificate`
-    /// and for renders (`X-Forwarded-SSL-Client-Cert`). Default: clients are not asked.
+    /// Certificates in PEM that must have signed client certificates. If set, clients are asked for a certificate, for
+    /// `/x-flushCertificate` and for renders (`X-Forwarded-SSL-Client-Cert`). Default: clients are not asked.
     pub client_roots: Option<PathBuf>,
-    /// Whether clients without a certificate are refused; default false.
+    /// If true, clients without a certificate are refused; default false.
     pub require_client_certificate: bool,
-    /// Whether HTTP/2 is spoken over TLS; default true.
+    /// If true, HTTP/2 is enabled over TLS; default true.
     pub http2: Option<bool>,
-    /// Addresses and ranges, such as `"10.0.0.0/8"`, of load balancers whose connections begin with a PROXY header, version
-    /// 1 or 2. Connections from there without one are closed.
+    /// Addresses and ranges, such as `"10.0.0.0/8"`, of load balancers whose connections begin with a PROXY header,
+    /// version 1 or 2. Connections from these addresses without the header are closed.
     pub proxy_protocol_from: Vec<String>,
-    /// Addresses and ranges of proxies whose `X-Forwarded-…` headers are believed; from others these headers are removed
-    /// then. Default: nobody's are believed, and renders get them as they came.
+    /// Addresses and ranges of proxies whose `X-Forwarded-…` headers are trusted; from other addresses these headers
+    /// are then removed. Default: no proxy is trusted, and renders get the headers unchanged.
     pub trusted_proxies: Vec<String>,
-    /// Requests of one client a second in the long run; more are answered with 429. Default: any number. IPv6 addresses of
-    /// one /64 are one client.
+    /// The long-term limit of requests per second for one client; requests beyond it are answered with 429. Default: no
+    /// limit. IPv6 addresses of one /64 count as one client.
     pub requests_per_second: Option<f64>,
-    /// Requests of one client at once; default ten seconds' worth.
+    /// The number of requests that one client may send at once; default ten seconds' worth.
     pub burst: Option<u32>,
-    /// Connections of one client at once; further ones are closed. Default: any number. Set it where visitors come
-    /// directly and not through proxies that many share.
+    /// The maximum number of concurrent connections of one client; further ones are closed. Default: no limit. Set it
+    /// where visitors connect directly and not through proxies that many share.
     pub max_connections_per_client: Option<usize>,
-    /// Requests on one connection of HTTP/1.1; default 10,000.
+    /// The maximum number of requests on one HTTP/1.1 connection; default 10,000.
     pub max_requests_per_connection: Option<u64>,
-    /// Requests at once on one connection of HTTP/2; default 100.
+    /// The maximum number of concurrent requests on one HTTP/2 connection; default 100.
     pub max_streams: Option<u32>,
-    /// What a request's body must bring on average once it was waited for long enough, such as `"4 KiB/s after 30s"`;
-    /// slower ones are answered with 408. Default `"500 B/s after 60s"`, which the slowest line keeps; `"0"` for none.
-    /// Raise it where clients are near and many slow bodies hold connections.
+    /// The minimum average rate of a request body after an initial time, such as `"4 KiB/s after 30s"`; slower ones are
+    /// answered with 408. Default `"500 B/s after 60s"`, which the slowest line reaches; `"0"` for no limit. Raise it
+    /// where clients are near and many slow bodies hold connections.
     pub min_body_rate: Option<String>,
 }
 
@@ -59,9 +60,9 @@ pub struct FrontSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CertificateSettings {
-    /// The certificate, and those between it and the root.
+    /// The certificate and the intermediate certificates.
     pub chain: PathBuf,
-    /// Its key.
+    /// The private key.
     pub key: PathBuf,
 }
 
@@ -72,7 +73,7 @@ impl FrontSettings {
         pairs.chain(self.client_roots.as_deref())
     }
 
-    /// Adds what is set here to `front`.
+    /// Adds these settings to `front`.
     ///
     /// # Errors
     /// [`Error::Setting`] names the key that cannot be used.
@@ -98,10 +99,10 @@ impl FrontSettings {
         Ok(front)
     }
 
-    /// Reads the certificates again for those who connect from now on.
+    /// Reloads the certificates for new connections.
     ///
     /// # Errors
-    /// [`Error::Setting`] names what cannot be used; the old ones stay then.
+    /// [`Error::Setting`] names the key that cannot be used; the old certificates stay in use.
     pub fn reload_certificates(&self, front: &ListenerOptions) -> Result<(), Error> {
         let Some(tls) = front.tls.as_ref().filter(|_| !self.certificate.is_empty()) else {
             return Ok(());
@@ -137,17 +138,18 @@ impl FrontSettings {
     }
 }
 
-/// What is asked of each request before anything else.
+/// The checks applied to each request first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RequestGate {
     pub(crate) trusted_proxies: Vec<IpNetwork>,
-    /// What bodies must bring.
+    /// The minimum rate of request bodies.
     pub(crate) min_body_rate: Option<MinReadRate>,
     rate_limiter: Option<Arc<RateLimiter>>,
 }
 
 impl RequestGate {
-    /// Reads what is asked; `old` is the gate so far, whose clients are remembered if the rate stays.
+    /// Creates the gate from settings; `old` is the previous gate, whose clients are remembered if the rate is
+    /// unchanged.
     pub(crate) fn from_settings(
         settings: &FrontSettings,
         old: Option<&Self>,
@@ -174,10 +176,10 @@ impl RequestGate {
         Ok(Self { trusted_proxies: trusted, min_body_rate: pace, rate_limiter: rate })
     }
 
-    /// Takes a request of `client`.
+    /// Counts a request of `client` and admits it.
     ///
     /// # Errors
-    /// How many seconds to wait, if it asks too much.
+    /// Returns the number of seconds to wait if the client exceeds its rate.
     pub(crate) fn admit(&self, client: std::net::IpAddr) -> Result<(), u64> {
         let Some(rate) = &self.rate_limiter else { return Ok(()) };
         rate.take_token(client, Instant::now()).map_err(|wait| wait.as_secs().saturating_add(1))

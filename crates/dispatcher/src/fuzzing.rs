@@ -1,4 +1,4 @@
-//! Doors for the fuzz targets to what is private; present only in their build and in tests.
+//! Entry points for the fuzz targets to private functions; present only in their build and in tests.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,13 +13,13 @@ use crate::http2::hpack::FieldList;
 use crate::response_memory::response_key_of;
 use crate::response_plan::{ResponsePlan, StoredEntity, plan_response};
 
-/// Reads a header file; what was read is written and read alike.
+/// Parses a header file and checks that the result survives a round trip.
 pub fn check_header_file(text: &[u8]) {
     let Some(stored) = StoredHeaders::parse(text) else { return };
     assert_eq!(StoredHeaders::parse(&stored.to_text()), Some(stored));
 }
 
-/// Reads what siblings tell, and the log of what they are told; what was read is written and read alike.
+/// Parses messages of siblings and the event log, and checks that the results survive a round trip.
 pub fn check_flush_propagation(bytes: &[u8]) {
     if let Some(told) = SiblingMessage::parse(bytes) {
         let text = serde_json::to_vec(&told).unwrap_or_default();
@@ -35,7 +35,7 @@ pub fn check_flush_propagation(bytes: &[u8]) {
     );
 }
 
-/// Splits a path; the parts and the separators between them are the path.
+/// Splits a path and checks that the parts and separators give the path again.
 pub fn check_url_path(path: &str) {
     let parts = SlingUrlReading::by_first_dot(path);
     let mut joined = parts.path.to_owned();
@@ -50,7 +50,7 @@ pub fn check_url_path(path: &str) {
     assert!(path.starts_with(parts.path) && !parts.path.contains('.'));
 }
 
-/// Reads the first request of a connection as the lane does.
+/// Parses the first request of a connection as the fast path does.
 pub fn check_fast_path(bytes: &[u8]) {
     let Some((length, method, host, target)) = parse_fast_path_head(bytes) else { return };
     let head = bytes.get(..length).unwrap_or_default();
@@ -59,14 +59,14 @@ pub fn check_fast_path(bytes: &[u8]) {
     assert!(method == "GET" || method == "HEAD");
     assert!(target.starts_with('/') && target.bytes().all(|byte| byte.is_ascii_graphic()));
     assert!(!host.contains(&b'\n') && !host.contains(&b'\r'));
-    // No shorter piece of it is a whole request: the lane and hyper see the same end.
+    // No shorter prefix is a complete request: the fast path and hyper see the same end.
     for end in 0..length {
         assert!(
             parse_fast_path_head(bytes.get(..end).unwrap_or_default()).is_none(),
             "ends at {end}"
         );
     }
-    // What follows belongs to the next request.
+    // The following bytes belong to the next request.
     assert_eq!(parse_fast_path_head(head).map(|(length, ..)| length), Some(length));
     if let Some(request) = parse_head_with_hyper(head) {
         assert_eq!(
@@ -77,7 +77,7 @@ pub fn check_fast_path(bytes: &[u8]) {
     }
 }
 
-/// Reads a head as hyper does; nothing for what it refuses.
+/// Parses a head as hyper does; `None` if hyper rejects it.
 fn parse_head_with_hyper(head: &[u8]) -> Option<Request<()>> {
     let mut headers = [httparse::EMPTY_HEADER; 100];
     let mut parsed = httparse::Request::new(&mut headers);
@@ -91,18 +91,18 @@ fn parse_head_with_hyper(head: &[u8]) -> Option<Request<()>> {
     Some(request)
 }
 
-/// Reads what a client of HTTP/2 sends, in pieces, and answers some of its requests.
+/// Parses the input of an HTTP/2 client in pieces, and answers some of its requests.
 pub fn check_http2(bytes: &[u8]) {
     const HEADER_BYTES: usize = 4096;
     let stall = Duration::from_secs(30);
     let bounds =
         Http2Limits { max_streams: 4, max_header_bytes: HEADER_BYTES, stall_timeout: stall };
     let (mut session, mut fields) = (Http2Connection::new(bounds, 0), FieldList::default());
-    // An input need not spell the greeting.
+    // An input need not contain the preface.
     let greeting: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let input = if bytes.starts_with(b"PRI") { bytes.to_vec() } else { [greeting, bytes].concat() };
     let mut held = Vec::new();
-    // Time goes by, so that answers without a window are given up.
+    // Time advances, so that responses without a window are given up.
     for (piece, now_ms) in input.chunks(61).zip((0..).step_by(7_000)) {
         session.advance_time(now_ms);
         held.extend_from_slice(piece);
@@ -121,7 +121,7 @@ pub fn check_http2(bytes: &[u8]) {
                     let plain = parse_http2_fields(&fields, true).filter(|_| is_whole);
                     match plain {
                         Some(plain) => {
-                            // What hyper refuses is the key of nothing.
+                            // A request that hyper rejects must not have a key.
                             if let Some(request) = parse_fields_with_hyper(&fields) {
                                 assert_eq!(
                                     Some(plain.response_key.to_key()),
@@ -150,7 +150,7 @@ pub fn check_http2(bytes: &[u8]) {
     }
 }
 
-/// Reads fields as hyper does; nothing for what it refuses.
+/// Parses fields as hyper does; `None` if hyper rejects them.
 fn parse_fields_with_hyper(fields: &FieldList) -> Option<Request<()>> {
     let mut uri = Uri::builder();
     let mut request = Request::builder().version(http::Version::HTTP_2);
@@ -166,7 +166,7 @@ fn parse_fields_with_hyper(fields: &FieldList) -> Option<Request<()>> {
     request.uri(uri.build().ok()?).body(()).ok()
 }
 
-/// Decides by header lines what is sent of bodies of some lengths.
+/// Evaluates header lines as conditions and ranges for bodies of some lengths.
 pub fn check_conditional_request(lines: &[u8]) {
     let mut headers = HeaderMap::new();
     for line in lines.split(|byte| *byte == b'\n') {
@@ -212,7 +212,7 @@ mod tests {
     use crate::http2::hpack::push_literal;
     use proptest::prelude::*;
 
-    /// Pieces that the formats are made of, in any order, and other bytes among them.
+    /// Tokens of the formats in any order, mixed with other bytes.
     fn pieces() -> impl Strategy<Value = Vec<u8>> {
         const KNOWN: [&str; 24] = [
             "GET ",
@@ -261,7 +261,7 @@ mod tests {
         [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
     }
 
-    /// A request of HTTP/2 whose fields hyper takes or refuses.
+    /// An HTTP/2 request whose fields hyper accepts or rejects.
     fn block() -> impl Strategy<Value = Vec<u8>> {
         let method = prop_oneof![Just("GET"), Just("HEAD"), Just("POST")];
         let host = prop_oneof![4 => Just("h"), 1 => Just("a b"), 1 => Just("h:x"), 1 => Just("")];

@@ -1,8 +1,8 @@
-//! Globs, as every double-quoted pattern is read.
+//! Globs, the syntax of every double-quoted pattern.
 //!
-//! A glob matches the whole text. `*` stands for any characters (also `/`), `?` for one, `[a-z]` for one of a class
-//! and `[!a-z]` or `[^a-z]` for one outside it; inside a class `*` and `?` are themselves. A class that is never
-//! closed matches nothing.
+//! A glob matches the whole text. `*` matches any characters (also `/`), `?` matches one character, `[a-z]` one of a
+//! class and `[!a-z]` or `[^a-z]` one outside it; inside a class `*` and `?` are literal. An unclosed class matches
+//! nothing.
 
 /// A compiled glob.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,19 +20,19 @@ enum GlobPart {
 }
 
 impl Glob {
-    /// Compiles `source`; every text is a glob.
+    /// Compiles `source`; every text is a valid glob.
     #[must_use]
     pub fn new(source: &str) -> Self {
         Self { source: source.to_owned(), parts: compile_glob(source) }
     }
 
-    /// Returns the text that the glob was made from.
+    /// Returns the source text of the glob.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Tells whether the glob matches the whole of `text`.
+    /// Returns true if the glob matches the whole of `text`.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
         self.parts.as_deref().is_some_and(|parts| matches_parts(parts, text))
@@ -59,13 +59,13 @@ fn compile_glob(source: &str) -> Option<Vec<GlobPart>> {
     Some(parts)
 }
 
-/// Reads a class after its `[`.
+/// Parses a class after its `[`.
 fn parse_char_class(text: &str) -> Option<(GlobPart, &str)> {
     let (is_negated, text) = match text.strip_prefix(['!', '^']) {
         Some(rest) => (true, rest),
         None => (false, text),
     };
-    // A bracket that comes first is a member.
+    // A leading bracket is a member of the class.
     let end = text.char_indices().skip(1).find(|(_, char)| *char == ']')?.0;
     let members: Vec<char> = text.get(..end)?.chars().collect();
     let mut ranges = Vec::new();
@@ -86,7 +86,8 @@ fn parse_char_class(text: &str) -> Option<(GlobPart, &str)> {
     Some((GlobPart::Class { is_negated, ranges }, text.get(end + 1..)?))
 }
 
-/// Walks both sides once; at a mismatch the last `*` takes one character more, so the cost is at most their product.
+/// Matches in one pass; at a mismatch the last `*` takes one more character, so the cost is at most the product of both
+/// lengths.
 fn matches_parts(parts: &[GlobPart], text: &str) -> bool {
     let (mut parts_left, mut text_left) = (parts, text);
     let mut retry: Option<(&[GlobPart], &str)> = None;

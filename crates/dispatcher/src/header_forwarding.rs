@@ -1,4 +1,4 @@
-//! The heads on their way: which headers reach a render, and which come back.
+//! Header forwarding: the headers that are sent to a render, and those that are returned to the visitor.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,10 +14,10 @@ use crate::config::{ClientHeaderPolicy, FarmConfig};
 use crate::filter;
 use crate::request_view::RequestView;
 
-/// The header by which a render knows that a dispatcher asks.
+/// The header that tells a render that the request comes from a dispatcher.
 const SERVER_AGENT_HEADER: HeaderName = HeaderName::from_static("server-agent");
 const DISPATCHER_AGENT_VALUE: HeaderValue = HeaderValue::from_static("Communique-Dispatcher");
-/// The header by which a render knows that includes are filled in (ESI 1.0, section 6).
+/// The header that tells a render that includes are processed (ESI 1.0, section 6).
 const SURROGATE_CAPABILITY_HEADER: HeaderName = HeaderName::from_static("surrogate-capability");
 const SSI_CAPABILITY_VALUE: HeaderValue = HeaderValue::from_static("tympan=\"SSI/1.0\"");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -29,19 +29,19 @@ const FORWARDED_KEY_SIZE: HeaderName = HeaderName::from_static("x-forwarded-ssl-
 const FORWARDED_SESSION: HeaderName = HeaderName::from_static("x-forwarded-ssl-session-id");
 const FORWARDED_CERTIFICATE: HeaderName = HeaderName::from_static("x-forwarded-ssl-client-cert");
 
-/// A request that passed this many dispatchers goes in a circle.
+/// The number of dispatchers after which a request is considered to loop.
 const MAX_DISPATCHER_HOPS: usize = 8;
 
-/// What the answer is for.
+/// The purpose of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ForwardPurpose {
-    /// This visitor only.
+    /// For this visitor only.
     Pass,
-    /// The cache, so nothing may shape it that belongs to one visitor's copy.
+    /// For the cache, so headers specific to one visitor's copy must not influence it.
     Cache,
 }
 
-/// Returns the headers that a render gets for `request`.
+/// Returns the headers of the request to a render for `request`.
 pub(crate) fn request_headers(
     farm: &FarmConfig,
     request: &RequestView,
@@ -54,14 +54,14 @@ pub(crate) fn request_headers(
     headers
 }
 
-/// Returns what the filter refuses if the publisher reads the path otherwise than its text does.
+/// Returns the readings of the path that the filter refuses although it permits the literal text.
 fn refused_readings_header(farm: &FarmConfig, request: &RequestView) -> Option<HeaderValue> {
     let refused = filter::refused_readings(farm.filter.as_deref()?, request);
     let depths: Vec<String> = refused.iter().map(ToString::to_string).collect();
     if depths.is_empty() { None } else { HeaderValue::from_str(&depths.join(",")).ok() }
 }
 
-/// Returns the headers that a server gets for `request` of those that `client_headers` lets through.
+/// Returns the headers of the request to a server for `request`, as permitted by `client_headers`.
 pub(crate) fn proxy_headers(
     client_headers: &ClientHeaderPolicy,
     request: &RequestView,
@@ -77,11 +77,11 @@ pub(crate) fn proxy_headers(
         let is_kept = is_allowed
             && !is_hop_by_hop(name)
             && *name != CONTENT_LENGTH
-            // What is refused is for the filter to say.
+            // Only the filter sets this header.
             && *name != REFUSED_READINGS
-            // Answered here, when the body is wanted.
+            // Handled here, when the body is read.
             && *name != EXPECT
-            // Who asks is no matter of one connection, or pages would be drawn for the render's own name.
+            // `Host` is not a connection header; without it, pages would be rendered for the render's own name.
             && (*name == HOST || !connection.contains(name));
         if is_kept {
             headers.append(name, value.clone());
@@ -110,7 +110,7 @@ fn add_dispatcher_headers(headers: &mut HeaderMap, request: &RequestView) {
     let sender = request.sender.to_string();
     append_to_list_header(headers, &request.headers, FORWARDED_FOR, &sender);
     let port = request.port.as_deref().unwrap_or(if request.is_tls { "443" } else { "80" });
-    // A trusted proxy knows which port the visitor came to.
+    // A trusted proxy knows the port that the visitor connected to.
     let is_told = request.is_proxied && headers.contains_key(FORWARDED_PORT);
     if let Ok(port) = HeaderValue::from_str(port)
         && !is_told
@@ -121,14 +121,14 @@ fn add_dispatcher_headers(headers: &mut HeaderMap, request: &RequestView) {
         headers.insert(FORWARDED_SSL, HeaderValue::from_static("on"));
     }
     if request.is_tls && !request.is_proxied {
-        // What a visitor says about its own connection is not true.
+        // A visitor's own statements about its connection are not trusted.
         for name in [FORWARDED_CIPHER, FORWARDED_KEY_SIZE, FORWARDED_SESSION, FORWARDED_CERTIFICATE]
         {
             headers.remove(name);
         }
     }
     if let Some(cipher) = request.cipher {
-        // This connection may be a proxy's, of which the visitor's tells nothing.
+        // This connection may be a proxy's, and says nothing about the visitor's.
         headers.remove(FORWARDED_SESSION);
         headers.remove(FORWARDED_CERTIFICATE);
         headers.insert(FORWARDED_CIPHER, HeaderValue::from_static(cipher));
@@ -145,11 +145,11 @@ fn add_dispatcher_headers(headers: &mut HeaderMap, request: &RequestView) {
     headers.insert(SURROGATE_CAPABILITY_HEADER, SSI_CAPABILITY_VALUE);
 }
 
-/// Tells another server which host the visitor asked for, as `mod_proxy` does.
+/// Adds the host that the visitor requested, as `mod_proxy` does.
 pub(crate) fn add_forwarded_host(headers: &mut HeaderMap, request: &RequestView) {
     let Some(host) = request.headers.get(HOST) else { return };
     if request.is_proxied {
-        // The first one of the list is the visitor's, as the proxy in front saw it.
+        // The first one of the list is the visitor's, as seen by the proxy in front.
         if let Ok(host) = host.to_str() {
             append_to_list_header(headers, &request.headers, FORWARDED_HOST, host);
         }
@@ -158,7 +158,7 @@ pub(crate) fn add_forwarded_host(headers: &mut HeaderMap, request: &RequestView)
     }
 }
 
-/// Adds `own` to the end of a header that each hop extends, whether or not the list of client headers names it.
+/// Appends `own` to a header that each hop extends, whether or not the list of client headers names it.
 fn append_to_list_header(headers: &mut HeaderMap, client: &HeaderMap, name: HeaderName, own: &str) {
     let mut values: Vec<&str> =
         client.get_all(&name).iter().filter_map(|value| value.to_str().ok()).collect();
@@ -168,7 +168,7 @@ fn append_to_list_header(headers: &mut HeaderMap, client: &HeaderMap, name: Head
     }
 }
 
-/// Tells whether the request went through so many dispatchers that it goes in a circle.
+/// Returns true if the request passed so many dispatchers that it loops.
 pub(crate) fn is_in_forwarding_loop(request: &RequestView) -> bool {
     let passed: usize = request
         .headers
@@ -180,7 +180,7 @@ pub(crate) fn is_in_forwarding_loop(request: &RequestView) -> bool {
     passed >= MAX_DISPATCHER_HOPS
 }
 
-/// Removes from a render's answer what is not meant for the visitor.
+/// Removes the headers of a render's response that are not meant for the visitor.
 pub(crate) fn clean_response_headers(headers: &mut HeaderMap) {
     for name in connection_named_headers(headers) {
         headers.remove(name);

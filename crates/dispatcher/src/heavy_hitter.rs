@@ -1,21 +1,22 @@
-//! The URLs that are asked for most, counted in bounded memory.
+//! The most requested URLs, counted in bounded memory.
 //!
-//! A counter takes the place of the smallest one when a new URL comes and no place is left, and starts from its value
-//! (Space-Saving, Metwally et al. 2005): a URL with more than a `1/PLACES` part of all requests is always among them, and
-//! a count is too high by at most the smallest one.
+//! If a new URL arrives and no slot is free, its counter replaces the smallest one and starts from its value
+//! (Space-Saving, Metwally et al. 2005): a URL with more than `1/PLACES` of all requests is always among them, and a
+//! count is too high by at most the smallest one.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// So many URLs are counted.
+/// The number of counters.
 const MAX_COUNTED_URLS: usize = 256;
 
-/// One request of so many is counted, for so many: the lock is no part of a hit's usual way.
+/// The sampling interval: one of this number of requests is counted, with this weight, so that most hits do not take
+/// the lock.
 const SAMPLE_INTERVAL: u64 = 8;
 
-/// Longer paths are cut, as they would make the memory unbounded.
+/// The maximum length of a path in bytes; longer paths are truncated to bound the memory.
 const MAX_COUNTED_PATH_BYTES: usize = 512;
 
 /// The counters of one farm.
@@ -51,7 +52,7 @@ impl UrlHeavyHitters {
         counts.insert(path.to_owned(), start + SAMPLE_INTERVAL);
     }
 
-    /// Returns the `count` URLs that were asked for most, with about how often.
+    /// Returns the `count` most requested URLs with their approximate counts.
     pub(crate) fn most_requested(&self, count: usize) -> Vec<(String, u64)> {
         let mut all: Vec<(String, u64)> =
             self.counts.lock().iter().map(|(path, count)| (path.clone(), *count)).collect();

@@ -1,16 +1,16 @@
-//! What happens to a request before farms and caches see it: ordered rules per host.
+//! Ordered rules per host, applied to a request before farms and caches see it.
 //!
-//! In: [`HostSettings`]. Out: [`RouteOutcome`], the request that farms get, or an end of it. A pure function but for the
-//! conditions that ask whether a file exists.
+//! Input: [`HostSettings`]. Output: [`RouteOutcome`], the request for the farms, or a final response. A pure function
+//! except for conditions that check if a file exists.
 //!
-//! Rules behave as httpd's `mod_rewrite` in a vhost: a pattern is searched in the decoded path, `$1` stands for its
-//! groups, `%1` for those of the last condition, `%{NAME}` for a variable. As in httpd, a rule that sends the visitor
-//! elsewhere or ends the request comes before anything is asked about access, and access is a matter of two paths: the one
-//! of the URL, and the one that was looked up in the end.
+//! Rules behave as httpd's `mod_rewrite` in a vhost: a pattern is searched in the decoded path, `$1` refers to its
+//! groups, `%1` to those of the last condition, `%{NAME}` to a variable. As in httpd, a rule that redirects the visitor
+//! or ends the request is applied before access is checked. Access is checked for two paths: the path of the URL, and
+//! the path that is finally looked up.
 //!
 //! Invariants
 //! * A rewritten path is resolved like one that was sent, so that no rule leads out of the site's root.
-//! * Nothing is served or proxied that an access rule refuses, whatever rules led to it.
+//! * Nothing that an access rule refuses is served or proxied, whatever rules led to it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -53,27 +53,27 @@ struct RouteRule {
     action: RouteAction,
     query_handling: QueryHandling,
     is_last: bool,
-    /// Whether the path that it makes is the URL's from then on.
+    /// True if the resulting path is the URL's path for later rules.
     passes_through: bool,
-    /// Whether it is for paths of URLs alone.
+    /// True if the rule applies to URL paths only.
     is_url_rule: bool,
     keeps_host: bool,
-    /// Variables for later rules.
+    /// The variables that it sets for later rules.
     variables: Vec<(String, String)>,
-    /// Whether all rules are tried again once it applied.
+    /// True if all rules are tried again after it applied.
     restarts_rules: bool,
     group_escaping: Option<GroupEscaping>,
 }
 
-/// How what a pattern found is written into a target.
+/// The escaping of groups in a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct GroupEscaping {
     space: EscapedSpace,
-    /// The characters that are escaped; without a list, all but letters, digits and `_`.
+    /// The characters to escape; `None` means all except letters, digits and `_`.
     escaped_chars: Option<String>,
 }
 
-/// What a space in a group is written as.
+/// The escape for a space in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EscapedSpace {
     /// `+`, as in a query.
@@ -123,13 +123,13 @@ impl GroupEscaping {
     }
 }
 
-/// What a group must not hold bare where it is escaped: all but letters, digits and `_`.
+/// The characters that are escaped in a group: all except letters, digits and `_`.
 const GROUP_ESCAPE_SET: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_');
 
-/// Rules that begin again are tried so often; httpd stops at 32,000 rounds.
+/// The maximum number of restarts of the rules; httpd stops at 32,000 rounds.
 const MAX_RESTARTS: usize = 1000;
 
-/// Refuses requests.
+/// A rule that refuses requests.
 #[derive(Debug, Clone)]
 struct RouteAccessRule {
     path_kind: AccessPathKind,
@@ -137,7 +137,7 @@ struct RouteAccessRule {
     conditions: Vec<RouteCondition>,
 }
 
-/// Which path an access rule looks at.
+/// The path that an access rule checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AccessPathKind {
     Url,
@@ -177,34 +177,34 @@ enum RouteConditionCheck {
     IsDirectory,
 }
 
-/// What becomes of a request.
+/// The outcome of routing a request.
 #[derive(Debug)]
 pub(crate) enum RouteOutcome {
-    /// Farms serve it, perhaps under another path.
+    /// Farms serve the request, possibly under another path.
     Serve(Option<Box<RequestView>>),
-    /// The visitor is sent elsewhere.
+    /// The visitor is redirected.
     Redirect(StatusCode, HeaderValue),
-    /// Another server answers.
+    /// The request is proxied to another server.
     Proxy(ProxyTarget),
-    /// It ends here.
+    /// The request ends with this status.
     Respond(StatusCode),
 }
 
-/// Where another server is asked.
+/// The target of a proxied request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProxyTarget {
-    /// The whole URL.
+    /// The complete URL.
     pub(crate) url: String,
-    /// The URL's part before what the pattern left of the path.
+    /// The URL without the part of the path that the pattern left.
     base_url: String,
-    /// The part of the visitor's path that the base stands for.
+    /// The prefix of the visitor's path that the base URL replaces.
     path_prefix: String,
-    /// Whether the other server gets the visitor's `RouteHost`.
+    /// True if the other server gets the visitor's `RouteHost`.
     pub(crate) keeps_host: bool,
 }
 
 impl ProxyTarget {
-    /// Turns a redirect of the other server into one that comes back here.
+    /// Rewrites a redirect of the other server to point back to this one.
     pub(crate) fn rewrite_location(&self, headers: &mut HeaderMap) {
         let location = headers.get(LOCATION).and_then(|location| location.to_str().ok());
         let Some(rest) = location.and_then(|location| location.strip_prefix(&self.base_url)) else {
@@ -217,7 +217,7 @@ impl ProxyTarget {
     }
 }
 
-/// What a path must not hold bare when it is written into a URL.
+/// The characters that are escaped when a path is written into a URL.
 pub(crate) const URL_PATH_ESCAPE_SET: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'#').add(b'%').add(b'?').add(b'\\');
 
@@ -230,15 +230,15 @@ impl HostRoutes {
         Ok(Self { hosts, rewrites_lookups })
     }
 
-    /// Returns the rules for a host.
+    /// Returns the rules for a host; `None` if it has none.
     pub(crate) fn find_host(&self, name: &str) -> Option<&RouteHost> {
         self.hosts
             .iter()
             .find(|host| host.names.is_empty() || host.names.iter().any(|glob| glob.matches(name)))
     }
 
-    /// Tells whether a request's host and target alone decide what the rules of its host do, and answers keep the
-    /// headers that describe their bodies.
+    /// Returns true if the host and target of a request alone decide the effect of its host's rules, and responses keep
+    /// the headers that describe their bodies.
     pub(crate) fn is_decided_by_target(&self, name: &str) -> bool {
         let Some(host) = self.find_host(name) else { return true };
         let describes = |name: &HeaderName| PER_RESPONSE_HEADERS.contains(name);
@@ -258,9 +258,9 @@ impl HostRoutes {
             RuleListOutcome::Proxy(proxied) => Some(proxied),
             RuleListOutcome::Serve => None,
         };
-        // What it is about is as it was sent; what is known of the visitor is the same.
+        // Access is checked for the path as sent, with the same facts about the visitor.
         let unled = RouteProgress { variables: way.variables.clone(), ..RouteProgress::new(view) };
-        // Farms may look up what was sent, whatever the rules made of it.
+        // Farms may look up the path as sent, regardless of the rules.
         let is_sent = proxied.is_none() && !self.rewrites_lookups;
         let refuses = |access: &RouteAccessRule| match access.path_kind {
             AccessPathKind::Original => access.refuses_request(host, &unled, false),
@@ -281,16 +281,16 @@ impl HostRoutes {
     }
 }
 
-/// A request on its way through the rules.
+/// The state of a request while rules are applied.
 struct RouteProgress<'a> {
     original_request: &'a RequestView,
-    /// The path of the URL, where a rule that passes through changed it.
+    /// The URL path, if a pass-through rule changed it.
     url_path: Option<String>,
-    /// What the rules made of the request.
+    /// The request as rewritten by the rules.
     rewritten_request: Option<Box<RequestView>>,
-    /// Whether the path is another one than the URL's.
+    /// True if the path differs from the URL's path.
     is_rewritten: bool,
-    /// What rules have set.
+    /// The variables set by rules.
     variables: BTreeMap<String, String>,
 }
 
@@ -314,7 +314,7 @@ impl<'a> RouteProgress<'a> {
     }
 }
 
-/// Where rules led a request.
+/// The outcome of applying all rules.
 enum RuleListOutcome {
     Serve,
     Proxy(ProxyTarget),
@@ -322,7 +322,7 @@ enum RuleListOutcome {
 }
 
 impl RouteHost {
-    /// Leads a request through the rules.
+    /// Applies the rules to a request.
     fn apply_rules(&self, way: &mut RouteProgress<'_>) -> RuleListOutcome {
         let (mut is_over, mut may_proxy) = (false, true);
         let (mut rules, mut rounds) = (self.rules.iter(), 0);
@@ -374,7 +374,7 @@ impl RouteHost {
     }
 }
 
-/// What a rule that matched does.
+/// The effect of a matching rule.
 enum RuleEffect {
     Rewritten(String, Option<String>),
     Unchanged,
@@ -431,9 +431,9 @@ impl RouteAccessRule {
         self.conditions.iter().all(RouteCondition::is_decided_by_target)
     }
 
-    /// Tells whether a request ends here that went this way.
+    /// Returns true if an access rule refuses a request with this progress.
     fn refuses_request(&self, host: &RouteHost, way: &RouteProgress<'_>, is_proxied: bool) -> bool {
-        // What another server answers is no file of this one.
+        // A proxied response has no local file.
         let file = (!is_proxied).then(|| way.current_request().path.as_str());
         let is_meant = |path: &str| self.pattern.is_match(path);
         let is_meant = match self.path_kind {
@@ -523,7 +523,7 @@ impl RouteRule {
             && self.conditions.iter().all(RouteCondition::is_decided_by_target)
     }
 
-    /// Applies the rule, and returns the variables that it sets as well; nothing if it does not match.
+    /// Applies the rule and returns its effect with the variables that it sets; `None` if it does not match.
     fn apply_rule(
         &self,
         host: &RouteHost,
@@ -549,12 +549,12 @@ impl RouteRule {
             }
             RouteAction::Proxy(target) => {
                 let (url, query) = self.fill_target(&scope, target);
-                // What a visitor wrote must not choose the server.
+                // Visitor input must not choose the server.
                 if url_authority(&url) != url_authority(target) {
                     let refused = RuleEffect::Ended(RouteOutcome::Respond(StatusCode::BAD_REQUEST));
                     return Some((refused, set));
                 }
-                // What is escaped already is not escaped again.
+                // Text that is already escaped is not escaped again.
                 let in_path = if self.group_escaping.is_some() {
                     ESCAPED_PATH_ESCAPE_SET
                 } else {
@@ -581,8 +581,8 @@ impl RouteRule {
         Some((filled, set))
     }
 
-    /// Fills a target's path and query, and merges the visitor's query. A `?` in what a pattern found in the path stays a
-    /// part of the path, as it was sent as one.
+    /// Expands a target's path and query, and merges the visitor's query. A `?` in a group from the path stays a part
+    /// of the path, as it was sent.
     fn fill_target(
         &self,
         scope: &RouteTemplateScope<'_>,
@@ -605,7 +605,7 @@ impl RouteRule {
     }
 }
 
-/// Tells whether all conditions hold; an alternative one holds the next up as well.
+/// Returns true if all conditions hold; an alternative condition that holds also satisfies the next one.
 fn do_conditions_hold(conditions: &[RouteCondition], scope: &mut RouteTemplateScope<'_>) -> bool {
     let mut conditions = conditions.iter();
     while let Some(condition) = conditions.next() {
@@ -623,7 +623,7 @@ fn do_conditions_hold(conditions: &[RouteCondition], scope: &mut RouteTemplateSc
     true
 }
 
-/// Tells whether the variables in a template are such that the target of a request decides them.
+/// Returns true if the target of a request alone decides the variables in a template.
 fn depends_on_target_only(template: &str) -> bool {
     template.match_indices("%{").all(|(at, _)| {
         let rest = template.get(at + 2..).unwrap_or_default();
@@ -632,7 +632,7 @@ fn depends_on_target_only(template: &str) -> bool {
     })
 }
 
-/// Splits the template of a target at its first `?` that no backslash stands before.
+/// Splits the template of a target at its first unescaped `?`.
 fn split_target(template: &str) -> (&str, Option<&str>) {
     let mut is_escaped = false;
     let mark = template.bytes().position(|byte| {
@@ -646,7 +646,7 @@ fn split_target(template: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Returns the part of a URL, or of a template for one, that names the server.
+/// Returns the server part of a URL or URL template.
 fn url_authority(url: &str) -> &str {
     let rest = url.strip_prefix("http://").unwrap_or_default();
     rest.split(['/', '?', '$', '%']).next().unwrap_or_default()
@@ -675,7 +675,7 @@ fn build_redirect(
     };
     let location = match query {
         Some(query) => {
-            // Browsers take all that is behind `#` for themselves.
+            // Browsers do not send the part after `#`.
             let (before, fragment) =
                 absolute.split_at(absolute.find('#').unwrap_or(absolute.len()));
             format!("{before}?{query}{fragment}")
@@ -752,7 +752,7 @@ fn parse_status(status: u16, allowed: std::ops::Range<u16>) -> Result<StatusCode
     })
 }
 
-/// What templates may refer to.
+/// The values that templates may refer to.
 struct RouteTemplateScope<'a> {
     host: &'a RouteHost,
     view: &'a RequestView,
@@ -776,12 +776,12 @@ impl<'a> RouteTemplateScope<'a> {
         }
     }
 
-    /// Fills a template: `$1`, `%1`, `%{NAME}`, and `\$` for a plain sign.
+    /// Expands a template: `$1`, `%1`, `%{NAME}`, and `\$` for a literal sign.
     fn expand(&self, template: &str) -> String {
         self.expand_with_escaping(template, None)
     }
 
-    /// As [`RouteTemplateScope::expand`], with groups escaped if that is asked for.
+    /// As [`RouteTemplateScope::expand`], with groups escaped if requested.
     fn expand_with_escaping(&self, template: &str, groups: Option<&GroupEscaping>) -> String {
         let mut filled = String::with_capacity(template.len() + 32);
         let mut rest = template;
@@ -877,7 +877,7 @@ impl<'a> RouteTemplateScope<'a> {
     }
 }
 
-/// Variables that the first line of a request and its host decide.
+/// The variables that the request line and its host decide.
 const TARGET_VARIABLES: [&str; 13] = [
     "REQUEST_URI",
     "REQUEST_FILENAME",
@@ -894,7 +894,7 @@ const TARGET_VARIABLES: [&str; 13] = [
     "DOCUMENT_ROOT",
 ];
 
-/// Headers that differ between the answers from one file.
+/// The headers that differ between responses from one file.
 const PER_RESPONSE_HEADERS: [HeaderName; 10] = [
     http::header::ACCEPT_RANGES,
     http::header::AGE,
@@ -908,7 +908,7 @@ const PER_RESPONSE_HEADERS: [HeaderName; 10] = [
     http::header::TRANSFER_ENCODING,
 ];
 
-/// Variables that conditions and targets may name; the converter reports others.
+/// Returns true if conditions and targets may use the variable; the converter reports others.
 pub(crate) fn is_supported_variable(name: &str) -> bool {
     const KNOWN: [&str; 20] = [
         "REQUEST_URI",

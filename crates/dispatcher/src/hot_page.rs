@@ -1,10 +1,12 @@
-//! The pages that visitors ask for most, which a flush has fetched again by itself (`/x-refetchHot`).
+//! Automatic re-fetching of the most requested pages after a flush (`/x-refetchHot`).
 //!
-//! Hot is what memory was asked for most since it came there. Pages that a flush would delete are kept and served until
-//! they are replaced, as if the flush had listed them; pages that it makes stale are fetched before a visitor asks.
+//! A page is hot by the number of requests since it entered memory. Pages that a flush would delete are retained and
+//! served until they are replaced, as if the flush had listed them; pages that it makes stale are fetched before a
+//! visitor requests them.
 //!
 //! Invariants
-//! * At most `/x-refetchHot` pages for each flush and `/x-refetchBudget` in a minute, beside those that flushes list.
+//! * At most `/x-refetchHot` pages are fetched for each flush and `/x-refetchBudget` in a minute, besides those that
+//!   flushes list.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,14 +24,14 @@ use crate::page_variant::is_variant_file;
 use crate::request_view::encode_path;
 use crate::response_memory::CachedResponse;
 
-/// What is left of a minute's budget.
+/// The remaining budget of the current minute.
 #[derive(Debug, Default)]
 pub(crate) struct HotRefetchBudget(Mutex<Option<(Instant, u32)>>);
 
 const BUDGET_PERIOD: Duration = Duration::from_secs(60);
 
 impl HotRefetchBudget {
-    /// Takes up to `wanted` of what is left.
+    /// Takes up to `wanted` from the remaining budget.
     fn take_up_to(&self, wanted: u32, budget: u32, now: Instant) -> u32 {
         let mut spent = self.0.lock();
         let (since, used) = spent
@@ -41,7 +43,7 @@ impl HotRefetchBudget {
     }
 }
 
-/// So many kept pages are judged to find the stale ones, for each that is wanted.
+/// The number of cached pages checked for staleness per wanted page.
 const CHECKED_PER_WANTED: usize = 16;
 
 impl DispatcherState {
@@ -90,7 +92,7 @@ impl DispatcherState {
             let (own, other) = (&farm.docroot, &ready.source.farm.docroot);
             let is_here =
                 own.as_ref().map(|root| root.path()) == other.as_ref().map(|root| root.path());
-            // Nobody remembers which query a variant was asked by.
+            // The query of a variant is not stored.
             is_here && !is_variant_file(&ready.source.file)
         };
         let mut found: Vec<String> = Vec::new();

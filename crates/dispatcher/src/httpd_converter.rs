@@ -1,13 +1,14 @@
-//! From a vhost file of httpd to the section `[dispatcher]` of `tympan.toml`.
+//! Conversion of an httpd vhost file to the section `[dispatcher]` of `tympan.toml`.
 //!
-//! In: the text of one or more files, variable files (`Define`) first; what they include is read where it stands. Out:
-//! TOML, and a finding with its line for every directive that has no counterpart. Nothing is dropped in silence but what
-//! says only how httpd itself runs (`ErrorLog`, `ServerAdmin` and the like), and what grants access to everyone.
+//! Input: the text of one or more files, variable files (`Define`) first; included files are read in place. Output:
+//! TOML, and a diagnostic with its line for every directive that has no counterpart. Only directives that concern the
+//! operation of httpd itself (`ErrorLog`, `ServerAdmin` and the like), and those that grant access to everyone, are
+//! dropped silently.
 //!
-//! Order of a host's rules, as in httpd: `RewriteRule`, `ProxyPass`, `RedirectKind`, and then who may see what is served or
-//! proxied.
+//! Order of a host's rules, as in httpd: `RewriteRule`, `ProxyPass`, `RedirectKind`, and then access to what is served
+//! or proxied.
 //!
-//! Not here: what the rules do (`host_routing`).
+//! Not here: the effect of the rules (`host_routing`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -36,16 +37,16 @@ use include::{DEFAULT_SERVER_ROOT, IncludeMatch, IncludeSearch};
 /// A converted configuration.
 #[derive(Debug, Clone)]
 pub struct ConvertedConfig {
-    /// The text for `tympan.toml`.
+    /// The TOML text for `tympan.toml`.
     pub toml: String,
-    /// What could not be converted, and why.
+    /// The directives that could not be converted, with reasons.
     pub diagnostics: Vec<ConfigDiagnostic>,
 }
 
-/// Reads the files `(name, text)` in order and writes their counterpart.
+/// Converts the files `(name, text)` in order.
 ///
-/// Files that they include are taken from the list, or else from the disk: from `root`, a copy of httpd's own folder, or
-/// without it from the folders above the file that includes them.
+/// Included files are taken from the list, or else from the disk: from `root`, a copy of httpd's own folder, or without
+/// it from the folders above the including file.
 #[must_use]
 pub fn convert_httpd_config(files: &[(&Path, &str)], root: Option<&Path>) -> ConvertedConfig {
     let read = |known| {
@@ -60,12 +61,12 @@ pub fn convert_httpd_config(files: &[(&Path, &str)], root: Option<&Path>) -> Con
         }
         reader
     };
-    // What sets a variable may stand behind what asks for it.
+    // A directive that sets a variable may come after one that uses it.
     let known = read(HttpdEnvironment::default()).recorded_environment;
     read(known).finish()
 }
 
-/// A directive with its place.
+/// A directive with its position.
 struct HttpdDirective<'a> {
     position: &'a SourcePosition,
     name: String,
@@ -79,36 +80,36 @@ struct HttpdConfigReader<'a> {
     server_root: Option<String>,
     diagnostics: DiagnosticCollector,
     variables: BTreeMap<String, String>,
-    /// Variables that rules set for the rules behind them.
+    /// The variables that rules set for later rules.
     rule_variables: BTreeSet<String>,
-    /// The variables of all files, as they were read the time before.
+    /// The environment variables of all files, as collected in the previous pass.
     known_environment: HttpdEnvironment,
-    /// The variables of the files that were read.
+    /// The environment variables of the files read so far.
     recorded_environment: HttpdEnvironment,
     switches: BTreeMap<&'static str, String>,
     error_documents: BTreeMap<String, String>,
     dispatcher_config: Option<String>,
-    /// What stands outside every host.
+    /// The directives outside every host.
     global: HttpdHost,
     hosts: Vec<HttpdHost>,
     containers: Vec<HttpdContainer>,
-    /// How many containers were open where the current file began.
+    /// The number of containers that were open at the start of the current file.
     file_container_base: usize,
-    /// `<Location>` and its relatives that are open.
+    /// The open sections: `<Location>` and similar.
     sections: Vec<HttpdSection>,
-    /// How many were opened.
+    /// The number of sections opened so far.
     section_count: usize,
-    /// Files that are being read, each included by the one before it.
+    /// The files being read, each included by the previous one.
     open_files: Vec<PathBuf>,
-    /// Files that were included.
+    /// The files that were included.
     included_files: BTreeSet<PathBuf>,
     include_count: usize,
 }
 
-/// More files than any server has, which include each other.
+/// The maximum number of includes; more than any server has, so that cyclic includes end.
 const MAX_INCLUDES: usize = 2000;
 
-/// A container that is open.
+/// An open container.
 #[derive(Debug)]
 struct HttpdContainer {
     name: String,
@@ -119,19 +120,19 @@ struct HttpdContainer {
 enum HttpdContainerKind {
     /// `<VirtualHost>`.
     Host,
-    /// What it holds counts as if it stood outside.
+    /// Its content is treated as if it were outside.
     Transparent,
-    /// Not in force: what it holds does not count.
+    /// Not in effect: its content is ignored.
     Inactive,
-    /// Some requests only; the access rules that it holds are read.
+    /// Applies to some requests only; its access rules are read.
     Section,
-    /// `<RequireAny>` and its relatives.
+    /// `<RequireAny>` and similar groups.
     Group,
-    /// No counterpart: what it holds is reported.
+    /// No counterpart: its content is reported.
     Unconvertible,
 }
 
-/// Says only how httpd itself runs, or is said by other means.
+/// Directives that concern only the operation of httpd, or that are expressed by other means.
 const HTTPD_ONLY_DIRECTIVES: [&str; 20] = [
     "serveradmin",
     "errorlog",
@@ -229,7 +230,7 @@ impl HttpdConfigReader<'_> {
         self.containers.iter().any(|container| container.kind == kind)
     }
 
-    /// Replaces `${NAME}`; an unknown variable stays.
+    /// Replaces `${NAME}`; an undefined variable stays unchanged.
     fn expand_variables(&mut self, at: &SourcePosition, line: &str) -> String {
         let mut filled = String::with_capacity(line.len());
         let mut rest = line;
@@ -240,7 +241,7 @@ impl HttpdConfigReader<'_> {
                     match self.variables.get(name) {
                         Some(value) => filled.push_str(value),
                         None => {
-                            // With a colon it is a look-up in a `RewriteMap`.
+                            // A name with a colon is a look-up in a `RewriteMap`.
                             if !name.contains(':') {
                                 let message = format!("the variable `{name}` is not set");
                                 self.diagnostics.add_warning(at, message);
@@ -355,7 +356,7 @@ impl HttpdConfigReader<'_> {
         }
     }
 
-    /// Reads the files that a line includes, as if they stood there.
+    /// Reads the files that a line includes, in place.
     fn read_include(&mut self, line: &HttpdDirective<'_>) {
         let (wanted, given) = (line.argument(0), self.supplied_files);
         let places = IncludeSearch {
@@ -389,7 +390,7 @@ impl HttpdConfigReader<'_> {
         }
     }
 
-    /// Notes that a file is included; false if it must not be read.
+    /// Records that a file is included; returns false if it must not be read.
     fn begin_file(&mut self, at: &SourcePosition, file: &Path) -> bool {
         if self.open_files.iter().any(|open| open == file) {
             self.diagnostics.add_error(at, format!("`{}` includes itself", file.display()));
@@ -416,7 +417,7 @@ impl HttpdConfigReader<'_> {
         }
     }
 
-    /// Reads who may see something.
+    /// Reads an access directive.
     fn read_access_directive(&mut self, line: &HttpdDirective<'_>) {
         access::environment_variables_of(&line.name, &line.arguments)
             .for_each(|name| self.recorded_environment.record_query(name));
@@ -436,7 +437,7 @@ impl HttpdConfigReader<'_> {
         }
     }
 
-    /// Reads what stands in a container without a counterpart.
+    /// Reads a directive in a container without a counterpart.
     fn read_enclosed_directive(&mut self, line: &HttpdDirective<'_>, container: &str) {
         let name = line.name.to_ascii_lowercase();
         if name == "directoryslash" {
@@ -511,7 +512,7 @@ impl HttpdConfigReader<'_> {
                 self.read_redirect(line);
             }
             "proxypass" | "proxypassmatch" => self.read_proxy_pass(line),
-            // Proxy rules turn redirects around by themselves.
+            // Proxy rules rewrite redirects themselves.
             "proxypassreverse" | "proxyrequests" => {}
             "proxypreservehost" => {
                 self.current_host().keeps_host = Some(line.argument(0).eq_ignore_ascii_case("on"));
@@ -560,7 +561,7 @@ impl HttpdConfigReader<'_> {
         self.variables.insert(line.argument(0).to_owned(), value);
     }
 
-    /// Reads `Dispatcher…`.
+    /// Reads a `Dispatcher…` directive.
     fn read_dispatcher_switch(&mut self, line: &HttpdDirective<'_>) {
         let value = line.argument(0);
         let on = || match value.to_ascii_lowercase().as_str() {
@@ -658,7 +659,7 @@ impl HttpdConfigReader<'_> {
         if let Some(config) = &self.dispatcher_config {
             writeln!(toml, "# Farms: --config {config}").unwrap_or_default();
         }
-        // A vhost without the directive passes the URL as it was sent; a file of rules alone does not decide that.
+        // A vhost without the directive passes the URL as sent; a file that holds only rules does not decide that.
         if !self.hosts.is_empty() {
             self.switches.entry("use_processed_url").or_insert_with(|| "false".to_owned());
         }
@@ -671,7 +672,8 @@ impl HttpdConfigReader<'_> {
         ConvertedConfig { toml, diagnostics: self.diagnostics.0 }
     }
 
-    /// httpd applies rewrite rules outside every host to no request for one, unless told so.
+    /// Warns of rewrite rules outside every host, which httpd does not apply to requests for a host unless they are
+    /// inherited.
     fn warn_of_rules_without_host(&mut self) {
         let hosts = self.hosts.iter().map(|host| host.inheritance);
         let is_inherited =
@@ -680,7 +682,7 @@ impl HttpdConfigReader<'_> {
             return;
         }
         for rule in &self.global.rewrite_rules {
-            // Given on its own, so that it is found, and read where it is included.
+            // The file was given so that it can be found, and is read where it is included.
             if !self.included_files.contains(&*rule.position.file) {
                 self.diagnostics.add_warning(
                     &rule.position,
@@ -702,13 +704,13 @@ fn is_httpd_only(name: &str) -> bool {
     HTTPD_ONLY_DIRECTIVES.contains(&name.to_ascii_lowercase().as_str())
 }
 
-/// Returns a server's name without scheme and port.
+/// Returns a server name without scheme and port.
 fn bare_host_name(name: &str) -> String {
     let name = name.split_once("://").map_or(name, |(_, rest)| rest);
     crate::config::parse_host(name).0
 }
 
-/// Writes a condition.
+/// Formats a condition.
 fn format_condition(test: &str, pattern: &str, is_negated: bool) -> String {
     let negated = if is_negated { ", negate = true" } else { "" };
     format!("{{ test = {}, match = {}{negated} }}", quote_toml(test), quote_toml(pattern))
@@ -722,7 +724,7 @@ fn write_conditions(toml: &mut String, guard: &[String], when: &[String]) {
     }
 }
 
-/// Returns a condition beside which it is enough that the next one holds.
+/// Returns a condition with the `or` flag, which makes it an alternative to the next one.
 fn with_or_flag(condition: &str) -> String {
     format!("{}, or = true }}", condition.trim_end_matches(" }"))
 }
@@ -738,7 +740,7 @@ fn write_toml_table(toml: &mut String, name: &str, values: &BTreeMap<String, Str
     writeln!(toml, "{name} = {{ {} }}", pairs.join(", ")).unwrap_or_default();
 }
 
-/// Writes a TOML string, a literal one where that reads better.
+/// Formats a TOML string, as a literal string where that is more readable.
 fn quote_toml(text: &str) -> String {
     let is_plain = !text.contains('\'') && !text.chars().any(char::is_control);
     if is_plain && text.contains(['\\', '"']) {

@@ -1,11 +1,13 @@
-//! The listener for visitors who come without TLS: it sends them to the same address with it.
+//! The listener for visitors without TLS, which redirects them to the same address with TLS.
 //!
-//! In: `[dispatcher.https_redirect]` and a request. Out: a redirect, or the file of a certificate authority's challenge.
+//! Input: `[dispatcher.https_redirect]` and a request. Output: a redirect, or the file for a challenge of a certificate
+//! authority.
 //!
 //! Invariants
-//! * No page is served here, and nothing that is sent here reaches a farm or a render.
-//! * The host is the one that the visitor named, as [`crate::authority`] reads it; without one there is nowhere to send him.
-//! * A challenge is answered from one folder, by a name of letters, digits, `-` and `_`.
+//! * No page is served here, and no request received here reaches a farm or a render.
+//! * The host is the one that the visitor named, as [`crate::authority`] reads it; without a host no redirect is
+//!   possible.
+//! * The response to a challenge comes from one folder, by a name of letters, digits, `-` and `_`.
 
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
@@ -23,27 +25,29 @@ use crate::authority;
 use crate::dispatcher::Dispatcher;
 use crate::response_body::{ResponseBody, full_body};
 
-/// Where certificate authorities look for the answer to a challenge (RFC 8555, section 8.3).
+/// The path at which certificate authorities request the response to a challenge (RFC 8555, section 8.3).
 const ACME_CHALLENGE_PATH: &str = "/.well-known/acme-challenge/";
 
-/// Longer answers to challenges are none.
+/// The maximum size of a response to a challenge in bytes.
 const MAX_CHALLENGE_BYTES: u64 = 4096;
 
-/// `[dispatcher.https_redirect]`; it counts from the next start.
+/// `[dispatcher.https_redirect]`; changes take effect at the next start.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpsRedirectSettings {
-    /// Where it listens, such as `"0.0.0.0:80"`; default: nowhere. Set it where the dispatcher speaks TLS to visitors itself.
+    /// The address to listen on, such as `"0.0.0.0:80"`; default: none. Set it where the dispatcher itself speaks TLS
+    /// to visitors.
     pub address: Option<SocketAddr>,
     /// The port of `https` addresses; default 443. Set it where visitors reach TLS at another port.
     pub port: Option<u16>,
-    /// The folder in which a program that renews certificates puts answers to challenges (`webroot`, without
-    /// `.well-known/acme-challenge`); default: challenges are redirected like everything else, which authorities follow.
+    /// The folder in which a certificate renewal program puts responses to challenges (`webroot`, without
+    /// `.well-known/acme-challenge`); default: challenges are redirected like everything else, which authorities
+    /// follow.
     pub challenges: Option<PathBuf>,
 }
 
 impl HttpsRedirectSettings {
-    /// Answers a request.
+    /// Responds to a request.
     fn respond<B>(&self, request: Request<B>) -> Response<ResponseBody> {
         let (mut head, _) = request.into_parts();
         if authority::normalize_authority(&mut head).is_err() {
@@ -65,7 +69,7 @@ impl HttpsRedirectSettings {
         let port = self.port.filter(|port| *port != 443);
         let port = port.map(|port| format!(":{port}")).unwrap_or_default();
         let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
-        // What changes something is sent again as it is; old clients would make a GET of it.
+        // A request that may change something must be sent again unchanged; old clients would turn it into a GET.
         let status =
             if is_read { StatusCode::MOVED_PERMANENTLY } else { StatusCode::PERMANENT_REDIRECT };
         match HeaderValue::from_str(&format!("https://{host}{port}{target}")) {
@@ -89,7 +93,7 @@ fn host_without_port(host: &str) -> &str {
     }
 }
 
-/// Returns the answer to a challenge, if it is there.
+/// Returns the response to a challenge; `None` if the file is absent.
 fn read_challenge_response(folder: &std::path::Path, name: &str) -> Option<Vec<u8>> {
     let is_name = !name.is_empty()
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
@@ -116,10 +120,10 @@ fn plain_text_response(
 }
 
 impl Dispatcher {
-    /// Sends those who come without TLS to `https`, as [`Dispatcher::serve`] serves visitors.
+    /// Redirects visitors without TLS to `https`, as [`Dispatcher::serve`] serves visitors.
     ///
     /// # Errors
-    /// When the socket cannot be used.
+    /// Fails if the socket cannot be used.
     pub async fn serve_https_redirect(
         &self,
         settings: HttpsRedirectSettings,
@@ -130,7 +134,7 @@ impl Dispatcher {
         let settings = Arc::new(settings);
         let service = service_fn(move |request: Request<Incoming>| {
             let settings = Arc::clone(&settings);
-            // A challenge is a small file, asked for some times a year.
+            // Blocking is acceptable: a challenge is a small file that is requested a few times a year.
             async move { Ok::<_, std::convert::Infallible>(settings.respond(request)) }
         });
         Ok(tympan_web::listen::serve_listener(listener, service, front, shutdown).await?)

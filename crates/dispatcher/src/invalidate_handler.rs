@@ -1,10 +1,10 @@
 //! The program that a farm runs at each flush (`/invalidateHandler`).
 //!
 //! Invariants
-//! * A bounded number of programs runs at once, each for a bounded time; farms do not wait for each other's.
-//! * A call that has begun goes on whoever waits for it, also while it waits for its turn.
+//! * A bounded number of programs runs at once, each for a bounded time; farms do not wait for each other's programs.
+//! * A call that has begun continues regardless of its caller, even while it is queued.
 //!
-//! On failure: it is reported, and the flush counts as carried out.
+//! On failure: the failure is reported, and the flush counts as carried out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tympan_web::flush_message::{FlushMessage, FlushScope};
 
-/// How long the program may run.
+/// The maximum run time of the program.
 const RUN_TIMEOUT: Duration = Duration::from_secs(60);
-/// So many run at once: a sibling that was away is told of hundreds of flushes together.
+/// The maximum number of concurrent calls: a sibling that was unreachable receives hundreds of flushes together.
 const MAX_CONCURRENT_CALLS: usize = 8;
-/// So many calls run or wait; further ones are left out.
+/// The maximum number of running or queued calls; further ones are dropped.
 const MAX_PENDING_CALLS: usize = 4096;
 
 /// The calls of a farm's program.
@@ -38,7 +38,7 @@ impl Default for HandlerCallQueue {
 }
 
 impl HandlerCallQueue {
-    /// Runs `program` for a flush when it is its turn; nothing if too many calls wait.
+    /// Queues a run of `program` for a flush; `None` if too many calls are queued.
     pub(crate) fn queue_call(
         self: &Arc<Self>,
         program: &str,
@@ -57,7 +57,7 @@ impl HandlerCallQueue {
         let (handlers, program) = (Arc::clone(self), program.to_owned());
         Some(tokio::spawn(async move {
             let _place = place;
-            // Nobody closes it.
+            // The semaphore is never closed.
             let _turn = handlers.run_permits.acquire().await;
             run_handler(&program, &arguments).await;
         }))
@@ -82,7 +82,7 @@ async fn run_handler(program: &str, arguments: &[String]) {
     }
 }
 
-/// Waits until the program has ended for some flushes, but not longer than `patience`; then it goes on by itself.
+/// Waits up to `patience` until the program has ended for some flushes; calls still running continue independently.
 pub(crate) async fn wait_for_calls(
     calls: impl IntoIterator<Item = JoinHandle<()>>,
     farm: &str,
@@ -134,7 +134,7 @@ mod tests {
         wait_for_calls(calls.pop(), "site", patience).await;
         assert!(began.elapsed() >= patience && began.elapsed() < RUN_TIMEOUT);
         assert!(calls.iter().all(|call| !call.is_finished()));
-        // They go on, also the one for which nobody waits any more.
+        // The calls continue, including the one whose caller stopped waiting.
         tokio::time::resume();
         std::fs::write(folder.path().join("go"), "").unwrap();
         while handlers.queue_permits.available_permits() < MAX_PENDING_CALLS {

@@ -1,12 +1,12 @@
 //! The caching proxy: farms, filter, cache, balancing, flush.
 //!
-//! Reads a [`config::DispatcherConfig`] from the brace language of `dispatcher.any` ([`any_syntax`]), and serves as a [`Dispatcher`]:
-//! responses are files below the document root, and flush messages mark or remove them.
+//! Reads a [`config::DispatcherConfig`] from the brace language of `dispatcher.any` ([`any_syntax`]), and serves as a
+//! [`Dispatcher`]: responses are files below the document root, and flush messages mark or remove them.
 //!
 //! Invariants
-//! * No answer reaches a visitor that the filter would have refused, cached or not.
+//! * No response that the filter would have refused reaches a visitor, cached or not.
 //! * A page is fetched once per change, however many visitors wait for it.
-//! * What was flushed while it was fetched is not stored.
+//! * A page flushed during its fetch is not stored.
 //!
 //! Not here: content. The dispatcher can front AEM or anything else.
 

@@ -1,12 +1,12 @@
-//! Which render is asked first: scores by response time, load and failures.
+//! Selection of the render to try first: scores by response time, load and failures.
 //!
 //! Not a formula but a property is promised: equal renders share the load, a slow one gets clearly less, and a dead one
-//! nothing while another lives.
+//! nothing while another is alive.
 //!
 //! A score is the mean response time of the category, halved for every 10 s without a sample so that a slow render is
-//! tried again; plus the penalty for failed connections, which fades alike. Times within a factor of two count as equal,
-//! and so do all below [`MIN_DISTINCT_LATENCY_MS`], since the render that was faster by a hair would otherwise get everything. The result
-//! is weighted with the requests that are in flight.
+//! tried again; plus the penalty for failed connections, which decays alike. Times within a factor of two count as
+//! equal, and so do all below [`MIN_DISTINCT_LATENCY_MS`], since a render that is only slightly faster would otherwise
+//! get all requests. The result is weighted with the number of requests in flight.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,7 +18,8 @@ const PENALTY_HALF_LIFE: Duration = Duration::from_secs(10);
 /// The weight of a new sample in the mean.
 const SAMPLE_WEIGHT: f64 = 0.2;
 
-/// Shorter times, in milliseconds, are those of a network and of a first connection, and tell nothing of how busy a render is.
+/// The latency in milliseconds below which times count as equal: shorter times come from the network and from first
+/// connections, and do not show how busy a render is.
 const MIN_DISTINCT_LATENCY_MS: f64 = 8.0;
 
 /// The scores of a farm's renders.
@@ -68,8 +69,8 @@ impl RenderScoreboard {
         }
     }
 
-    /// Returns the renders, the best for `category` first; equal ones take turns. `part` tells for which part of its
-    /// load a render is fit.
+    /// Returns the renders, the best for `category` first; equal ones take turns. `part` returns the part of its load
+    /// that a render can handle.
     pub(crate) fn rank_renders(
         &self,
         category: usize,
@@ -97,14 +98,14 @@ impl RenderScoreboard {
         Some(step * (1.0 + in_flight))
     }
 
-    /// Tells whether the last connections to `render` did not fail.
+    /// Returns true if the last connections to `render` did not fail.
     pub(crate) fn is_live(&self, render: usize, now: Instant) -> bool {
         self.render_scores
             .get(render)
             .is_some_and(|render| render.penalty.lock().value_at(now) < 1.0)
     }
 
-    /// Returns how many requests `render` works on.
+    /// Returns the number of requests in flight at `render`.
     pub(crate) fn in_flight(&self, render: usize) -> u32 {
         self.render_scores.get(render).map_or(0, |render| render.in_flight.load(Ordering::Relaxed))
     }
@@ -129,7 +130,7 @@ impl RenderScoreboard {
         }
     }
 
-    /// Notes that `render` answered after `elapsed`.
+    /// Records that `render` responded after `elapsed`.
     pub(crate) fn record_success(
         &self,
         render: usize,
@@ -152,7 +153,7 @@ impl RenderScoreboard {
         }
     }
 
-    /// Notes that `render` could not be reached.
+    /// Records that `render` could not be reached.
     pub(crate) fn record_failure(&self, render: usize, penalty: Duration, now: Instant) {
         if let Some(render) = self.render_scores.get(render) {
             let mut own = render.penalty.lock();
@@ -208,7 +209,7 @@ mod tests {
     fn lb120_equal_renders_share_the_load() {
         let counts = share(&[10, 10], 1000);
         assert!(counts.iter().all(|count| (450..=550).contains(count)), "{counts:?}");
-        // A first answer that took longer is soon no difference any more.
+        // A slower first response soon makes no difference.
         let counts = share(&[1, 5], 1000);
         assert!(counts.iter().all(|count| (450..=550).contains(count)), "{counts:?}");
     }

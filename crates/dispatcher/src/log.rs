@@ -14,7 +14,7 @@ use tympan_web::secret_parameter::redact_secrets;
 
 use crate::clock::DispatcherClock;
 
-/// How important a line is.
+/// The severity of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
     /// `E`
@@ -32,11 +32,11 @@ pub enum LogLevel {
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLine {
-    /// When it happened.
+    /// The time of the event.
     pub time: SystemTime,
-    /// How important it is.
+    /// The severity.
     pub level: LogLevel,
-    /// What happened.
+    /// The message.
     pub text: String,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for LogLine {
             LogLevel::Debug => 'D',
             LogLevel::Trace => 'T',
         };
-        // `Sun, 06 Nov 1994 08:49:37 GMT`, of which every part has a fixed place.
+        // In `Sun, 06 Nov 1994 08:49:37 GMT` every part has a fixed position.
         let date = httpdate::fmt_http_date(self.time);
         let part = |from: usize, to: usize| date.get(from..to).unwrap_or("?");
         write!(
@@ -79,12 +79,12 @@ pub(crate) fn escape_control_chars(text: &str) -> String {
     plain
 }
 
-/// Where lines go.
+/// The destination of log lines.
 #[derive(Debug, Clone)]
 pub struct DispatcherLog {
     /// The file, if one is written.
     pub file: Option<LogFile<LogLine>>,
-    /// Lines less important than this are not written.
+    /// The least severe level that is written.
     pub level: LogLevel,
 }
 
@@ -95,7 +95,7 @@ impl Default for DispatcherLog {
 }
 
 impl DispatcherLog {
-    /// Tells whether lines of this importance are written.
+    /// Returns true if lines of this level are written.
     pub(crate) fn is_enabled(&self, level: LogLevel) -> bool {
         self.file.is_some() && level <= self.level
     }

@@ -1,4 +1,4 @@
-//! What the dispatcher counts.
+//! The metrics of the dispatcher.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -64,7 +64,7 @@ pub(crate) enum DispatcherCounter {
     VariesOmitted,
 }
 
-/// Every counter: name and what a rise means.
+/// All counters with their name and help text.
 pub(crate) const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
     (DispatcherCounter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
@@ -308,7 +308,7 @@ impl DispatcherMetrics {
         InFlightGuard(&self.in_flight)
     }
 
-    /// Returns how many requests are in flight.
+    /// Returns the number of requests in flight.
     pub(crate) fn in_flight(&self) -> u64 {
         self.in_flight.load(Ordering::Relaxed)
     }
@@ -317,7 +317,7 @@ impl DispatcherMetrics {
         self.values.get(counter as usize).map_or(0, |value| value.load(Ordering::Relaxed))
     }
 
-    /// Returns the share of requests that no render was asked for, in percent.
+    /// Returns the percentage of requests served without a request to a render.
     pub(crate) fn hit_ratio(&self) -> f64 {
         let served = self.value(DispatcherCounter::Hits) + self.value(DispatcherCounter::Stale);
         let asked =
@@ -345,13 +345,13 @@ impl DispatcherMetrics {
     }
 }
 
-/// What the cache did with the requests of one farm.
+/// The cache outcomes of the requests of one farm.
 #[derive(Debug, Default)]
 pub(crate) struct FarmMetrics {
     outcomes: [AtomicU64; OUTCOME_NAMES.len()],
     reasons: [AtomicU64; NotCacheableReason::ALL.len()],
     prefixes: RwLock<BTreeMap<String, Arc<PrefixCounter>>>,
-    /// What was warned of already.
+    /// The warnings already given.
     warned_patterns: Mutex<BTreeSet<(&'static str, String)>>,
     pub(crate) heavy_hitters: UrlHeavyHitters,
     pub(crate) request_histogram: RequestHistogram,
@@ -360,23 +360,23 @@ pub(crate) struct FarmMetrics {
 /// The outcomes by name, in the order of [`outcome_index`].
 pub(crate) const OUTCOME_NAMES: [&str; 4] = ["hit", "stale", "miss", "pass"];
 
-/// Requests below one prefix.
+/// The request counts below one prefix.
 #[derive(Debug, Default)]
 pub(crate) struct PrefixCounter {
     all_requests: AtomicU64,
     from_cache: AtomicU64,
 }
 
-/// So many prefixes are counted apart; visitors of others are counted together.
+/// The maximum number of prefixes counted separately; requests below others are counted together.
 const MAX_PREFIXES: usize = 100;
 
-/// What stands for all prefixes beyond [`MAX_PREFIXES`].
+/// The name for all prefixes beyond [`MAX_PREFIXES`].
 const OTHER_PREFIXES: &str = "(other)";
 
-/// So many warnings are remembered, and no more are given.
+/// The maximum number of warnings remembered; no more are given.
 const MAX_WARNINGS: usize = 100;
 
-/// How often pages below a prefix came from the cache.
+/// The cache hit ratio of pages below a prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PrefixRatio {
     pub(crate) prefix: String,
@@ -402,7 +402,7 @@ impl FarmMetrics {
         self.record_request(&self.prefix_counter(path), path, outcome);
     }
 
-    /// Counts a request for `path` by what [`FarmMetrics::prefix_counter`] gave for it.
+    /// Counts a request for `path` with the result of [`FarmMetrics::prefix_counter`] for it.
     pub(crate) fn count_request_with(
         &self,
         served: &PrefixCounter,
@@ -423,7 +423,7 @@ impl FarmMetrics {
         }
     }
 
-    /// Returns what counts the requests below the prefix of `path`.
+    /// Returns the counter for the prefix of `path`.
     pub(crate) fn prefix_counter(&self, path: &str) -> Arc<PrefixCounter> {
         let prefix = path_prefix(path);
         let known = |prefixes: &BTreeMap<String, Arc<PrefixCounter>>| {
@@ -440,7 +440,7 @@ impl FarmMetrics {
         Arc::clone(prefixes.entry(key.to_owned()).or_default())
     }
 
-    /// Returns the pattern of URLs to which `path` belongs, if nobody was warned of `what` at these yet.
+    /// Returns the URL pattern of `path` if no warning `what` was given for it yet; `None` otherwise.
     pub(crate) fn first_warning(&self, what: &'static str, path: &str) -> Option<String> {
         let name = path.rsplit('/').next().unwrap_or_default();
         let extension = name.rfind('.').and_then(|at| name.get(at..)).unwrap_or_default();
@@ -450,12 +450,12 @@ impl FarmMetrics {
         is_new.then_some(pattern)
     }
 
-    /// Returns how often the cache did what, in the order of [`OUTCOME_NAMES`].
+    /// Returns the counts of cache outcomes, in the order of [`OUTCOME_NAMES`].
     pub(crate) fn outcome_counts(&self) -> [u64; OUTCOME_NAMES.len()] {
         self.outcomes.each_ref().map(|counter| counter.load(Ordering::Relaxed))
     }
 
-    /// Returns the reasons for which answers were not stored, and how often; the most frequent one first.
+    /// Returns the reasons why responses were not stored, with their counts, the most frequent first.
     pub(crate) fn pass_reason_counts(&self) -> Vec<(NotCacheableReason, u64)> {
         let counts = self.reasons.iter().map(|counter| counter.load(Ordering::Relaxed));
         let mut reasons: Vec<(NotCacheableReason, u64)> = NotCacheableReason::ALL
@@ -536,7 +536,7 @@ pub(crate) fn farms_to_text<'a>(farms: impl Iterator<Item = (&'a str, &'a FarmMe
     texts.concat() + &times
 }
 
-/// Returns what renders do in Prometheus' text format.
+/// Returns the metrics of renders in Prometheus' text format.
 pub(crate) fn renders_to_text<'a>(
     farms: impl Iterator<Item = (&'a str, Vec<RenderStatus>)>,
 ) -> String {
@@ -580,7 +580,7 @@ pub(crate) fn renders_to_text<'a>(
     requests + &sticky + &gauges.concat()
 }
 
-/// Writes how siblings stand that are told what is flushed; nothing where no farm tells any.
+/// Returns the status of the siblings that receive flushes; empty if no farm has any.
 pub(crate) fn siblings_to_text<'a>(
     farms: impl Iterator<Item = (&'a str, Vec<SiblingStatus>)>,
 ) -> String {
@@ -608,7 +608,7 @@ pub(crate) fn siblings_to_text<'a>(
     if is_empty { String::new() } else { reached + &behind }
 }
 
-/// Writes what listeners count.
+/// Writes the counters of listeners.
 pub(crate) fn connections_to_text(text: &mut String, listeners: &[Arc<ListenerCounters>]) {
     let sum = |count: fn(&ListenerCounters) -> &AtomicU64| -> u64 {
         listeners.iter().map(|listener| count(listener).load(Ordering::Relaxed)).sum()
@@ -667,7 +667,7 @@ fn write_metric_line(text: &mut String, name: &str, labels: &str, value: u64) {
     writeln!(text, "tympan_dispatcher_{name}{{{labels}}} {value}").ok();
 }
 
-/// Escapes what a label's value must not hold.
+/// Escapes the special characters of a label value.
 fn escape_label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace(|char: char| char.is_control(), "?")
 }

@@ -1,14 +1,15 @@
-//! Errors that are remembered for a short time (`/x-negativeTTL`), so that a crowd at a page that is missing, or that
-//! fails, reaches the render once.
+//! A cache of errors for a short time (`/x-negativeTTL`), so that many requests for a missing or failing page reach the
+//! render once.
 //!
-//! They live in memory alone: whoever reads the document root as files must not meet an error's text as a page.
+//! Errors are stored only in memory: programs that read the document root as files must not find an error's text as a
+//! page.
 //!
 //! Invariants
-//! * No error outlives a flush: the first flush, purge or flush by keys of its document root ends all that were asked for
-//!   before it, whatever it names. A page that is published at last must not stay missing.
-//! * A `.stat` file that others touched counts as well, whether or not `/invalidate` allows the path.
-//! * An error counts only while no file stands at its place, and for no farm whose pages are not for everyone.
-//! * Memory stays below [`MAX_NEGATIVE_CACHE_BYTES`]; the least used errors go first.
+//! * No error outlives a flush: the first flush, purge or flush by keys of its document root invalidates all errors
+//!   requested before it, whatever it names. A page that is finally published must not stay missing.
+//! * A `.stat` file touched by other programs counts as well, whether or not `/invalidate` allows the path.
+//! * An error is used only while no file exists at its path, and never in a farm whose pages are not for everyone.
+//! * Memory stays below [`MAX_NEGATIVE_CACHE_BYTES`]; the least used errors are evicted first.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,24 +29,24 @@ use crate::metrics::DispatcherCounter;
 use crate::request_pipeline::{CacheOutcome, RequestExchange};
 use crate::response_body::{ResponseBody, empty_body, full_body};
 
-/// What remembered errors of one document root may take.
+/// The maximum memory for the cached errors of one document root, in bytes.
 const MAX_NEGATIVE_CACHE_BYTES: u64 = 8 * 1024 * 1024;
-/// A longer text is not remembered.
+/// The maximum size of the body of a cached error in bytes.
 pub(crate) const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
-/// What an entry takes beside its texts, and how many are likely.
+/// The memory of an entry besides its texts; also used to estimate the number of entries.
 const ENTRY_OVERHEAD_BYTES: u64 = 512;
 
-/// One error.
+/// A cached error.
 #[derive(Debug)]
 pub(crate) struct CachedError {
     pub(crate) status: StatusCode,
-    /// What every visitor gets.
+    /// The headers for every visitor.
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// When the request that it answered was sent.
+    /// The time at which the request was sent.
     pub(crate) fetch_time: SystemTime,
     pub(crate) expiry: SystemTime,
-    /// Which flushes had come when it was asked for.
+    /// The flush epoch at the time of the request.
     pub(crate) flush_epoch: u64,
 }
 
@@ -62,7 +63,7 @@ impl Weighter<PathBuf, Arc<CachedError>> for CachedErrorWeight {
     }
 }
 
-/// The errors of one document root.
+/// The cached errors of one document root.
 #[derive(Debug)]
 pub(crate) struct NegativeCache {
     errors: QuickCache<PathBuf, Arc<CachedError>, CachedErrorWeight>,
@@ -81,25 +82,25 @@ impl Default for NegativeCache {
 }
 
 impl NegativeCache {
-    /// Returns which flushes have come, for a request that is about to be sent.
+    /// Returns the current flush epoch, for a request that is about to be sent.
     pub(crate) fn flush_epoch(&self) -> u64 {
         self.flush_epoch.load(Ordering::SeqCst)
     }
 
-    /// Ends all errors that were asked for until now.
+    /// Invalidates all errors requested until now.
     pub(crate) fn record_flush(&self) {
         self.flush_epoch.fetch_add(1, Ordering::SeqCst);
         self.errors.clear();
     }
 
-    /// Remembers an error.
+    /// Caches an error.
     pub(crate) fn insert(&self, file: &Path, negative: CachedError) {
         if negative.flush_epoch == self.flush_epoch() && negative.expiry > negative.fetch_time {
             self.errors.insert(file.to_owned(), Arc::new(negative));
         }
     }
 
-    /// Returns the error at `file`, if it counts at `now`.
+    /// Returns the error at `file` if it is valid at `now`.
     fn find_valid(
         &self,
         (file, farm): (&Path, &FarmConfig),
@@ -112,7 +113,8 @@ impl NegativeCache {
             let flushed = docroot.last_flush_above(file, &cache.stat_files);
             flushed.is_some_and(|flushed| flushed > negative.fetch_time)
         };
-        // A clock that was set back gives no error a longer life; times of requests may run ahead of it by moments.
+        // A clock that was set back must not prolong an error's lifetime; request times may be slightly ahead of the
+        // clock.
         let is_past = now + Duration::from_secs(1) >= negative.fetch_time;
         let is_valid = negative.flush_epoch == self.flush_epoch()
             && now <= negative.expiry
@@ -126,7 +128,7 @@ impl NegativeCache {
     }
 }
 
-/// Returns how long an answer with this status is remembered in a farm.
+/// Returns the time for which a response with this status is cached in a farm; `None` if it is not cached.
 pub(crate) fn negative_ttl(farm: &FarmConfig, status: StatusCode) -> Option<Duration> {
     let cache = farm.cache.as_ref()?;
     if farm.auth_checker.is_some() || farm.session_management.is_some() {
@@ -136,7 +138,7 @@ pub(crate) fn negative_ttl(farm: &FarmConfig, status: StatusCode) -> Option<Dura
 }
 
 impl FarmState {
-    /// Ends all remembered errors of the farm's document root, as a flush came.
+    /// Invalidates all cached errors of the farm's document root after a flush.
     pub(crate) fn invalidate_cached_errors(&self) {
         if let Some(root) = &self.docroot {
             root.negative_cache.record_flush();
@@ -145,7 +147,7 @@ impl FarmState {
 }
 
 impl DispatcherState {
-    /// Answers with the error that is remembered for a file, if there is one.
+    /// Responds with the cached error for a file, if there is one.
     pub(crate) fn serve_cached_error(
         &self,
         exchange: &mut RequestExchange<'_>,
@@ -156,7 +158,7 @@ impl DispatcherState {
         if farm.cache.as_ref().is_none_or(|cache| cache.negative_ttls.is_empty())
             || farm.auth_checker.is_some()
             || farm.session_management.is_some()
-            // Another process obeys the flushes by now.
+            // Another process handles the flushes now.
             || self.fetch_coalescer.has_stopped_storing()
         {
             return None;

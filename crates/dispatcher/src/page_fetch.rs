@@ -1,11 +1,10 @@
-//! Getting a page from a render into the cache, once for all who wait for it.
+//! Fetching of a page from a render into the cache, once for all visitors that wait for it.
 //!
 //! Invariants
-//! * What is stored carries the moment before the request was sent, so that every flush since then counts.
-//! * Visitors who wait get what is stored and nothing of what was meant for the one who caused the fetch (cookies).
-//! * An answer that is not complete is never stored.
-//! * A copy is renewed by a 304 only if it is still the file that was asked about; otherwise the page is asked for as a
-//!   whole.
+//! * A stored file carries the time before the request was sent, so that every later flush counts.
+//! * Waiting visitors get the stored headers, and nothing meant only for the visitor who caused the fetch (cookies).
+//! * An incomplete response is never stored.
+//! * A 304 renews a copy only if it is still the file that was revalidated; otherwise the whole page is requested.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,40 +44,40 @@ use crate::ttl::{STORED_LENIENCE_HEADER, StaleLenience, response_expiry};
 use crate::upstream::{RenderBody, UpstreamFailure, UpstreamRequest, UpstreamResponse};
 use crate::visit_address::VisitAddress;
 
-/// What is fetched and where it goes.
+/// The description of a fetch.
 #[derive(Debug)]
 pub(crate) struct PageFetch {
     pub(crate) call: UpstreamRequest,
-    /// Below the document root.
+    /// The file below the document root.
     pub(crate) file: PathBuf,
-    /// The page's path, as rules know it.
+    /// The page's path, as rules see it.
     pub(crate) path: String,
-    /// The host that it is asked for at.
+    /// The host of the request.
     pub(crate) host: Option<HeaderValue>,
-    /// What visitors ask for it with, if that is one whom the farm is for.
+    /// The address at which visitors request it, if it belongs to the farm.
     pub(crate) visit: Option<VisitAddress>,
-    /// The number that the render's content must have reached.
+    /// The sequence number that the render's content must have reached.
     pub(crate) min_sequence: Option<u64>,
-    /// For the header `X-Cache-Info` if it is stored.
+    /// The value of the header `X-Cache-Info` if the page is stored.
     pub(crate) cache_info: &'static str,
 }
 
-/// What the one who caused the fetch gets.
+/// The result for the request that caused the fetch.
 pub(crate) enum FetchResult {
-    /// A page that the others get too.
+    /// A page that all waiting visitors get.
     Page(Arc<FetchedPage>),
-    /// An answer that is not stored.
+    /// A response that is not stored.
     Uncached(Response<ResponseBody>, String, NotCacheableReason),
-    /// The render's content is older than what was flushed.
+    /// The render's content is older than a flush.
     Outdated,
-    /// Nothing.
+    /// The fetch failed.
     Failed(UpstreamFailure),
 }
 
-/// The render's header with the number of its content.
+/// The response header with the sequence number of the render's content.
 const SEQUENCE_HEADER: &str = "x-tympan-seq";
 
-/// Tells whether a render's answer is older than what was flushed.
+/// Returns true if a render's response is older than a flush.
 pub(crate) fn is_outdated_response(wanted: Option<u64>, headers: &HeaderMap) -> bool {
     let reached = headers
         .get(SEQUENCE_HEADER)
@@ -86,10 +85,10 @@ pub(crate) fn is_outdated_response(wanted: Option<u64>, headers: &HeaderMap) -> 
     wanted.zip(reached).is_some_and(|(wanted, reached)| reached < wanted)
 }
 
-/// Headers that are the same in every request for a page to be stored.
+/// The headers that are the same in every request for a page to be stored.
 const CONSTANT_REQUEST_HEADERS: [&[u8]; 2] = [b"accept-encoding", b"surrogate-capability"];
 
-/// Begins to fetch in a task of its own, which goes on when nobody waits any more.
+/// Starts the fetch in its own task, which continues if no visitor waits any more.
 pub(crate) fn spawn_fetch(
     inner: &Arc<DispatcherState>,
     farm: &Arc<FarmState>,
@@ -114,7 +113,7 @@ struct FetchTask {
     result_sender: Option<oneshot::Sender<FetchResult>>,
 }
 
-/// A storable answer's head.
+/// The head of a storable response.
 struct StorableHead {
     headers: HeaderMap,
     fetched_at: SystemTime,
@@ -145,11 +144,11 @@ impl FetchTask {
             }
             answer => return self.handle_response(ticket, answer, (fetched, epoch)).await,
         };
-        // Nothing is known but that the copy is out of date.
+        // It is only known that the copy is out of date.
         self.fetch_whole_page(ticket).await;
     }
 
-    /// Asks for the whole page.
+    /// Requests the whole page.
     async fn fetch_whole_page(self, ticket: FetchTicket) {
         let epoch = self.fetch_epoch();
         let fetched = self.dispatcher_state.runtime.clock.tick();
@@ -173,11 +172,11 @@ impl FetchTask {
         }
     }
 
-    /// Takes the copy of a sibling for a page that is absent; returns the ticket if the render has to be asked.
+    /// Fetches an absent page from a sibling; returns the ticket if the render must be asked.
     async fn fetch_from_sibling(&mut self, ticket: FetchTicket) -> Option<FetchTicket> {
         let farm = Arc::clone(&self.farm);
         let is_private = farm.farm.auth_checker.is_some() || farm.farm.session_management.is_some();
-        // Of a page that was flushed the render is asked: siblings may not have heard of it.
+        // A flushed page is requested from the render: siblings may not have received the flush yet.
         if farm.sibling_upstream.is_none() || is_private || self.fetch.min_sequence.is_some() {
             return Some(ticket);
         }
@@ -236,12 +235,12 @@ impl FetchTask {
         None
     }
 
-    /// Returns which flushes had come when the request is about to be sent.
+    /// Returns the flush epoch at the time the request is about to be sent.
     fn fetch_epoch(&self) -> u64 {
         self.farm.docroot.as_ref().map_or(0, |root| root.negative_cache.flush_epoch())
     }
 
-    /// Returns what to ask about the copy that is to be replaced, if it can be confirmed.
+    /// Returns the revalidation request for the copy to be replaced; `None` if it cannot be revalidated.
     fn revalidation_request(&self) -> Option<RevalidationRequest> {
         let farm = &self.farm.farm;
         let cache = farm.cache.as_ref()?;
@@ -261,7 +260,7 @@ impl FetchTask {
         RevalidationRequest::for_copy(&copy, (facts, cache.stale_limits()), cache.revalidate)
     }
 
-    /// Renews the copy after a 304; returns the ticket if the page has to be asked for as a whole.
+    /// Renews the copy after a 304; returns the ticket if the whole page must be requested.
     async fn renew_copy(
         &mut self,
         ticket: FetchTicket,
@@ -289,7 +288,7 @@ impl FetchTask {
             let renewed =
                 rewrite_copy(&farm, &placement.file, stamp).and_then(|(temporary, body)| {
                     ticket.store_unless_flushed(|| {
-                        // What removes files besides flushes counts as well.
+                        // Removal of the file by other means than flushes counts as well.
                         find_unchanged_copy(&farm, &placement.file, stamp)?;
                         placement.commit_file(&farm, temporary)
                     })?;
@@ -323,7 +322,7 @@ impl FetchTask {
         (fetched, epoch): (SystemTime, u64),
     ) {
         if is_outdated_response(self.fetch.min_sequence, answer.response.headers()) {
-            // It is an answer for visitors, who ask for it themselves.
+            // The response is for one visitor, so waiting visitors send their own requests.
             ticket.finish_fetch(FetchOutcome::Retry);
             return self.send_result(FetchResult::Outdated);
         }
@@ -345,7 +344,7 @@ impl FetchTask {
         }
         let length = answer.response.body().size_hint().exact();
         let (mut parts, mut body) = answer.response.into_parts();
-        // Others wait for it, and a streamed page would never be complete.
+        // Other visitors wait for it, and an endless stream would never be complete.
         body.enforce_min_rate(self.dispatcher_state.switches.min_render_rate);
         clean_response_headers(&mut parts.headers);
         let head = StorableHead {
@@ -357,7 +356,7 @@ impl FetchTask {
         self.collect_body(ticket, head, body).await;
     }
 
-    /// Returns how long an error is remembered: as the farm says, and no longer than the render says.
+    /// Returns the time for which an error is cached: as configured in the farm, and no longer than the render allows.
     fn negative_ttl(&self, status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
         let time = negative_cache::negative_ttl(&self.farm.farm, status)?;
         let is_for_all = check_response_cacheable(StatusCode::OK, headers)
@@ -365,7 +364,7 @@ impl FetchTask {
         is_for_all.then_some(time)
     }
 
-    /// Reads an error to its end and remembers it.
+    /// Reads an error to its end and caches it.
     async fn receive_negative(
         mut self,
         ticket: FetchTicket,
@@ -423,7 +422,7 @@ impl FetchTask {
         let Some(root) = &self.farm.docroot else { return };
         let mut headers = self.stored_headers(&parts.headers);
         remove_internal_headers(&mut headers);
-        // The name tells the type of the page, and not that of what is said in its place.
+        // The file name gives the type of the page, not of the error in its place.
         headers.remove(header::CONTENT_TYPE);
         if let Some(kind) = parts.headers.get(header::CONTENT_TYPE) {
             headers.insert(header::CONTENT_TYPE, kind.clone());
@@ -444,11 +443,11 @@ impl FetchTask {
             root.negative_cache.insert(&self.fetch.file, negative);
             Ok(())
         };
-        // What was flushed meanwhile is not known any more.
+        // A page flushed during the fetch may have changed, so its error is not cached.
         ticket.store_unless_flushed(note).ok();
     }
 
-    /// Removes a file whose page is gone.
+    /// Removes the file of a page that no longer exists.
     fn remove_file_of_gone_page(&self, ticket: &FetchTicket) {
         let Some(docroot) = self.farm.docroot.as_ref().map(|root| root.docroot_for_reading())
         else {
@@ -459,12 +458,12 @@ impl FetchTask {
                 .remove_cache_file(&self.fetch.file)
                 .map_err(|_reported| NotCacheableReason::Unwritable)
         };
-        // After a flush the file is that flush's business.
+        // After a flush, that flush handles the file.
         ticket.store_unless_flushed(removal).ok();
         self.dispatcher_state.response_memory.record_change();
     }
 
-    /// Reads a body into memory, or from a certain size on into a file.
+    /// Reads a body into memory, and above a size limit into a file.
     async fn collect_body(mut self, ticket: FetchTicket, head: StorableHead, mut body: RenderBody) {
         let mut bytes = BytesMut::new();
         loop {
@@ -478,7 +477,7 @@ impl FetchTask {
                 Some(Err(error)) => {
                     self.dispatcher_state.metrics.increment(DispatcherCounter::RenderFailures);
                     tracing::debug!(farm = %self.farm.farm.name, reason = %error, "render broke off");
-                    // Nothing was sent to anyone yet, so an error is better than half a page.
+                    // Nothing was sent to visitors yet, so an error is better than half a page.
                     ticket.finish_fetch(FetchOutcome::Failed(UpstreamFailure::ConnectionBroken));
                     return self
                         .send_result(FetchResult::Failed(UpstreamFailure::ConnectionBroken));
@@ -565,7 +564,7 @@ impl FetchTask {
         }
     }
 
-    /// Goes on in a file, from which all who wait read while it grows.
+    /// Continues in a file, from which all waiting visitors read while it grows.
     async fn spill_to_file(
         mut self,
         ticket: FetchTicket,
@@ -583,7 +582,7 @@ impl FetchTask {
             Ok::<_, NotCacheableReason>((temporary, reader))
         });
         let Ok(Ok((temporary, reader))) = begun.await else {
-            // No room on the disk: this visitor gets the rest as it comes, the others ask for themselves.
+            // The disk is full: this visitor gets the rest as it arrives, and the others send their own requests.
             self.dispatcher_state.metrics.increment(DispatcherCounter::StoreFailures);
             ticket.finish_fetch(FetchOutcome::Unshared(NotCacheableReason::Unwritable));
             let response = streamed_response(&head, bytes, body);
@@ -642,7 +641,7 @@ impl FetchTask {
         }
     }
 
-    /// Warns, once for each pattern of URLs, of a page that its render does not mean for everyone who gets it.
+    /// Warns, once for each URL pattern, of a page that its render does not intend for everyone who gets it.
     fn warn_of_ignored_headers(&self, head: &StorableHead) {
         let lists = head.headers.get_all(header::VARY).into_iter();
         let names = lists.flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
@@ -688,17 +687,17 @@ impl FetchTask {
         }
     }
 
-    /// Returns the headers that `/headers` names, those that protect visitors, and the media type where the file's name does not
-    /// tell it.
+    /// Returns the headers that `/headers` names, the protective headers, and the media type if the file name does not
+    /// determine it.
     fn stored_headers(&self, all: &HeaderMap) -> HeaderMap {
         let mut stored = HeaderMap::new();
         let names = self.farm.farm.cache.as_ref().map(|cache| &cache.headers);
         for (name, value) in all {
             let is_named = PROTECTIVE_HEADERS.contains(&name.as_str())
                 || names.is_some_and(|names| names.iter().any(|own| own == name.as_str()));
-            // A cookie is one visitor's; a length or date would contradict the file's.
+            // A cookie belongs to one visitor; a length or date would contradict the file's.
             let is_own = [header::SET_COOKIE, header::CONTENT_LENGTH, header::DATE].contains(name);
-            // Whoever serves the file later has to know what it includes.
+            // Needed when the file is served later, to find its includes.
             if (is_named || *name == page_include::INCLUDE_HEADER) && !is_own {
                 stored.append(name, value.clone());
             }
@@ -753,14 +752,14 @@ impl FetchTask {
 
     fn send_result(&mut self, first: FetchResult) {
         if let Some(sender) = self.result_sender.take() {
-            // The visitor may have left.
+            // The visitor may have disconnected.
             sender.send(first).ok();
         }
     }
 }
 
-/// Headers by which a render restricts what browsers do with an answer. They belong to its body: a copy without them would be
-/// more than the render gave out, such as an upload that runs as a page.
+/// The headers by which a render restricts how browsers use a response. They belong to its body: a copy without them
+/// would be less restricted than the render intended, such as an upload that runs as a page.
 const PROTECTIVE_HEADERS: [&str; 14] = [
     "content-disposition",
     "content-security-policy",
@@ -778,14 +777,14 @@ const PROTECTIVE_HEADERS: [&str; 14] = [
     "x-permitted-cross-domain-policies",
 ];
 
-/// A file that others read while it is written.
+/// A file that is read by others while it is written.
 struct GrowingFileWriter {
     temporary: TemporaryCacheFile,
     written_bytes: u64,
     progress: watch::Sender<FileWriteProgress>,
 }
 
-/// What is needed to put a file into place.
+/// The data needed to put a file into place.
 struct CacheFilePlacement {
     file: PathBuf,
     fetched_at: SystemTime,
@@ -830,7 +829,7 @@ impl CacheFilePlacement {
     }
 }
 
-/// Returns the copy at `file` if it is still the one that was asked about.
+/// Returns the copy at `file` if it is still the one that was revalidated.
 fn find_unchanged_copy(
     farm: &FarmState,
     file: &Path,
@@ -843,7 +842,7 @@ fn find_unchanged_copy(
     }
 }
 
-/// Writes the body of a copy anew, and returns it also for those who wait.
+/// Rewrites the body of a copy, and returns it for waiting visitors, too.
 fn rewrite_copy(
     farm: &FarmState,
     file: &Path,
@@ -865,7 +864,7 @@ fn rewrite_copy(
     Ok((temporary, FetchedBody::Growing(growing)))
 }
 
-/// Tells whether any flush came since a copy was fetched, or someone touched its `.stat` file.
+/// Returns true if a flush arrived since a copy was fetched, or its `.stat` file was touched.
 fn is_flushed_since(
     root: &DocrootState,
     farm: &FarmConfig,
@@ -891,7 +890,7 @@ fn unwritable_reason(error: std::io::Error) -> NotCacheableReason {
     NotCacheableReason::Unwritable
 }
 
-/// Returns an answer that begins with `prefix` and goes on with `body`.
+/// Returns a response that begins with `prefix` and continues with `body`.
 fn streamed_response(
     head: &StorableHead,
     prefix: Bytes,

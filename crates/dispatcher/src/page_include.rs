@@ -1,18 +1,18 @@
-//! Includes: a page is stored once for everyone, and what belongs to one visitor is filled in on the way out.
+//! Includes: a page is stored once for everyone, and the parts specific to a visitor are inserted when it is served.
 //!
-//! In: an answer whose render names, in headers `X-Tympan-Include`, the addresses that its body includes. Out: the same
-//! answer with the answers of these addresses in the places of `<!--#include virtual="/a.html" -->` and
+//! Input: a response whose render names, in headers `X-Tympan-Include`, the addresses that its body includes. Output:
+//! the same response with the responses of these addresses in place of `<!--#include virtual="/a.html" -->` and
 //! `<esi:include src="/a.html"/>`.
 //!
 //! Invariants
-//! * Only an address that a header of the same answer names is included, so that no text which somebody typed becomes
+//! * Only an address that a header of the same response names is included, so that text entered by users never becomes
 //!   an include.
-//! * An include asks as its visitor: with the same cookies, through the same filter and cache.
+//! * An include is requested on behalf of its visitor: with the same cookies, through the same filter and cache.
 //! * Depth, number, bytes and time are bounded, so that pages that include each other end.
-//! * A filled page has no validators, and is nobody else's if one of its parts is not. It lives no longer than any of its
-//!   parts, and carries their surrogate keys.
+//! * A filled page has no validators, and is private if one of its parts is. It lives no longer than any of its parts,
+//!   and carries their surrogate keys.
 //!
-//! On failure: a comment stands in the place of the part, and the rest of the page is sent.
+//! On failure: a comment replaces the part, and the rest of the page is sent.
 //!
 //! Not here: storing pages with their headers (`page_fetch`).
 
@@ -43,38 +43,38 @@ use crate::surrogate_key::SURROGATE_KEY_HEADER;
 use crate::ttl::{cache_directive_seconds, has_cache_directive};
 use crate::upstream::VisitorBody;
 
-/// The header by which a render names the addresses that its body includes, with blanks between them.
+/// The header in which a render names the addresses that its body includes, separated by spaces.
 pub(crate) const INCLUDE_HEADER: HeaderName = HeaderName::from_static("x-tympan-include");
 
-/// Parts within parts, at most.
+/// The maximum nesting depth of parts.
 const MAX_INCLUDE_DEPTH: usize = 3;
-/// Parts of one page, those of all depths together.
+/// The maximum number of parts of one page, at all depths together.
 const MAX_INCLUDED_PARTS: usize = 64;
-/// Parts that are asked for at the same time.
+/// The maximum number of concurrent requests for parts.
 const CONCURRENT_INCLUDES: usize = 8;
-/// The largest page or part.
+/// The maximum size of a page or part in bytes.
 const MAX_INCLUDE_BYTES: usize = 16 * 1024 * 1024;
-/// What a part may take, with those in it.
+/// The timeout for a part, including its own parts.
 const INCLUDE_TIMEOUT: Duration = Duration::from_secs(10);
-/// What all parts of a page may take together.
+/// The timeout for all parts of a page together.
 const PAGE_INCLUDES_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What stands for a part that could not be had.
+/// The replacement for a part that cannot be fetched.
 const INCLUDE_PLACEHOLDER: &[u8] = b"<!-- this part cannot be shown -->";
 
-/// Tells whether an answer has places to be filled.
+/// Returns true if a response has includes.
 pub(crate) fn has_includes(response: &Response<ResponseBody>) -> bool {
     response.headers().contains_key(INCLUDE_HEADER)
 }
 
-/// A stretch of a body.
+/// A section of a body.
 #[derive(Debug, PartialEq, Eq)]
 enum IncludePiece<'a> {
     Text(&'a [u8]),
     Include(&'a str),
 }
 
-/// What an include gave.
+/// The result of an include.
 struct IncludedPart {
     bytes: Bytes,
     is_private: bool,
@@ -83,13 +83,14 @@ struct IncludedPart {
 
 impl IncludedPart {
     fn placeholder() -> Self {
-        // Whoever asks next may get the part itself.
+        // The next request may get the part itself.
         let bytes = Bytes::from_static(INCLUDE_PLACEHOLDER);
         Self { bytes, is_private: true, headers: HeaderMap::new() }
     }
 }
 
-/// For how many seconds more browsers may use an answer, and caches before them; nothing where it does not say.
+/// The remaining lifetime in seconds for browsers, and for caches before them; `None` where the response does not state
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CacheLifetime {
     browser_seconds: Option<u64>,
@@ -116,7 +117,7 @@ impl CacheLifetime {
         }
     }
 
-    /// Writes this life in the place of the one that a page gives itself; one that gives itself none stays so.
+    /// Replaces the lifetime stated by a page; a page that states none stays unchanged.
     fn apply_to_headers(self, headers: &mut HeaderMap) {
         let has = |name| cache_directive_seconds(headers, name).is_some();
         let (has_own, has_shared) = (has("max-age"), has("s-maxage"));
@@ -147,23 +148,23 @@ impl CacheLifetime {
     }
 }
 
-/// How far the parts of one page may go.
+/// The limits for the parts of one page.
 struct IncludeBudget<'a> {
     remaining_parts: &'a AtomicUsize,
-    /// The render that drew something of the page already, where visitors stay with one.
+    /// The render that already produced a part of the page, if visitors stay with one.
     sticky_render: &'a Mutex<Option<String>>,
     depth: usize,
     deadline: Instant,
 }
 
 impl DispatcherState {
-    /// Fills the places of an answer.
+    /// Fills the includes of a response.
     pub(crate) async fn fill_includes(
         self: &Arc<Self>,
         exchange: &RequestExchange<'_>,
         mut response: Response<ResponseBody>,
     ) -> Response<ResponseBody> {
-        // What is filled in is this visitor's, so the memory must not keep it.
+        // The filled page belongs to this visitor and must not be stored in memory.
         response.extensions_mut().remove::<CacheableResponse>();
         let left = AtomicUsize::new(MAX_INCLUDED_PARTS);
         let deadline = Instant::now() + PAGE_INCLUDES_TIMEOUT;
@@ -185,7 +186,7 @@ impl DispatcherState {
             return response;
         }
         if exchange.view.method == Method::GET && !is_complete_page(&response) {
-            // What a visitor has of a page, or wants of it, is counted in bytes of another one.
+            // The visitor's conditions and ranges refer to the bytes of a different page.
             response = self.request_whole_page(exchange).await;
         }
         let (mut parts, body) = response.into_parts();
@@ -216,7 +217,7 @@ impl DispatcherState {
         Response::from_parts(parts, full_body(filled))
     }
 
-    /// Gets the parts for some addresses, in their order.
+    /// Fetches the parts for some addresses, in order.
     async fn fetch_parts(
         self: &Arc<Self>,
         exchange: &RequestExchange<'_>,
@@ -226,7 +227,7 @@ impl DispatcherState {
         let mut found = Vec::with_capacity(addresses.len());
         let mut rest = addresses;
         while !rest.is_empty() {
-            // Until a render has drawn something, nobody knows which one the visitor stays with.
+            // Until a render has produced something, the visitor's render is unknown.
             let is_bound = !needs_sticky_render(exchange) || budget.sticky_render.lock().is_some();
             let count = if is_bound { CONCURRENT_INCLUDES } else { 1 };
             let (some, others) = rest.split_at(count.min(rest.len()));
@@ -253,7 +254,7 @@ impl DispatcherState {
         found
     }
 
-    /// Gets the part at an address, as the visitor of the page would.
+    /// Fetches the part at an address on behalf of the page's visitor.
     fn fetch_part<'a>(
         self: &'a Arc<Self>,
         exchange: &'a RequestExchange<'_>,
@@ -294,7 +295,7 @@ impl DispatcherState {
                 return Err("it is not there");
             }
             let bytes = read_whole_body(body).await?;
-            // What was asked for one visitor is that visitor's unless the render says otherwise.
+            // A part requested for one visitor is private unless the render says otherwise.
             let is_own = matches!(inner.outcome, CacheOutcome::Pass(_))
                 && !parts.headers.contains_key(header::CACHE_CONTROL);
             let is_private = is_own
@@ -305,7 +306,7 @@ impl DispatcherState {
         })
     }
 
-    /// Asks once more for a page that was let in, whatever its visitor has of it already.
+    /// Requests a permitted page again, without the visitor's conditions.
     async fn request_whole_page(
         self: &Arc<Self>,
         exchange: &RequestExchange<'_>,
@@ -336,13 +337,13 @@ impl DispatcherState {
     }
 }
 
-/// Tells whether visitors of the farm stay with one render, and this one has none yet.
+/// Returns true if visitors of the farm stay with one render, and this visitor has none yet.
 fn needs_sticky_render(exchange: &RequestExchange<'_>) -> bool {
     let has_folders = !exchange.farm.farm.sticky.paths.is_empty();
     has_folders && exchange.view.cookie(sticky_cookie::STICKY_COOKIE).is_none()
 }
 
-/// Reads a body to its end. Boxed, since the compiler cannot tell otherwise that the ways here can go between threads.
+/// Reads a body to its end. Boxed, since the compiler cannot otherwise prove that the futures here are `Send`.
 fn read_whole_body(
     mut body: ResponseBody,
 ) -> Pin<Box<dyn Future<Output = Result<Bytes, &'static str>> + Send>> {
@@ -359,7 +360,7 @@ fn read_whole_body(
     })
 }
 
-/// Returns the request as a GET of everything, as it is.
+/// Returns the request as a GET without conditions and ranges.
 fn unconditional_get(mut view: RequestView) -> RequestView {
     view.method = Method::GET;
     for name in
@@ -370,17 +371,17 @@ fn unconditional_get(mut view: RequestView) -> RequestView {
     view
 }
 
-/// Tells whether a body is that of the page, and can be read.
+/// Returns true if a body is that of the page, and can be read.
 fn is_complete_page(response: &Response<ResponseBody>) -> bool {
     let is_part = matches!(response.status().as_u16(), 206 | 304 | 412 | 416);
     let encoding = response.headers().get(header::CONTENT_ENCODING);
     !is_part && encoding.is_none_or(|one| one.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
-/// Changes what is said about a page that is filled with parts.
+/// Adjusts the headers of a page that is filled with parts.
 fn merge_part_headers(headers: &mut HeaderMap, found: &[IncludedPart]) {
     let life = found.iter().fold(CacheLifetime::from_headers(headers), |life, part| {
-        // What is one visitor's makes the page that visitor's.
+        // A private part makes the whole page private.
         if part.is_private {
             life
         } else {
@@ -409,7 +410,7 @@ fn merge_part_headers(headers: &mut HeaderMap, found: &[IncludedPart]) {
     }
 }
 
-/// Removes what is said about a body that is going to change.
+/// Removes the headers that describe a body which is going to change.
 fn remove_entity_headers(headers: &mut HeaderMap) {
     for name in [
         header::CONTENT_LENGTH,
@@ -423,7 +424,7 @@ fn remove_entity_headers(headers: &mut HeaderMap) {
     }
 }
 
-/// Cuts a body at its includes; only named addresses make one.
+/// Splits a body at its includes; only named addresses are includes.
 fn split_at_includes<'a>(bytes: &'a [u8], named: &[&'a str]) -> Vec<IncludePiece<'a>> {
     let mut pieces = Vec::new();
     let (mut from, mut at) = (0, 0);
@@ -448,7 +449,7 @@ fn split_at_includes<'a>(bytes: &'a [u8], named: &[&'a str]) -> Vec<IncludePiece
     pieces
 }
 
-/// Reads an include at the begin of a text: its address, and how long it is.
+/// Parses an include at the beginning of a text; returns its address and length.
 fn parse_include_tag(text: &[u8]) -> Option<(&[u8], usize)> {
     let (rest, name, end): (_, &[u8], &[u8]) = match text.strip_prefix(b"<!--#include") {
         Some(rest) => (rest, b"virtual", b"-->"),
@@ -468,7 +469,7 @@ fn skip_blanks(text: &[u8]) -> Option<&[u8]> {
     text.get(text.iter().take_while(|byte| byte.is_ascii_whitespace()).count()..)
 }
 
-/// Puts the parts in the places of their includes.
+/// Replaces the includes by their parts.
 fn join_parts(pieces: &[IncludePiece<'_>], parts: &[IncludedPart]) -> Bytes {
     let mut parts = parts.iter();
     let mut joined = BytesMut::new();
@@ -523,7 +524,7 @@ mod tests {
         check("no-store", &["private"], "private, no-store");
     }
 
-    /// Checks which includes a text has, if `/a.html` and `/b c.html` are named.
+    /// Checks the includes found in a text, if `/a.html` and `/b c.html` are named.
     fn check(text: &str, expected: &[&str]) {
         let pieces = split_at_includes(text.as_bytes(), &["/a.html", "/b%20c.html"]);
         let found = pieces.iter().filter_map(|piece| match piece {
@@ -552,7 +553,7 @@ mod tests {
             &["/a.html"; 2],
         );
         check("<<!--#include virtual=\"/a.html\" -->", &["/a.html"]);
-        // What nobody named, or is none.
+        // Not named, or not an include.
         check("<!--#include virtual=\"/c.html\" -->", &[]);
         check("<!--#include virtual=\"/a.html?x\" -->", &[]);
         check("<!--#include file=\"/a.html\" -->", &[]);

@@ -1,15 +1,16 @@
-//! Pages that differ by parameters of their query, each in a cache file of its own: `/ignoreUrlParams` and
-//! `/x-cacheKeyParams`.
+//! Variants of pages by query parameters, each in its own cache file: `/ignoreUrlParams` and `/x-cacheKeyParams`.
 //!
-//! In: a farm's lists and the query of a request. Out: the name of the cache file, or that there is none.
+//! Input: a farm's lists and the query of a request. Output: the name of the cache file, or the result that there is
+//! none.
 //!
 //! The file of `/content/list.html?page=2&utm_source=x` is `content/list.q~.page=2.html` where `page` is a key and
-//! `utm_source` ignored: a flush of `/content/list` takes it along, and its type follows from its extension.
+//! `utm_source` ignored: a flush of `/content/list` includes it, and its type follows from its extension.
 //!
 //! Invariants
-//! * Two queries share a file only if their parameters that are no ignored ones are the same, whatever the order of those
-//!   with different names. What escapes stand for is not asked: a page that is kept twice is right, one for two is not.
-//! * No URL path has the file of a variant.
+//! * Two queries share a file only if their parameters that are not ignored are the same, regardless of the order of
+//!   those with different names. Escapes are not decoded: storing a page twice is correct, sharing one file for two
+//!   pages is not.
+//! * No URL path maps to the file of a variant.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -22,20 +23,20 @@ use crate::config::CacheConfig;
 use crate::request_view::RequestView;
 use crate::suffix_folder;
 
-/// What stands between a page's name and its parameters, with a dot on either side.
+/// The mark between a page's name and its parameters, with a dot on either side.
 const VARIANT_MARK: &str = "q~";
-/// What stays as it is in names: all but what separates parts of names, and the sign that escapes begin with.
+/// The escape set of names: the separators of name parts, and the escape sign itself.
 const VARIANT_NAME_ESCAPE_SET: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'=').remove(b'&');
 
-/// Queries with more parameters name no variant, nor do those with `;`: renders read no more than so many, and some take the
-/// sign for a part of a value, so that the page drawn would be another one than the name says.
+/// The maximum number of query parameters. Queries with more name no variant, nor do those with `;`: renders read only
+/// a limited number, and some treat the sign as part of a value, so that the rendered page would not match the name.
 const MAX_QUERY_PAIRS: usize = 100;
 
-/// What a parameter does to a page.
+/// The effect of a parameter on a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParameterUse {
-    /// Nothing.
+    /// It has no effect.
     Ignored,
     /// It makes a variant.
     Key,
@@ -43,7 +44,7 @@ pub(crate) enum ParameterUse {
     Unknown,
 }
 
-/// Tells what a pair of a query does.
+/// Returns the effect of a pair of a query.
 pub(crate) fn parameter_use(cache: &CacheConfig, pair: &str) -> ParameterUse {
     let name = parameter_name(pair);
     if cache.key_params.allows(&name) && !cache.key_params.rules.is_empty() {
@@ -55,7 +56,7 @@ pub(crate) fn parameter_use(cache: &CacheConfig, pair: &str) -> ParameterUse {
     }
 }
 
-/// Returns the name of a parameter as renders read it.
+/// Returns the name of a parameter as renders decode it.
 fn parameter_name(pair: &str) -> String {
     let name = pair.split('=').next().unwrap_or(pair).replace('+', " ");
     percent_decode_str(&name).decode_utf8_lossy().into_owned()
@@ -66,7 +67,7 @@ pub(crate) fn query_pairs(query: &str) -> impl Iterator<Item = &str> {
     query.split(['&', ';']).filter(|pair| !pair.is_empty())
 }
 
-/// Returns what of a query names a variant; empty for the page itself.
+/// Returns the part of a query that names a variant; empty for the page itself.
 ///
 /// # Errors
 /// [`NotCacheableReason::Query`] for a parameter that is in neither list.
@@ -90,13 +91,13 @@ pub(crate) fn variant_key<'a>(
             ParameterUse::Unknown => return Err(NotCacheableReason::Query),
         }
     }
-    // Of several with one name the order may mean something.
+    // The order of pairs with the same name may be significant.
     keys.sort_by_cached_key(|pair| parameter_name(pair));
     Ok(Cow::Owned(keys.join("&")))
 }
 
-/// Returns what a render is asked for, so that its answer fills a cache file: without ignored parameters where the farm wants
-/// that, as what is drawn with them is shown to visitors who did not send them.
+/// Returns the target to request from a render to fill a cache file. Ignored parameters are removed if the farm is
+/// configured so, because the page is shown to visitors who did not send them.
 pub(crate) fn variant_target(cache: &CacheConfig, view: &RequestView) -> String {
     let Some(query) = view.query.as_deref().filter(|_| cache.strips_ignored_params) else {
         return view.wire_target();
@@ -105,7 +106,7 @@ pub(crate) fn variant_target(cache: &CacheConfig, view: &RequestView) -> String 
     let wanted: Vec<&str> = query_pairs(query).filter(is_wanted).collect();
     match wanted.as_slice() {
         [] => view.wire_path.clone(),
-        // Some renders take the sign for a part of a value.
+        // Some renders treat the sign as part of a value.
         _ if query.contains(';') => view.wire_target(),
         wanted => format!("{}?{}", view.wire_path, wanted.join("&")),
     }
@@ -114,7 +115,8 @@ pub(crate) fn variant_target(cache: &CacheConfig, view: &RequestView) -> String 
 /// Returns the file of a page below the document root.
 ///
 /// # Errors
-/// [`NotCacheableReason::TemporaryPathTooLong`], or [`NotCacheableReason::ReservedName`] for a path with a name that is the cache's own.
+/// [`NotCacheableReason::TemporaryPathTooLong`], or [`NotCacheableReason::ReservedName`] for a path with a name
+/// reserved for the cache.
 pub(crate) fn variant_file(
     path: &CanonicalPath,
     key: &str,
@@ -147,14 +149,14 @@ fn add_variant_key(file: &Path, key: &str) -> PathBuf {
     file.with_file_name(format!("{stem}.{VARIANT_MARK}.{key}.{extension}"))
 }
 
-/// Returns the name of the page of a variant's file; nothing for a file that is none.
+/// Returns the page name of a variant's file; `None` for a file that is not a variant.
 pub(crate) fn variant_base_name(name: &str) -> Option<String> {
     let (stem, rest) = name.split_once(&format!(".{VARIANT_MARK}."))?;
     let extension = rest.rsplit_once('.').map_or("", |(_, extension)| extension);
     Some(format!("{stem}.{extension}"))
 }
 
-/// Returns the path and the query whose page a cache file holds.
+/// Returns the path and query of the page in a cache file.
 pub(crate) fn variant_url(file: &str) -> (String, Option<String>) {
     let file = &*suffix_folder::url_path_of_file(file);
     let (folder, name) = file.rsplit_once('/').map_or(("", file), |(folder, name)| (folder, name));
@@ -166,14 +168,14 @@ pub(crate) fn variant_url(file: &str) -> (String, Option<String>) {
     (path, Some(query))
 }
 
-/// Tells whether a cache file is that of a variant.
+/// Returns true if a cache file is that of a variant.
 pub(crate) fn is_variant_file(file: &Path) -> bool {
     file.file_name()
         .and_then(|name| name.to_str())
         .is_some_and(|name| variant_base_name(name).is_some())
 }
 
-/// Returns the handle that stands for all variants of the page with this file, of whatever extension.
+/// Returns the handle that covers all variants of the page with this file, with any extension.
 pub(crate) fn variants_handle(file: &Path) -> PathBuf {
     let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
@@ -267,7 +269,7 @@ mod tests {
     }
 
     proptest! {
-        /// Different parameters never share a file, and no file lies elsewhere.
+        /// Different parameters never share a file, and no file is placed elsewhere.
         #[test]
         fn no_two_keys_share_a_file(one in "[a-z0-9=&%./~;+?é-]{0,12}", two in "[a-z0-9=&%./~;+?é-]{0,12}") {
             let path = CanonicalPath::parse("/content/list.html").unwrap();

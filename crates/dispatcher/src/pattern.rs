@@ -12,15 +12,15 @@ pub enum RulePattern {
     Glob(Glob),
     /// `'…'`, matching the whole text.
     Regex(Regex),
-    /// A regular expression that could not be read, or a pattern that is missing.
+    /// A regular expression that cannot be compiled, or a missing pattern.
     Invalid,
 }
 
 impl RulePattern {
-    /// Compiles `text` by the way in which it is quoted.
+    /// Compiles `text` according to its quoting.
     ///
     /// # Errors
-    /// The reason why a regular expression cannot be read; use [`RulePattern::Invalid`] then.
+    /// Returns the reason why a regular expression cannot be compiled; use [`RulePattern::Invalid`] then.
     pub fn parse(text: &ConfigText) -> Result<Self, String> {
         match text.quote {
             QuoteStyle::Double | QuoteStyle::Bare => Ok(Self::Glob(Glob::new(&text.text))),
@@ -28,9 +28,9 @@ impl RulePattern {
         }
     }
 
-    /// Tells whether the pattern matches the whole of `text`; a broken one does as `if_broken` says.
+    /// Returns true if the pattern matches the whole of `text`; a broken pattern behaves as `if_broken` says.
     ///
-    /// A rule whose pattern is broken must err to safety: one that denies matches, one that allows does not.
+    /// A rule with a broken pattern must err on the safe side: a rule that denies matches, a rule that allows does not.
     #[must_use]
     pub fn matches(&self, text: &str, if_broken: BrokenPatternPolicy) -> bool {
         match self {
@@ -40,10 +40,10 @@ impl RulePattern {
         }
     }
 
-    /// Tells whether the pattern matches where the element that it stands for is absent.
+    /// Returns true if the pattern matches an absent element.
     ///
-    /// A regular expression is tried on the empty text; of globs only `""` means absence, as otherwise `"*"` on
-    /// selectors would hit every page that has none.
+    /// A regular expression is matched against the empty text; of globs only `""` means absence, as otherwise `"*"` on
+    /// selectors would match every page that has none.
     #[must_use]
     pub fn matches_absence(&self, if_broken: BrokenPatternPolicy) -> bool {
         match self {
@@ -54,18 +54,18 @@ impl RulePattern {
     }
 }
 
-/// What a broken pattern does.
+/// The behavior of a broken pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokenPatternPolicy {
-    /// It matches everything (in a rule on the safe side, as one that denies).
+    /// It matches everything (in a rule on the safe side, such as one that denies).
     MatchAll,
-    /// It matches nothing (in any other, as one that allows).
+    /// It matches nothing (in any other rule, such as one that allows).
     MatchNone,
 }
 
-/// Compiles a POSIX extended expression, anchored at both ends.
+/// Compiles a POSIX extended regular expression, anchored at both ends.
 fn compile_posix_regex(source: &str) -> Result<Regex, String> {
-    // Alone first: `a)|(?:b` would be well-formed inside the anchors, and escape them.
+    // Compile it alone first: `a)|(?:b` would be well-formed inside the anchors, and escape them.
     Regex::new(source).and_then(|_alone| Regex::new(&format!("(?s)^(?:{source})$"))).map_err(
         |error| {
             // The crate's message spans several lines; the last one holds the reason.

@@ -1,14 +1,15 @@
-//! Keeping document roots within their bounds, and the disk from filling up.
+//! Enforcement of the limits of document roots, and of free disk space.
 //!
-//! In: what stores counted, `/x-maxSize`, `/x-maxFiles` and `/x-minFree` of the farms, and how full the file system is.
-//! Out: the files that were used longest ago are evicted, down to [`LOW_WATER_PERCENT`] of the bound that was passed.
+//! Input: the usage counted by stores, `/x-maxSize`, `/x-maxFiles` and `/x-minFree` of the farms, and the free space of
+//! the file system. Output: the least recently used files are evicted, down to [`LOW_WATER_PERCENT`] of the exceeded
+//! limit.
 //!
 //! Invariants
-//! * A root is counted whole only when a bound may be passed, after a start, and now and then after folders were
-//!   flushed, so that counting costs a fixed share of what stores cost.
-//! * What was used within [`RECENT_USE_PERIOD`] goes only for a bound that somebody wrote down, or for a disk that is full.
+//! * A root is counted completely only when a limit may be exceeded, after a start, and occasionally after folders were
+//!   flushed, so that counting costs a fixed share of the cost of stores.
+//! * Files used within [`RECENT_USE_PERIOD`] are evicted only for an explicitly configured limit, or for a full disk.
 //!
-//! On failure: what cannot be evicted is told once and tried again later; pages are served in any case.
+//! On failure: files that cannot be evicted are reported once and tried again later; pages are served in any case.
 //!
 //! Not here: choosing and removing files (`cache::survey`).
 
@@ -33,18 +34,19 @@ use crate::request_coalescing::FetchCoalescer;
 use crate::response_memory::ResponseMemory;
 use crate::suffix_folder::url_path_of_file;
 
-/// How often the file system is looked at without being asked.
+/// The interval at which the file system is checked without a request.
 const CHECK_INTERVAL: Duration = Duration::from_secs(15);
-/// How often a root is counted anew of which folders were removed.
+/// The interval at which a root is recounted after folders were removed.
 const RECOUNT_INTERVAL: Duration = Duration::from_secs(3600);
-/// Eviction goes on down to so many percent of the bound.
+/// The percentage of the limit at which eviction stops.
 const LOW_WATER_PERCENT: u64 = 90;
-/// What was used so lately is not evicted for the sake of free room alone.
+/// The time since the last use within which files are not evicted for free space alone.
 const RECENT_USE_PERIOD: Duration = Duration::from_secs(600);
-/// The part of a root that goes when a disk is full although it does not look so, as by a quota: one in so many.
+/// The divisor of a root's size that gives the amount to evict when the disk is full although it seems to have free
+/// space, for example because of a quota.
 const FULL_DISK_EVICTION_DIVISOR: u64 = 20;
 
-/// Why files were evicted.
+/// The reason for an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EvictionReason {
     MaxSize,
@@ -64,7 +66,7 @@ impl EvictionReason {
     }
 }
 
-/// What is known when a goal is set.
+/// The facts from which an eviction goal is computed.
 #[derive(Debug, Clone, Copy)]
 struct DiskUsageState {
     usage: DiskAmount,
@@ -72,7 +74,7 @@ struct DiskUsageState {
     is_full: bool,
 }
 
-/// What has to go, and why.
+/// The amount to evict, and the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct EvictionGoal {
     required_amount: DiskAmount,
@@ -80,9 +82,9 @@ struct EvictionGoal {
     reason: EvictionReason,
 }
 
-/// Decides what has to go.
+/// Returns the amount to evict; `None` if there is nothing to evict.
 fn eviction_goal(bounds: &DiskQuota, state: DiskUsageState) -> Option<EvictionGoal> {
-    // Without a word of their owner, files are nobody's to remove: some may have been put there by hand.
+    // Without configured limits no files are removed: some may have been put there by the owner.
     if *bounds == DiskQuota::default() {
         return None;
     }
@@ -129,13 +131,13 @@ fn low_water_mark(bound: u64) -> u64 {
     u64::try_from(u128::from(bound) * u128::from(LOW_WATER_PERCENT) / 100).unwrap_or(bound)
 }
 
-/// Looks after one document root.
+/// The enforcer of the limits of one document root.
 #[derive(Debug)]
 struct DiskQuotaEnforcer {
     root: Arc<DocrootState>,
-    /// The farms that keep their files there.
+    /// The farms that store their files there.
     farms: Vec<Arc<FarmConfig>>,
-    /// All farms: also one that keeps its files elsewhere may name something there.
+    /// All farms: one that stores its files elsewhere may also name paths in this root.
     all_farms: Vec<Arc<FarmConfig>>,
     quota: DiskQuota,
     fetches: Arc<FetchCoalescer>,
@@ -145,7 +147,7 @@ struct DiskQuotaEnforcer {
     is_stopped: AtomicBool,
 }
 
-/// Ends a keeper's work when its task ends.
+/// Stops an enforcer when its task ends.
 struct DiskQuotaEnforcerGuard(Arc<DiskQuotaEnforcer>);
 
 impl Drop for DiskQuotaEnforcerGuard {
@@ -155,16 +157,16 @@ impl Drop for DiskQuotaEnforcerGuard {
     }
 }
 
-/// What a keeper remembers between rounds.
+/// The state of an enforcer between rounds.
 #[derive(Debug, Default)]
 struct DiskQuotaEnforcerMemo {
     last_recount: Option<Instant>,
-    /// Whether it was told that a bound cannot be kept.
+    /// True if the failure to satisfy a limit was reported.
     is_failure_reported: bool,
 }
 
 impl DispatcherState {
-    /// Starts to look after all document roots.
+    /// Starts the enforcers of all document roots.
     pub(crate) fn start_quota_enforcers(&self, runtime: &Handle) -> Vec<JoinHandle<()>> {
         let keep = |root: &Arc<DocrootState>| {
             let (root, farms) = (Arc::clone(root), self.farms_on_root(root));
@@ -187,7 +189,7 @@ impl DispatcherState {
         self.document_roots().into_iter().map(keep).collect()
     }
 
-    /// Returns the document roots, each once.
+    /// Returns the distinct document roots.
     pub(crate) fn document_roots(&self) -> Vec<&Arc<DocrootState>> {
         let mut roots: Vec<&Arc<DocrootState>> = Vec::new();
         for root in self.farms.iter().filter_map(|farm| farm.docroot.as_ref()) {
@@ -205,7 +207,7 @@ impl DispatcherState {
         self.farms.iter().filter(is_there).map(|state| Arc::clone(&state.farm)).collect()
     }
 
-    /// Returns what document roots take, in Prometheus' text format.
+    /// Returns the disk usage of document roots in Prometheus' text format.
     pub(crate) fn document_roots_to_text(&self) -> String {
         let mut text = String::new();
         let roots = self.document_roots();
@@ -234,7 +236,7 @@ impl DispatcherState {
     }
 }
 
-/// Writes a document root's path as a label has it.
+/// Formats a document root's path as a label value.
 fn root_label(root: &DocrootState) -> String {
     let path = root.path().display().to_string();
     path.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "?")
@@ -242,7 +244,7 @@ fn root_label(root: &DocrootState) -> String {
 
 type RootMetric = (&'static str, &'static str, &'static str, fn(&DocrootState) -> u64);
 
-/// What is told of each document root: name, kind, what a rise means.
+/// The metrics of each document root: name, kind and help text.
 const ROOT_METRICS: [RootMetric; 5] = [
     ("cache_bytes", "gauge", "About how much the cache files take, in whole blocks.", |root| {
         root.usage.current_amount().bytes
@@ -270,30 +272,30 @@ const ROOT_METRICS: [RootMetric; 5] = [
     ),
 ];
 
-/// What a document root takes, for people.
+/// The disk usage of a document root, for display.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DiskStatus {
-    /// The document root.
+    /// The path of the document root.
     pub docroot: String,
-    /// About how many bytes the cache files take, in whole blocks.
+    /// The approximate number of bytes of cache files, in whole blocks.
     pub bytes: u64,
-    /// About how many cache files, side files and folders there are.
+    /// The approximate number of cache files, side files and folders.
     pub files: u64,
-    /// Whether they were counted since the start; before, only what was stored since is in the figures.
+    /// True if the files were counted since the start; before that, the figures include only what was stored since.
     pub is_counted: bool,
-    /// Bytes that are free on the file system.
+    /// The number of free bytes on the file system.
     pub free: u64,
-    /// Files that were evicted to make room.
+    /// The number of files evicted.
     pub evicted_files: u64,
-    /// What these took.
+    /// The number of bytes evicted.
     pub evicted_bytes: u64,
-    /// Stores that met a full disk.
+    /// The number of stores that met a full disk.
     pub disk_full: u64,
-    /// Numbered flushes by how they followed those before.
+    /// The counts of numbered flushes by their order.
     pub flush_orders: Vec<(&'static str, u64)>,
 }
 
-/// Returns what a document root takes.
+/// Returns the disk usage of a document root.
 pub(crate) fn disk_status(root: &DocrootState) -> DiskStatus {
     let (usage, amount) = (&root.usage, root.usage.current_amount());
     DiskStatus {
@@ -323,7 +325,7 @@ async fn enforce_quota(keeper: Arc<DiskQuotaEnforcer>) {
             working.run_round(&mut memo);
             memo
         });
-        // After a panic it begins anew.
+        // After a panic the state starts anew.
         memo = round.await.unwrap_or_default();
         tokio::select! {
             () = usage.eviction_signal.notified() => {}
@@ -337,7 +339,7 @@ impl DiskQuotaEnforcer {
         self.is_stopped.load(Ordering::SeqCst) || self.fetches.has_stopped_storing()
     }
 
-    /// Looks once, and evicts what has to go.
+    /// Checks once, and evicts what exceeds the limits.
     fn run_round(&self, memo: &mut DiskQuotaEnforcerMemo) {
         let usage = &self.root.usage;
         let is_full = usage.take_disk_full();
@@ -371,7 +373,7 @@ impl DiskQuotaEnforcer {
         let named = self.protected_paths(docroot.path());
         let is_own = |path: &str| {
             let file = Path::new(path.trim_start_matches('/'));
-            // What one farm names is no other's to remove.
+            // Paths that one farm names must not be removed by another.
             !named.iter().any(|own| file.starts_with(own))
                 && self.farms.iter().any(|farm| may_be_cache_file_of(farm, path))
         };
@@ -411,9 +413,9 @@ impl DiskQuotaEnforcer {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Returns the files and folders below the root that the configuration names for something else than cache files.
+    /// Returns the files and folders below the root that the configuration names for something other than cache files.
     ///
-    /// They are compared by where they are: the configuration may name root and file in ways that have nothing in common.
+    /// They are compared by their resolved paths: the configuration may name root and file in unrelated ways.
     fn protected_paths(&self, root: &Path) -> Vec<PathBuf> {
         let root = resolve_links(root);
         let all = self.all_farms.iter().flat_map(|farm| configured_paths(farm));
@@ -439,10 +441,10 @@ impl DiskQuotaEnforcer {
     }
 }
 
-/// Tells whether a farm's cache may have written the file of a URL path.
+/// Returns true if a farm's cache may have written the file of a URL path.
 ///
-/// People put files of their own beside those of the cache. What the farm would not store is theirs, and so is what httpd
-/// hides.
+/// Users put their own files next to those of the cache. Files that the farm would not store belong to them, as do
+/// files that httpd hides.
 fn may_be_cache_file_of(farm: &FarmConfig, path: &str) -> bool {
     let Some(cache) = &farm.cache else { return false };
     let path = &*url_path_of_file(path);
@@ -452,12 +454,12 @@ fn may_be_cache_file_of(farm: &FarmConfig, path: &str) -> bool {
         return false;
     }
     let Some(base) = variant_base_name(name) else { return cache.rules.allows(path) };
-    // The rules know a variant by its page.
+    // The rules refer to a variant by its page.
     let folder = path.strip_suffix(name).unwrap_or_default();
     cache.rules.allows(&format!("{folder}{base}"))
 }
 
-/// Returns the files and folders that a farm keeps beside its cache files.
+/// Returns the files and folders that a farm stores besides its cache files.
 fn configured_paths(farm: &FarmConfig) -> impl Iterator<Item = &PathBuf> {
     let stat_file = farm.cache.as_ref().and_then(|cache| match &cache.stat_files {
         StatFileLayout::Single(file) => Some(file),
@@ -468,7 +470,7 @@ fn configured_paths(farm: &FarmConfig) -> impl Iterator<Item = &PathBuf> {
     stat_file.into_iter().chain(vanity).chain(sessions)
 }
 
-/// Returns a path without links, as far as it exists.
+/// Returns a path with links resolved, as far as it exists.
 fn resolve_links(path: &Path) -> PathBuf {
     let known = path.ancestors().find_map(|folder| {
         let rest = path.strip_prefix(folder).ok()?;

@@ -1,14 +1,14 @@
-//! Fetching flushed pages again in the background, in the order in which they were named.
+//! Background re-fetching of flushed pages, in the order in which they were named.
 //!
 //! Invariants
-//! * A page that waits is not queued twice; one that is being fetched is queued once more.
-//! * At most `/x-refetchConcurrency` pages of a farm are fetched at once, so that a flush makes no storm of its own.
-//! * Over a reload what waits is fetched by the new configuration, or forgotten with its farm.
-//! * A page that waits for a render to catch up takes no place of another one. Of those that wait one is tried at a time,
-//!   for all: a render that is late is not made later.
+//! * A waiting page is not queued twice; one that is being fetched is queued once more.
+//! * At most `/x-refetchConcurrency` pages of a farm are fetched at once, so that a flush does not overload renders.
+//! * After a reload, waiting pages are fetched with the new configuration, or dropped with their farm.
+//! * A page that waits for a lagging render does not occupy the slot of another page. Of the pages that wait, one is
+//!   tried at a time on behalf of all: a lagging render is not slowed down further.
 //!
-//! On failure: a page is tried three times, then left to the next visitor. A render that says that its content is older than
-//! what was flushed is asked again for half a minute.
+//! On failure: a page is tried three times, then left to the next visitor. A render that reports content older than the
+//! flush is asked again for half a minute.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::future::Future;
@@ -36,37 +36,37 @@ use crate::request_view::RequestView;
 use crate::upstream::{UpstreamRequest, VisitorBody};
 use crate::visit_address::{ListenerPorts, VisitAddress};
 
-/// How often a page is tried.
+/// The maximum number of attempts for a page.
 const MAX_FETCH_ATTEMPTS: u32 = 3;
-/// How many fetches of visitors are waited for in vain before that counts as a failure.
+/// The number of unsuccessful waits for visitors' fetches that counts as a failure.
 const MAX_JOINED_FETCHES: u32 = 10;
 /// The pause after the first failure; it doubles.
 const INITIAL_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// How long a page waits for a render that has the content which was flushed.
+/// The time for which a page waits for a render to have the flushed content.
 const LAGGING_RENDER_TIMEOUT: Duration = Duration::from_secs(30);
-/// The pause until a render that was behind is asked again, for one of the pages that wait for it.
+/// The pause until a lagging render is asked again, for one of the pages that wait for it.
 const LAGGING_RENDER_RETRY_DELAY: Duration = Duration::from_millis(250);
-/// Pages that wait, at most; what does not fit is left to visitors.
+/// The maximum number of waiting pages; further ones are left to visitors.
 const MAX_QUEUED_PAGES: usize = 10_000;
 
-/// The pages of a farm that wait to be fetched again.
+/// The queue of a farm's pages to re-fetch.
 #[derive(Debug, Default)]
 pub(crate) struct RefetchQueue(Mutex<RefetchQueueState>);
 
 #[derive(Debug, Default)]
 struct RefetchQueueState {
     waiting_items: VecDeque<RefetchItem>,
-    /// Those in `waiting` and in `behind`.
+    /// The files in `waiting` and in `behind`.
     waiting_files: HashSet<PathBuf>,
     running_files: HashSet<PathBuf>,
-    /// Pages whose render was behind, the one that was asked for longest ago first.
+    /// Pages whose render was lagging, the least recently tried one first.
     postponed_items: VecDeque<RefetchItem>,
-    /// Whether someone asks again for pages in `behind`.
+    /// True if a task retries the pages in `behind`.
     has_retry_task: bool,
-    /// Files that flushes are about to queue, with how many flushes are; see [`AnnouncedRefetch`].
+    /// Files that flushes are about to queue, with the number of these flushes; see [`AnnouncedRefetch`].
     announced_files: HashMap<PathBuf, usize>,
     worker_count: u32,
-    /// Who works on it since the last reload.
+    /// The dispatcher and farm that process the queue since the last reload.
     successor: Option<(Weak<DispatcherState>, Weak<FarmState>)>,
 }
 
@@ -75,12 +75,12 @@ struct RefetchItem {
     view: RequestView,
     file: PathBuf,
     sequence: Option<u64>,
-    /// How long it waits for a render that was behind.
+    /// The time until which the page waits for a lagging render.
     retry_deadline: Option<Instant>,
 }
 
 impl RefetchQueueState {
-    /// Tells whether a new worker has to be started for what waits.
+    /// Returns true if a new worker must be started for the waiting pages.
     fn try_start_worker(&mut self, workers: u32) -> bool {
         let is_new = self.worker_count < workers;
         self.worker_count += u32::from(is_new);
@@ -89,7 +89,7 @@ impl RefetchQueueState {
 }
 
 impl RefetchQueue {
-    /// Tells whether a page waits or is being fetched.
+    /// Returns true if a page waits or is being fetched.
     pub(crate) fn contains(&self, file: &Path) -> bool {
         let state = self.0.lock();
         state.waiting_files.contains(file)
@@ -97,7 +97,7 @@ impl RefetchQueue {
             || state.announced_files.contains_key(file)
     }
 
-    /// Counts `files` as waiting already, from before they are marked until what is returned is dropped.
+    /// Counts `files` as waiting, from before they are marked until the returned value is dropped.
     pub(crate) fn announce_files(self: &Arc<Self>, files: BTreeSet<PathBuf>) -> AnnouncedRefetch {
         let mut state = self.0.lock();
         for file in &files {
@@ -107,17 +107,17 @@ impl RefetchQueue {
         AnnouncedRefetch { queue: Arc::clone(self), files }
     }
 
-    /// Returns how many pages wait.
+    /// Returns the number of waiting pages.
     pub(crate) fn len(&self) -> u64 {
         let state = self.0.lock();
         (state.waiting_items.len() + state.postponed_items.len()) as u64
     }
 
-    /// Adds a page; returns whether a new worker has to be started for it.
+    /// Adds a page; returns true if a new worker must be started for it.
     fn push(&self, item: RefetchItem, workers: u32) -> bool {
         let mut state = self.0.lock();
         if state.waiting_files.contains(&item.file) {
-            // The later flush asks for the newer content.
+            // The later flush requests the newer content.
             let RefetchQueueState { waiting_items: waiting, postponed_items: behind, .. } =
                 &mut *state;
             let mut known = waiting.iter_mut().chain(behind);
@@ -134,11 +134,11 @@ impl RefetchQueue {
         state.try_start_worker(workers)
     }
 
-    /// Puts a page back whose render was behind; returns whether someone has to be told to ask again.
+    /// Puts back a page whose render was lagging; returns true if a retry task must be started.
     fn postpone(&self, item: RefetchItem) -> bool {
         let mut state = self.0.lock();
         state.running_files.remove(&item.file);
-        // If it was flushed anew meanwhile, it waits already.
+        // A page flushed again in the meantime is waiting already.
         if !state.waiting_files.insert(item.file.clone()) {
             return false;
         }
@@ -146,8 +146,8 @@ impl RefetchQueue {
         !std::mem::replace(&mut state.has_retry_task, true)
     }
 
-    /// Lets the page be tried again that was tried longest ago of those whose render was behind; returns whether a new
-    /// worker has to be started for it, or nothing without such a page.
+    /// Releases the least recently tried page of those whose render was lagging; returns true if a new worker must be
+    /// started for it, or `None` if there is no such page.
     fn retry_postponed(&self, workers: u32) -> Option<bool> {
         let mut state = self.0.lock();
         let Some(item) = state.postponed_items.pop_front() else {
@@ -158,8 +158,7 @@ impl RefetchQueue {
         Some(state.try_start_worker(workers))
     }
 
-    /// Lets all pages be tried again whose render was behind, as it has caught up; returns how many new workers have to be
-    /// started for them.
+    /// Releases all pages whose render was lagging, as it has caught up; returns the number of new workers to start.
     fn release_postponed(&self, workers: u32) -> usize {
         let mut state = self.0.lock();
         let mut released = std::mem::take(&mut state.postponed_items);
@@ -169,7 +168,7 @@ impl RefetchQueue {
         (0..count).take_while(|_| state.try_start_worker(workers)).count()
     }
 
-    /// Takes the next page that is not being fetched; without one the worker ends.
+    /// Takes the next page that is not being fetched; if there is none, the worker ends.
     fn take_next(&self) -> Option<RefetchItem> {
         let mut state = self.0.lock();
         let next =
@@ -191,12 +190,12 @@ impl RefetchQueue {
         self.0.lock().running_files.remove(file);
     }
 
-    /// Lets what waits be fetched as another configuration says.
+    /// Hands over the waiting pages to another configuration.
     pub(crate) fn hand_over(&self, inner: &Arc<DispatcherState>, farm: &Arc<FarmState>) {
         self.0.lock().successor = Some((Arc::downgrade(inner), Arc::downgrade(farm)));
     }
 
-    /// Forgets what waits, as its farm is gone.
+    /// Drops the waiting pages, as their farm no longer exists.
     pub(crate) fn clear(&self) {
         let mut state = self.0.lock();
         state.waiting_items.clear();
@@ -212,8 +211,8 @@ impl RefetchQueue {
     }
 }
 
-/// Files that a flush is about to queue. Dropping it ends that, also where the flush is given up: a page that waits for
-/// nothing would be out of date for ever.
+/// Files that a flush is about to queue. Dropping it withdraws the announcement, also if the flush is given up: a page
+/// that waits for nothing would stay out of date forever.
 #[derive(Debug)]
 pub(crate) struct AnnouncedRefetch {
     queue: Arc<RefetchQueue>,
@@ -234,9 +233,9 @@ impl Drop for AnnouncedRefetch {
     }
 }
 
-/// Reads a URI of a re-fetch list; nothing if it cannot be cached.
+/// Parses a URI of a re-fetch list; `None` if it cannot be cached.
 ///
-/// The page is asked for as by the visitor for whom it was stored: its links may name host and scheme.
+/// The page is requested with the address of the visitor for whom it was stored: its links may contain host and scheme.
 pub(crate) fn parse_refetch_target(
     farm: &FarmState,
     uri: &str,
@@ -248,7 +247,7 @@ pub(crate) fn parse_refetch_target(
     let of_others = || {
         let site = visits.and_then(|visits| visits.find_site_visit(&file));
         match own_address(&farm.farm, doors) {
-            // Whoever came by another name does not decide for new pages.
+            // A visit under another name must not determine the address of new pages.
             Some(own) => {
                 let site = site.filter(|site| site.is_at_address(&own, doors));
                 Some(match site {
@@ -266,7 +265,7 @@ pub(crate) fn parse_refetch_target(
     Some((view, file))
 }
 
-/// The address under which visitors know the farm, if one is written out.
+/// Returns the public address of the farm, if a literal one is configured.
 fn own_address(farm: &FarmConfig, doors: &ListenerPorts) -> Option<VisitAddress> {
     let entry = farm.virtual_hosts.iter().find(|entry| entry.is_literal_host())?;
     let name = entry.host.source();
@@ -342,7 +341,7 @@ impl DispatcherState {
             tokio::time::sleep(INITIAL_RETRY_DELAY * 2_u32.pow(failures - 1)).await;
         };
         farm.refetch_queue.mark_done(&item.file);
-        // Whoever kept the old file for as long as it was awaited looks again.
+        // Cached responses that use the old file while it is awaited must be checked again.
         self.response_memory.record_change();
         self.metrics.increment(if is_done {
             DispatcherCounter::Refetches
@@ -358,8 +357,8 @@ impl DispatcherState {
         }
     }
 
-    /// Puts a page back whose render was behind. A publisher that is behind gets the content by itself, and another one may
-    /// have it already.
+    /// Puts back a page whose render was lagging. A lagging publisher receives the content by itself, and another one
+    /// may have it already.
     fn postpone_refetch(self: &Arc<Self>, farm: &Arc<FarmState>, item: RefetchItem) {
         let until = item.retry_deadline.unwrap_or_else(|| Instant::now() + LAGGING_RENDER_TIMEOUT);
         if farm.refetch_queue.postpone(RefetchItem { retry_deadline: Some(until), ..item }) {
@@ -367,7 +366,7 @@ impl DispatcherState {
         }
     }
 
-    /// Asks again now and then for pages whose render was behind.
+    /// Periodically retries the pages whose render was lagging.
     async fn retry_postponed_refetches(self: Arc<Self>, farm: Arc<FarmState>) {
         loop {
             tokio::time::sleep(LAGGING_RENDER_RETRY_DELAY).await;
@@ -424,11 +423,11 @@ impl DispatcherState {
     }
 }
 
-/// Waits for a visitor's fetch, which does as well if it began after the flush.
+/// Waits for a visitor's fetch, which is sufficient if it began after the flush.
 async fn await_visitor_fetch(flight: &PendingFetch, item: &RefetchItem) -> RefetchOutcome {
     let outcome = flight.wait_for_outcome().await;
     if flight.is_flushed() {
-        // Nothing of it is stored.
+        // Its result is not stored.
         flight.wait_for_end().await;
         return RefetchOutcome::Retry;
     }
@@ -442,18 +441,18 @@ async fn await_visitor_fetch(flight: &PendingFetch, item: &RefetchItem) -> Refet
     }
 }
 
-/// How many pages of a farm are fetched at once.
+/// Returns the maximum number of concurrent re-fetches of a farm.
 fn max_refetch_workers(farm: &FarmState) -> u32 {
     farm.farm.cache.as_ref().map_or(1, |cache| cache.refetch_concurrency)
 }
 
-/// How one attempt to fetch a page ended.
+/// The outcome of one attempt to fetch a page.
 enum RefetchOutcome {
-    /// Its file is new, or rightly gone.
+    /// The file is new, or was removed because the page no longer exists.
     Completed,
-    /// The render has older content than what was flushed.
+    /// The render has older content than the flush.
     RenderBehind,
-    /// Another one's fetch came to nothing.
+    /// A fetch by a visitor had no result.
     Retry,
     Failed,
 }

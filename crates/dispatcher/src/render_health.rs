@@ -1,9 +1,9 @@
-//! Which renders are fit to be asked, judged by their answers to visitors.
+//! Availability of renders, judged by their responses to visitors.
 //!
 //! A render that fails several times in a row is *out* for a while; then one request at a time tries it, and a success
 //! brings it back, at first for a small part of the load. Each time it fails again it stays out twice as long.
 //!
-//! Not here: the health page (`upstream`, `/health_check`), and which of the fit renders is best (`load_balancer`).
+//! Not here: the health page (`upstream`, `/health_check`), and the choice among available renders (`load_balancer`).
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use tokio::time::Instant;
 
 use crate::config::HealthRules;
 
-/// A render is never out longer than this.
+/// The maximum time for which a render is out.
 const MAX_OUT_TIME: Duration = Duration::from_secs(300);
 
-/// The part of the load that a render gets when it comes back.
+/// The part of the load that a returning render gets.
 const SLOW_START_SHARE: f64 = 0.1;
 
-/// What one render's answers say about it.
+/// The health of one render, derived from its responses.
 #[derive(Debug)]
 pub(crate) struct RenderHealth {
     rules: HealthRules,
@@ -27,28 +27,28 @@ pub(crate) struct RenderHealth {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct RenderHealthState {
-    /// Failures in a row.
+    /// The number of consecutive failures.
     failures: u32,
-    /// Times in a row that it was put out.
+    /// The number of consecutive times that it was put out.
     consecutive_outages: u32,
     out_until: Option<Instant>,
-    /// Since when a request tries whether it is well again.
+    /// The time since which a trial request is running.
     trial_start: Option<Instant>,
     back_since: Option<Instant>,
 }
 
-/// How a render stands.
+/// The availability of a render.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum RenderAvailability {
-    /// It is asked, for this part of what it would get otherwise.
+    /// It gets requests, with this part of its usual load.
     Available(f64),
-    /// It is time to try it once.
+    /// A trial request is due.
     Trial,
-    /// It is asked when no other answers, or not at all (`/x-breaker`).
+    /// It gets requests when no other render responds, or none at all (`/x-breaker`).
     Unavailable,
 }
 
-/// A trial that has not ended after this long was given up by its visitor.
+/// The time after which a trial counts as given up by its visitor.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl RenderHealth {
@@ -78,7 +78,7 @@ impl RenderHealth {
         (elapsed.as_secs_f64() / whole.as_secs_f64()).max(SLOW_START_SHARE)
     }
 
-    /// Notes that a request tries the render now.
+    /// Records that a trial request starts now.
     pub(crate) fn begin_request(&self, now: Instant) {
         let mut state = self.state.lock();
         if state.out_until.is_some_and(|until| now >= until) {
@@ -86,7 +86,7 @@ impl RenderHealth {
         }
     }
 
-    /// Notes an answer; tells whether the render is well again by it.
+    /// Records a response; returns true if the render is available again.
     pub(crate) fn record_success(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
         state.failures = 0;
@@ -101,7 +101,7 @@ impl RenderHealth {
         was_out
     }
 
-    /// Notes a failure; tells whether the render is out by it.
+    /// Records a failure; returns true if the render is now out.
     pub(crate) fn record_failure(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
         if self.rules.failures == 0 {
@@ -120,7 +120,7 @@ impl RenderHealth {
         true
     }
 
-    /// Notes that the render comes back for another reason, so that it starts slowly.
+    /// Makes a render that returns for another reason start slowly.
     pub(crate) fn start_slowly(&self, now: Instant) {
         let mut state = self.state.lock();
         *state = RenderHealthState {

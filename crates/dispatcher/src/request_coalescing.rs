@@ -1,12 +1,12 @@
-//! Fetches that are under way: one per cache file, however many visitors wait.
+//! Pending fetches: one per cache file, however many visitors wait.
 //!
 //! Invariants
-//! * At most one fetch per file is joined by visitors; a second one runs beside it only when a flush named the file
-//!   while the first was under way, and then the first stores nothing.
-//! * A fetch never stores what a flush named while it ran: storing and naming exclude each other.
-//! * Nobody who comes after a flush gets what a fetch from before it brings.
-//! * However long a fetch takes, those who wait for it do not go to the render all at once.
-//! * A fetch goes on when the visitor who caused it leaves.
+//! * Visitors join at most one fetch per file; a second one runs in parallel only if a flush named the file during the
+//!   first one, and then the first stores nothing.
+//! * A fetch never stores a file that a flush named while it ran: storing and naming exclude each other.
+//! * A request that comes after a flush never gets the result of a fetch from before it.
+//! * However long a fetch takes, its waiting visitors do not go to the render all at once.
+//! * A fetch continues if the visitor who caused it disconnects.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,48 +23,49 @@ use crate::cacheability::NotCacheableReason;
 use crate::response_body::FetchedPage;
 use crate::upstream::UpstreamFailure;
 
-/// Visitors do not wait for each other at a file whose last answer could not be stored, for this long.
+/// The time for which visitors do not wait for each other at a file whose last response could not be stored.
 const PASS_MEMORY_DURATION: Duration = Duration::from_secs(2);
-/// So many such files are remembered.
+/// The maximum number of such files remembered.
 const MAX_REMEMBERED_PASSES: usize = 4096;
-/// Visitors wait for twice the time that their farm says, and no shorter than this, before they are turned away.
+/// The minimum time for which visitors wait before they are turned away; otherwise twice the time configured in the
+/// farm.
 const MIN_WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How a fetch ended.
+/// The outcome of a fetch.
 #[derive(Debug, Clone)]
 pub(crate) enum FetchOutcome {
-    /// With a page for everyone.
+    /// A page for all visitors.
     Shared(Arc<FetchedPage>),
-    /// With an answer for its own visitor only.
+    /// A response for its own visitor only.
     Unshared(NotCacheableReason),
-    /// Without an answer.
+    /// No response.
     Failed(UpstreamFailure),
-    /// Given up, as it was not wanted or its answer not good enough: who waits looks and enters anew.
+    /// Given up, as it was not wanted or its response not good enough: waiting requests look up the file again.
     Retry,
 }
 
-/// One fetch.
+/// A pending fetch.
 #[derive(Debug)]
 pub(crate) struct PendingFetch {
     file: PathBuf,
     is_flushed: AtomicBool,
     state: watch::Sender<PendingFetchState>,
-    /// When one of those who wait last went to fetch for itself.
+    /// The time at which a waiting visitor last started its own fetch.
     last_pass_at: Mutex<Option<Instant>>,
 }
 
-/// How far a fetch is.
+/// The progress of a fetch.
 #[derive(Debug, Default)]
 struct PendingFetchState {
-    /// Known before the end where those who wait read along.
+    /// Set before the end if waiting visitors read the growing file.
     outcome: Option<FetchOutcome>,
     is_finished: bool,
 }
 
-/// How long a visitor waits for the fetches of others.
+/// The wait of a visitor for the fetches of others.
 #[derive(Debug)]
 pub(crate) struct FetchWait {
-    /// So often one of those who wait may fetch for itself; zero if nobody wants to wait.
+    /// The interval at which one waiting visitor may fetch for itself; zero if visitors do not wait.
     pass_period: Duration,
     deadline: Instant,
     has_started: bool,
@@ -76,25 +77,25 @@ impl FetchWait {
         Self { pass_period: period, deadline: Instant::now() + longest, has_started: false }
     }
 
-    /// Tells whether no fetch was waited for yet.
+    /// Returns true if no fetch was awaited yet.
     pub(crate) fn is_new(&self) -> bool {
         !self.has_started
     }
 }
 
-/// How a wait for another one's fetch ended.
+/// The result of waiting for the fetch of another request.
 #[derive(Debug)]
 pub(crate) enum FetchWaitResult {
-    /// With the fetch.
+    /// The fetch finished.
     Finished(FetchOutcome),
-    /// It takes long, and of those who wait this one is to fetch for itself.
+    /// The fetch is slow, and this visitor is the one to fetch for itself.
     FetchSelf,
-    /// It takes too long.
+    /// The wait timed out.
     TimedOut,
 }
 
 impl PendingFetch {
-    /// Waits until it is known how the fetch ends.
+    /// Waits until the outcome of the fetch is known.
     pub(crate) async fn wait_for_outcome(&self) -> FetchOutcome {
         self.wait_until(|state| state.outcome.is_some()).await
     }
@@ -111,9 +112,9 @@ impl PendingFetch {
         outcome.unwrap_or(FetchOutcome::Failed(UpstreamFailure::ConnectionBroken))
     }
 
-    /// Waits for the fetch as a visitor does who came to it.
+    /// Waits for the fetch on behalf of a visitor.
     pub(crate) async fn wait_as_visitor(&self, waiting: &mut FetchWait) -> FetchWaitResult {
-        // Whoever waited already came before any later fetch began.
+        // A visitor who was waiting already came before any later fetch began.
         let is_late = !std::mem::replace(&mut waiting.has_started, true) && self.is_flushed();
         let mut ended = std::pin::pin!(async {
             if is_late {
@@ -136,7 +137,7 @@ impl PendingFetch {
         }
     }
 
-    /// Lets one of those who wait go in each period.
+    /// Permits one waiting visitor in each period.
     fn try_start_own_fetch(&self, period: Duration) -> bool {
         let (mut passed, now) = (self.last_pass_at.lock(), Instant::now());
         let may_pass = passed.is_none_or(|last| now.duration_since(last) >= period);
@@ -146,30 +147,30 @@ impl PendingFetch {
         may_pass
     }
 
-    /// Tells whether a flush named the file since the fetch began.
+    /// Returns true if a flush named the file since the fetch began.
     pub(crate) fn is_flushed(&self) -> bool {
         self.is_flushed.load(Ordering::SeqCst)
     }
 }
 
-/// What a request for a file finds.
+/// The role of a request for a file.
 #[derive(Debug)]
 pub(crate) enum FetchRole {
-    /// It has to fetch.
+    /// It has to fetch the file.
     Lead(FetchTicket),
-    /// Another one does.
+    /// It waits for a pending fetch.
     Join(Arc<PendingFetch>),
-    /// The last answers were for single visitors, so it fetches for itself.
+    /// The last responses were for single visitors, so it fetches for itself.
     Pass(NotCacheableReason),
 }
 
-/// All fetches of a dispatcher.
+/// All pending fetches of a dispatcher.
 #[derive(Debug, Default)]
 pub(crate) struct FetchCoalescer {
     slots: Mutex<HashMap<PathBuf, FetchSlot>>,
-    /// Whether another process has taken the cache over.
+    /// True if another process has taken over the cache.
     has_stopped_storing: AtomicBool,
-    /// Held for reading while a file is put into place, for writing while a flush names or removes files.
+    /// Held for reading while a file is put into place, and for writing while a flush names or removes files.
     store_lock: RwLock<()>,
     remembered_passes: Mutex<HashMap<PathBuf, (Instant, NotCacheableReason)>>,
 }
@@ -178,12 +179,12 @@ pub(crate) struct FetchCoalescer {
 struct FetchSlot {
     /// The fetch that visitors join.
     current_fetch: Option<Arc<PendingFetch>>,
-    /// The one that a flush overtook.
+    /// The fetch that a flush overtook.
     overtaken_fetch: Option<Arc<PendingFetch>>,
 }
 
 impl FetchCoalescer {
-    /// Joins the fetch of `file`, or begins it.
+    /// Joins the fetch of `file`, or starts it.
     pub(crate) fn join_or_pass(self: &Arc<Self>, file: &Path) -> FetchRole {
         if let Some(reason) = self.remembered_pass(file) {
             return FetchRole::Pass(reason);
@@ -191,7 +192,7 @@ impl FetchCoalescer {
         self.join_or_lead(file)
     }
 
-    /// Joins the fetch of `file`, or begins it, whatever the last answers were.
+    /// Joins the fetch of `file`, or starts it, regardless of the last responses.
     pub(crate) fn join_or_lead(self: &Arc<Self>, file: &Path) -> FetchRole {
         let mut slots = self.slots.lock();
         let slot = slots.entry(file.to_owned()).or_default();
@@ -212,17 +213,17 @@ impl FetchCoalescer {
         })
     }
 
-    /// Tells whether a fetch of `file` is under way.
+    /// Returns true if a fetch of `file` is pending.
     pub(crate) fn is_fetching(&self, file: &Path) -> bool {
         self.slots.lock().get(file).is_some_and(|slot| slot.current_fetch.is_some())
     }
 
-    /// Returns how many files are being fetched.
+    /// Returns the number of files being fetched.
     pub(crate) fn pending_count(&self) -> usize {
         self.slots.lock().len()
     }
 
-    /// Notes that a flush names all files for which `is_named` holds; their fetches store nothing.
+    /// Records that a flush names all files for which `is_named` holds; their pending fetches store nothing.
     pub(crate) fn mark_flushed(&self, is_named: impl Fn(&Path) -> bool) {
         let _nothing_is_stored = self.store_lock.write();
         for (file, slot) in self.slots.lock().iter_mut() {
@@ -233,28 +234,28 @@ impl FetchCoalescer {
                 continue;
             };
             flight.is_flushed.store(true, Ordering::SeqCst);
-            // The next visitor begins anew, but a storm of flushes must not make a storm of fetches.
+            // The next visitor starts a new fetch, but a storm of flushes must not cause a storm of fetches.
             if slot.overtaken_fetch.is_none() {
                 slot.overtaken_fetch = slot.current_fetch.take();
             }
         }
     }
 
-    /// Lets no fetch store anything from now on: another process obeys the flushes.
+    /// Prevents all fetches from storing from now on: another process handles the flushes.
     pub(crate) fn stop_storing(&self) {
         let _nothing_is_stored = self.store_lock.write();
         self.has_stopped_storing.store(true, Ordering::SeqCst);
     }
 
-    /// Tells whether another process obeys the flushes by now.
+    /// Returns true if another process handles the flushes.
     pub(crate) fn has_stopped_storing(&self) -> bool {
         self.has_stopped_storing.load(Ordering::SeqCst)
     }
 
     /// Runs `remove` while no file is put into place.
     ///
-    /// Body and header file are two files: one that removes the old pair while a new one comes could leave the new body
-    /// without its headers.
+    /// Body and header file are two files: removing the old pair during a replacement could leave the new body without
+    /// its headers.
     pub(crate) fn with_stores_blocked<T>(&self, remove: impl FnOnce() -> T) -> T {
         let _nothing_is_stored = self.store_lock.write();
         remove()
@@ -278,7 +279,7 @@ impl FetchCoalescer {
     }
 }
 
-/// The right and duty to fetch a file; dropping it tells all who wait.
+/// The exclusive right to fetch a file; dropping it notifies all waiting requests.
 #[derive(Debug)]
 pub(crate) struct FetchTicket {
     coalescer: Arc<FetchCoalescer>,
@@ -290,7 +291,7 @@ impl FetchTicket {
     /// Runs `store` unless a flush named the file since the fetch began.
     ///
     /// # Errors
-    /// [`NotCacheableReason::Flushed`], or what `store` returns.
+    /// [`NotCacheableReason::Flushed`], or the error of `store`.
     pub(crate) fn store_unless_flushed(
         &self,
         store: impl FnOnce() -> Result<(), NotCacheableReason>,
@@ -302,12 +303,12 @@ impl FetchTicket {
         store()
     }
 
-    /// Tells those who wait for the fetch how it will end; it goes on until [`FetchTicket::finish_fetch`].
+    /// Announces the outcome to waiting requests; the fetch continues until [`FetchTicket::finish_fetch`].
     pub(crate) fn announce_outcome(&self, outcome: FetchOutcome) {
         self.pending_fetch.state.send_modify(|state| state.outcome = Some(outcome));
     }
 
-    /// Ends the fetch.
+    /// Finishes the fetch.
     pub(crate) fn finish_fetch(mut self, outcome: FetchOutcome) {
         if let FetchOutcome::Unshared(reason) = outcome {
             self.coalescer.remember_pass(&self.pending_fetch.file, reason);
@@ -331,7 +332,7 @@ impl Drop for FetchTicket {
                 entry.remove();
             }
         }
-        // A ticket that is dropped unused, as by a panic, must not leave visitors waiting.
+        // A ticket that is dropped unused, for example by a panic, must not leave visitors waiting.
         let outcome = self.outcome.take();
         self.pending_fetch.state.send_modify(|state| {
             let known = outcome.or_else(|| state.outcome.take());
@@ -447,7 +448,7 @@ mod tests {
         assert!(Arc::ptr_eq(&early, &late) && late.is_flushed());
         let (mut came_early, mut came_late) =
             (FetchWait::new(HALF_A_MINUTE), FetchWait::new(HALF_A_MINUTE));
-        // Who came before the flush and waited already takes what comes.
+        // A visitor who waited since before the flush accepts any result.
         came_early.has_started = true;
         let reading_along = late.wait_as_visitor(&mut came_late);
         second.announce_outcome(FetchOutcome::Failed(UpstreamFailure::Timeout));

@@ -1,6 +1,6 @@
-//! What happens to a request, as a pure function of request and configuration.
+//! The decision about a request, as a pure function of request and configuration.
 //!
-//! Not here: whether the cache holds the file and how fresh it is (`cache`, `freshness`).
+//! Not here: the presence and freshness of the file in the cache (`cache`, `freshness`).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,35 +15,35 @@ use crate::filter;
 use crate::request_view::RequestView;
 use crate::surrogate_key::SURROGATE_KEY_HEADER;
 
-/// What happens to a request.
+/// The decision about a request.
 #[derive(Debug, Clone)]
 pub struct RequestDecision<'a> {
     /// The farm that serves it.
     pub farm: &'a Arc<FarmConfig>,
-    /// How the farm was found.
+    /// The way in which the farm was selected.
     pub farm_match: FarmMatch,
-    /// What happens there.
+    /// The action in the farm.
     pub action: RequestAction<'a>,
 }
 
-/// What happens to a request in its farm.
+/// The action for a request in its farm.
 #[derive(Debug, Clone)]
 pub enum RequestAction<'a> {
-    /// It is a flush.
+    /// Carry out a flush.
     Flush,
-    /// It asks to forget one page (`PURGE`).
+    /// Purge one page (`PURGE`).
     Purge,
-    /// It is refused; `None` if no rule matched.
+    /// Refuse the request; `None` if no rule matched.
     Refuse(Option<&'a FilterRule>),
-    /// It asks for a file that belongs to the cache itself.
+    /// Refuse the request for a file that belongs to the cache itself.
     RefuseReserved,
-    /// It is forwarded, and the answer not stored.
+    /// Forward the request, and do not store the response.
     Pass(NotCacheableReason),
-    /// It is served from the file below the document root, or fetched into it.
+    /// Serve the file below the document root, or fetch into it.
     Cache(PathBuf),
 }
 
-/// Decides about `request`; nothing if the configuration holds no farm.
+/// Decides about `request`; `None` if the configuration holds no farm.
 #[must_use]
 pub fn decide_request<'a>(
     config: &'a DispatcherConfig,
@@ -85,26 +85,26 @@ pub(crate) fn decide_in_farm<'a>(farm: &'a FarmConfig, request: &RequestView) ->
     decide_source(farm, request)
 }
 
-/// Tells whether the farm's own rules let a request pass, whatever the list of vanity URLs says.
+/// Returns true if the farm's own rules permit a request, regardless of the list of vanity URLs.
 pub(crate) fn is_accepted(farm: &FarmConfig, request: &RequestView) -> bool {
     let Some(rules) = &farm.filter else { return true };
     filter::deciding_filter_rule(rules, request)
         .is_some_and(|rule| rule.verdict == RuleVerdict::Allow)
 }
 
-/// Tells whether a request is a flush, by its headers.
+/// Returns true if a request is a flush, according to its headers.
 pub(crate) fn is_flush(request: &RequestView) -> bool {
     matches!(request.method, Method::GET | Method::POST) && FlushMessage::is_flush(&request.headers)
 }
 
-/// Tells whether a request flushes surrogate keys, as `PURGE` does with the same header.
+/// Returns true if a request flushes surrogate keys, as `PURGE` does with the same header.
 fn names_surrogate_keys(request: &RequestView) -> bool {
     request.method == Method::POST
         && request.path.as_str() == FLUSH_PATH
         && request.headers.contains_key(SURROGATE_KEY_HEADER)
 }
 
-/// Decides where an accepted request is served from.
+/// Decides the source of the response to a permitted request.
 #[must_use]
 pub(crate) fn decide_source<'a>(farm: &FarmConfig, request: &RequestView) -> RequestAction<'a> {
     match check_request_cacheable(farm, request) {
@@ -113,7 +113,7 @@ pub(crate) fn decide_source<'a>(farm: &FarmConfig, request: &RequestView) -> Req
     }
 }
 
-/// Tells whether the URL would show the configured stat file.
+/// Returns true if the URL would expose the configured stat file.
 fn is_stat_file(farm: &FarmConfig, request: &RequestView) -> bool {
     let Some(cache) = &farm.cache else {
         return false;

@@ -1,9 +1,10 @@
-//! The way of a request to its answer.
+//! The processing of a request up to its response.
 //!
 //! Order: canonical path, flush or rules of the host, farm, filter, vanity URLs, cacheability, look-up, render, error
 //! document, log.
 //!
-//! Not here: how each step decides (`route`, `decision`, `freshness`, `plan`), how pages are fetched (`page_fetch`).
+//! Not here: the decisions of each step (`route`, `decision`, `freshness`, `plan`), the fetching of pages
+//! (`page_fetch`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -44,35 +45,35 @@ use crate::traffic_share;
 use crate::upstream::{UpstreamFailure, VisitorBody};
 use crate::visitor_session::{self, VisitorSession};
 
-/// One request on its way, with what the log tells about it in the end.
+/// A request in progress, with the facts for its log line.
 pub(crate) struct RequestExchange<'a> {
     pub(crate) farm: &'a Arc<FarmState>,
     pub(crate) view: &'a RequestView,
-    /// `hit`, `miss`, `none` or `purge`.
+    /// The value `hit`, `miss`, `none` or `purge` for the log.
     pub(crate) cache_label: &'static str,
     pub(crate) render: Option<String>,
-    /// For the header `X-Cache-Info`.
+    /// The value of the header `X-Cache-Info`.
     pub(crate) cache_info: String,
-    /// What the log was warned of.
+    /// The warning given in the log.
     pub(crate) warning: Option<String>,
-    /// What the cache did, for the counters and the header `Cache-Status`.
+    /// The cache outcome, for the counters and the header `Cache-Status`.
     pub(crate) outcome: CacheOutcome,
-    /// Whether a visitor chose the URL, and not a page that names its parts or a rule that names a document.
+    /// True if a visitor chose the URL, as opposed to an include or an error document.
     pub(crate) is_visitor_request: bool,
 }
 
-/// What the cache did with a request.
+/// The cache outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CacheOutcome {
-    /// Nothing: it never came to the cache.
+    /// The cache was not consulted.
     Bypassed,
     /// Served from a fresh file.
     Hit,
-    /// Served with an error that is remembered.
+    /// Served with a cached error.
     NegativeHit,
-    /// Served from a file that is out of date.
+    /// Served from a stale file.
     Stale,
-    /// Fetched, or waited for another one's fetch.
+    /// Fetched, or waited for the fetch of another request.
     Miss { is_collapsed: bool },
     /// Forwarded and not stored.
     Pass(NotCacheableReason),
@@ -80,7 +81,7 @@ pub(crate) enum CacheOutcome {
     Refused(NotCacheableReason),
 }
 
-/// Marks answers that the dispatcher made itself.
+/// Marks responses that the dispatcher itself created.
 #[derive(Debug, Clone, Copy)]
 struct OwnResponseMarker;
 
@@ -108,13 +109,13 @@ impl DispatcherState {
         self: &Arc<Self>,
         request: Request<Incoming>,
     ) -> Response<ResponseBody> {
-        // Another server on the way may have seen the body end elsewhere, so what follows a chunked body on its
-        // connection is not believed to be a request (RFC 9112, section 6.1).
+        // An intermediary may have seen the body end elsewhere, so bytes after a chunked body on its connection are not
+        // trusted as a request (RFC 9112, section 6.1).
         let coding = request.headers().get(header::TRANSFER_ENCODING).cloned();
         let _present = self.metrics.begin_request();
         let Some(coding) = coding else { return self.answer_request(request).await };
         if !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
-            // What is in the chunks would reach renders without a word about how it is encoded.
+            // Renders would get the decoded chunks without information about their encoding.
             self.metrics.increment(DispatcherCounter::Refused);
             return with_connection_close(own_response(StatusCode::NOT_IMPLEMENTED));
         }
@@ -135,7 +136,7 @@ impl DispatcherState {
             self.log(LogLevel::Debug, || {
                 format!("request declined: {fault} [{}]", head.uri.path())
             });
-            // Who writes such a head may have meant more by it than one request.
+            // A sender of such a head may have meant more than one request.
             return with_connection_close(own_response(StatusCode::BAD_REQUEST));
         }
         let mut view = match RequestView::from_head(&head, peer) {
@@ -161,14 +162,14 @@ impl DispatcherState {
             return self.handle_sibling_request(&view, body).await;
         }
         self.catch_up_gate.wait_until_open().await;
-        // A flush names pages as farms know them, so no rule of visitors' URLs concerns it.
+        // A flush names pages as farms see them, so rules for visitors' URLs do not apply.
         if is_flush(&view) {
             return self.answer_in_farm(&view, body, limit).await;
         }
         if let Some(response) = self.check_rate_limit(&view) {
             return response;
         }
-        // A sibling has applied the rules already; what is not for it, it does not get.
+        // A sibling has applied the rules already; it gets only what is meant for siblings.
         if view.headers.contains_key(SIBLING_HEADER) {
             return self.answer_in_farm(&view, body, limit).await;
         }
@@ -200,7 +201,7 @@ impl DispatcherState {
         response
     }
 
-    /// Counts a request of its client; returns the answer if it asks too much.
+    /// Counts a request of its client; returns a response if the client exceeds its rate.
     pub(crate) fn check_rate_limit(&self, view: &RequestView) -> Option<Response<ResponseBody>> {
         let wait = self.request_gate.admit(view.client).err()?;
         self.metrics.increment(DispatcherCounter::RateLimited);
@@ -223,7 +224,7 @@ impl DispatcherState {
         let Some(decision) = decide_request_among(&self.config, view, admits) else {
             return own_response(StatusCode::NOT_FOUND);
         };
-        // A visitor's session is a file, so only farms that ask for it look.
+        // Reading a session is file I/O, so only farms that use sessions do it.
         if let Some(sessions) = &decision.farm.session_management
             && view.session == VisitorSession::Absent
         {
@@ -246,7 +247,7 @@ impl DispatcherState {
             exchange.warning = Some(warning);
         }
         let action = self.allow_vanity_url(decision.action, &exchange);
-        // A sibling wants neither error documents nor parts that are one visitor's.
+        // A sibling needs neither error documents nor parts specific to a visitor.
         let is_page = !matches!(action, RequestAction::Flush | RequestAction::Purge)
             && !view.headers.contains_key(SIBLING_HEADER);
         let mut response = self.perform_action(action, &mut exchange, body, limit).await;
@@ -261,7 +262,7 @@ impl DispatcherState {
         response
     }
 
-    /// Puts an error document in the place of an error, and parts into the places that an answer has for them.
+    /// Replaces an error by its error document, and fills the includes of a response.
     async fn complete_response(
         self: &Arc<Self>,
         exchange: &RequestExchange<'_>,
@@ -271,12 +272,12 @@ impl DispatcherState {
         if !has_includes(&response) {
             return response;
         }
-        // A page whose places cannot be filled is an error, too.
+        // A page whose includes cannot be filled is an error, too.
         let filled = self.fill_includes(exchange, response).await;
         self.with_error_document(exchange, filled).await
     }
 
-    /// Believes a visitor's credentials, or does so no more, as the render's answer says.
+    /// Begins or ends the visitor's session according to the render's response.
     fn record_session(&self, exchange: &RequestExchange<'_>, status: StatusCode) {
         let (farm, view) = (&exchange.farm.farm, exchange.view);
         let Some(sessions) = &farm.session_management else { return };
@@ -287,7 +288,7 @@ impl DispatcherState {
             )
         );
         if is_asked && status == StatusCode::OK && view.method == Method::GET {
-            // What the farm does not cache, such as a page to log in, may be for everyone.
+            // A page that the farm does not cache, such as a login page, may be for everyone.
             let valid = RequestView { session: VisitorSession::Valid, ..view.clone() };
             if matches!(decide_source(farm, &valid), RequestAction::Cache(_)) {
                 visitor_session::begin_session(sessions, view, self.runtime.clock.now());
@@ -299,7 +300,7 @@ impl DispatcherState {
         }
     }
 
-    /// Lets a refused request pass if it asks for a vanity URL.
+    /// Permits a refused request if it is for a vanity URL.
     fn allow_vanity_url<'a>(
         &self,
         action: RequestAction<'a>,
@@ -341,7 +342,7 @@ impl DispatcherState {
                 self.metrics.increment(DispatcherCounter::Refused);
                 own_response(StatusCode::NOT_FOUND)
             }
-            // What is not kept here, no sibling asks for.
+            // Siblings do not request pages that are not cached here.
             RequestAction::Pass(_) if view.headers.contains_key(SIBLING_HEADER) => {
                 own_response(StatusCode::NOT_FOUND)
             }
@@ -368,7 +369,7 @@ impl DispatcherState {
         }
     }
 
-    /// Tells what the query means for the cache.
+    /// Logs the effect of the query on caching.
     fn log_query_effect(&self, action: &RequestAction<'_>, exchange: &RequestExchange<'_>) {
         let Some(query) = exchange.view.query.as_deref() else { return };
         let shown = format!("?{query}");
@@ -398,7 +399,7 @@ impl DispatcherState {
         }
     }
 
-    /// Lets another server answer.
+    /// Forwards the request to another server.
     async fn answer_from_proxy(
         &self,
         view: &RequestView,
@@ -448,7 +449,7 @@ impl DispatcherState {
         }
     }
 
-    /// Puts the error document in the place of an error, if one is set for it.
+    /// Replaces an error by its error document, if one is configured.
     async fn with_error_document(
         self: &Arc<Self>,
         exchange: &RequestExchange<'_>,
@@ -485,7 +486,7 @@ impl DispatcherState {
             view.headers.remove(name);
         }
         let mut inner = RequestExchange::new(exchange.farm, &view);
-        // The document is the operator's own, so the filter is not asked.
+        // The document belongs to the operator, so the filter is not applied.
         let mut page = match decide_source(&exchange.farm.farm, &view) {
             RequestAction::Cache(file) if exchange.farm.docroot.is_some() => {
                 self.serve_from_cache(&mut inner, &file).await
@@ -508,7 +509,7 @@ impl DispatcherState {
         if page.status() != StatusCode::OK {
             return response;
         }
-        // It is no answer from a file any more, and its head is not that of the document.
+        // The response is no longer one from a file, and its head differs from that of the document.
         page.extensions_mut().remove::<CacheableResponse>();
         *page.status_mut() = status;
         for name in [header::ETAG, header::LAST_MODIFIED, header::AGE, header::ACCEPT_RANGES] {
@@ -517,7 +518,7 @@ impl DispatcherState {
         page
     }
 
-    /// Writes what happened to the counters and the log, and to the visitor if it asked.
+    /// Records the request in the counters and the log, and in response headers if the visitor requested them.
     fn record_response(
         &self,
         exchange: &RequestExchange<'_>,
@@ -584,7 +585,7 @@ impl<'a> RequestExchange<'a> {
         }
     }
 
-    /// Notes that the answer is not stored, and why.
+    /// Records that the response is not stored, with the reason.
     pub(crate) fn record_pass(&mut self, reason: NotCacheableReason) {
         self.cache_info = format!("not cacheable: {reason}");
         self.outcome = CacheOutcome::Pass(reason);
@@ -596,7 +597,7 @@ impl CacheOutcome {
     fn cache_status_header(self) -> Option<String> {
         Some(match self {
             Self::Bypassed => return None,
-            // It was not forwarded (RFC 9211, section 2.2, has `fwd` for what was).
+            // It was not forwarded (in RFC 9211, section 2.2, `fwd` is for forwarded requests).
             Self::Refused(reason) => format!("tympan; detail=\"{reason}\""),
             Self::Hit => "tympan; hit".to_owned(),
             Self::NegativeHit => "tympan; hit; detail=negative".to_owned(),
@@ -611,7 +612,7 @@ impl CacheOutcome {
     }
 }
 
-/// What a visitor asked of another page.
+/// The headers with conditions on a different page.
 pub(crate) const CONDITIONAL_HEADERS: [header::HeaderName; 6] = [
     header::RANGE,
     header::IF_RANGE,
@@ -621,7 +622,7 @@ pub(crate) const CONDITIONAL_HEADERS: [header::HeaderName; 6] = [
     header::IF_UNMODIFIED_SINCE,
 ];
 
-/// Returns the line for a request whose answer is not known yet.
+/// Returns the log line for a request whose response is not known yet.
 fn new_access_line(
     request: &Request<Incoming>,
     trusted: &[IpNetwork],
@@ -639,7 +640,7 @@ fn new_access_line(
         }),
         user: None,
         completed_at: LogTime::from_system(std::time::UNIX_EPOCH),
-        // HTTP/2 and absolute targets name the host too, which is no part of the line.
+        // HTTP/2 and absolute targets contain the host, too, which is not part of the line.
         request: format!("{} {target} {:?}", request.method(), request.version()),
         status: 0,
         body_bytes: None,
@@ -648,7 +649,7 @@ fn new_access_line(
     }
 }
 
-/// Makes an answer the last one of its connection.
+/// Makes a response the last one of its connection.
 pub(crate) fn with_connection_close(
     mut response: Response<ResponseBody>,
 ) -> Response<ResponseBody> {
@@ -656,7 +657,7 @@ pub(crate) fn with_connection_close(
     response
 }
 
-/// Returns an answer of the dispatcher's own.
+/// Returns a response created by the dispatcher.
 pub(crate) fn own_response(status: StatusCode) -> Response<ResponseBody> {
     let reason = status.canonical_reason().unwrap_or("Error");
     let text = format!(
@@ -673,7 +674,7 @@ pub(crate) fn own_response(status: StatusCode) -> Response<ResponseBody> {
     response
 }
 
-/// Sends the visitor elsewhere.
+/// Returns a redirect response.
 fn redirect_response(status: StatusCode, location: HeaderValue) -> Response<ResponseBody> {
     let mut response = own_response(status);
     response.headers_mut().insert(header::LOCATION, location);

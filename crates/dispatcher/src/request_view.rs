@@ -1,4 +1,4 @@
-//! What the rules look at: one request, read once.
+//! The view of a request that rules are applied to.
 
 use std::net::IpAddr;
 
@@ -17,39 +17,39 @@ use crate::visitor_session::VisitorSession;
 /// A request as the rules see it.
 #[derive(Debug, Clone)]
 pub struct RequestView {
-    /// `GET`.
+    /// The method, such as `GET`.
     pub method: Method,
-    /// `HTTP/1.1`.
+    /// The protocol, such as `HTTP/1.1`.
     pub protocol: &'static str,
-    /// `http` or `https`.
+    /// The scheme, `http` or `https`.
     pub scheme: &'static str,
-    /// The host's name in lower case, without port and without a dot at its end; empty if the request names none.
+    /// The host name in lower case, without port and trailing dot; empty if the request names none.
     pub host: String,
     /// The port in the `RouteHost` header.
     pub port: Option<String>,
-    /// The path in its one decoded form.
+    /// The path in its canonical decoded form.
     pub path: CanonicalPath,
-    /// The path without `//`, `.` and `..`, escapes untouched: what renders get.
+    /// The path without `//`, `.` and `..`, with escapes unchanged, as sent to renders.
     pub wire_path: String,
-    /// What follows `?`, as sent; a bare `?` is no query.
+    /// The text after `?`, as sent; a bare `?` is no query.
     pub query: Option<String>,
     /// The headers.
     pub headers: HeaderMap,
-    /// Who asks.
+    /// The address of the client.
     pub client: IpAddr,
-    /// Who holds the connection: the client, or a trusted proxy.
+    /// The address of the peer: the client, or a trusted proxy.
     pub sender: IpAddr,
-    /// Whether the sender is a trusted proxy, so that `X-Forwarded-…` headers are its words.
+    /// True if the sender is a trusted proxy that wrote the `X-Forwarded-…` headers.
     pub is_proxied: bool,
-    /// Whether the connection is encrypted.
+    /// True if the connection is encrypted.
     pub is_tls: bool,
     /// The cipher suite of the connection.
     pub cipher: Option<&'static str>,
-    /// The certificate by which the client proved itself.
+    /// The certificate of the client.
     pub certificate: Option<ClientCertificate>,
-    /// How the visitor stands in a farm with `/sessionmanagement`.
+    /// The visitor's session in a farm with `/sessionmanagement`.
     pub session: VisitorSession,
-    /// The render that drew the page of which this asks for a part: one visitor's page comes from one render.
+    /// The render that produced the page which includes this part: all parts for one visitor come from one render.
     pub(crate) page_render: Option<String>,
 }
 
@@ -57,7 +57,7 @@ impl RequestView {
     /// Reads the head of a request from `peer`.
     ///
     /// # Errors
-    /// A path that no site could have meant; see [`CanonicalPathError`].
+    /// Fails for an invalid path; see [`CanonicalPathError`].
     pub fn from_head(head: &Parts, peer: ConnectionPeer) -> Result<Self, CanonicalPathError> {
         let raw = head.uri.path();
         let authority = head
@@ -89,10 +89,10 @@ impl RequestView {
         })
     }
 
-    /// Makes up a request for `url`, which may be a path or begin with `http://` or `https://`.
+    /// Creates a request for `url`, which may be a path or begin with `http://` or `https://`.
     ///
     /// # Errors
-    /// A path that no site could have meant; see [`CanonicalPathError`].
+    /// Fails for an invalid path; see [`CanonicalPathError`].
     pub fn from_url(
         method: Method,
         url: &str,
@@ -134,10 +134,11 @@ impl RequestView {
         })
     }
 
-    /// Takes from `X-Forwarded-…` who asks, and how, as far as `trusted` proxies wrote it; what others wrote is
-    /// removed.
+    /// Sets the client and its connection facts from `X-Forwarded-…`, as far as `trusted` proxies wrote them; headers
+    /// from other senders are removed.
     ///
-    /// The client is the last address of the list that no trusted proxy has: a client may begin the list as it likes.
+    /// The client is the last address of the list that does not belong to a trusted proxy, because a client can forge
+    /// the beginning of the list.
     pub(crate) fn apply_forwarded(&mut self, trusted: &[IpNetwork]) {
         if !any_network_contains(trusted, self.client) {
             for name in FORWARDED_HEADERS {
@@ -156,7 +157,7 @@ impl RequestView {
         }
     }
 
-    /// Takes the host that a proxy in front saw; the first of a list is the visitor's.
+    /// Sets the host that a proxy in front received; the first of a list is the visitor's.
     pub(crate) fn apply_forwarded_host(&mut self) {
         let forwarded = self.headers.get("x-forwarded-host").and_then(|host| host.to_str().ok());
         let first = forwarded.and_then(|hosts| hosts.split(',').next()).map(str::trim);
@@ -167,10 +168,10 @@ impl RequestView {
         }
     }
 
-    /// Returns the same request for another page: `path` is decoded, `query` as it is sent.
+    /// Returns the same request for another page: `path` is decoded, `query` is as sent.
     ///
     /// # Errors
-    /// A path that no site could have meant; see [`CanonicalPathError`].
+    /// Fails for an invalid path; see [`CanonicalPathError`].
     pub(crate) fn with_target(
         &self,
         path: &str,
@@ -186,7 +187,7 @@ impl RequestView {
         })
     }
 
-    /// Returns the request line with the decoded path, as globs on the whole line see it.
+    /// Returns the request line with the decoded path, as matched by globs on the whole line.
     #[must_use]
     pub fn request_line(&self) -> String {
         let (method, path, protocol) = (&self.method, &self.path, self.protocol);
@@ -196,7 +197,7 @@ impl RequestView {
         }
     }
 
-    /// Returns what renders are asked for: the path with untouched escapes, and the query.
+    /// Returns the target for renders: the path with unchanged escapes, and the query.
     #[must_use]
     pub fn wire_target(&self) -> String {
         match &self.query {
@@ -205,7 +206,7 @@ impl RequestView {
         }
     }
 
-    /// Tells whether the request is a GET or HEAD.
+    /// Returns true if the request is a GET or HEAD.
     #[must_use]
     pub fn is_get_or_head(&self) -> bool {
         matches!(self.method, Method::GET | Method::HEAD)
@@ -213,7 +214,7 @@ impl RequestView {
 
     /// Returns the value of the cookie `name`.
     ///
-    /// Cookies may hold any bytes: one that is no text must not hide those beside it.
+    /// Cookies may hold any bytes: one that is not text must not hide the others.
     #[must_use]
     pub fn cookie(&self, name: &str) -> Option<&[u8]> {
         let lists = self.headers.get_all(header::COOKIE).iter();
@@ -227,18 +228,18 @@ impl RequestView {
     }
 }
 
-/// Returns a decoded path as it is written in a URL.
+/// Returns a decoded path encoded for a URL.
 pub(crate) fn encode_path(path: &str) -> String {
     utf8_percent_encode(path, DECODED_PATH_ESCAPE_SET).to_string()
 }
 
-/// What a person may type in a path but a request line cannot hold; escapes that are there stay.
+/// The characters that users may type in a path but that a request line cannot contain; existing escapes stay.
 const PATH_ESCAPE_SET: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'#');
 
-/// What a decoded path must not hold bare in a request line.
+/// The characters of a decoded path that must be escaped in a request line.
 const DECODED_PATH_ESCAPE_SET: &AsciiSet = &PATH_ESCAPE_SET.add(b'%').add(b'?').add(b'\\');
 
-/// What only a proxy may say about a client.
+/// The headers about a client that only a proxy may set.
 const FORWARDED_HEADERS: [&str; 11] = [
     "forwarded",
     "x-forwarded-for",

@@ -1,4 +1,4 @@
-//! Bodies on their way to visitors: from memory, from a file, from a file that still grows.
+//! Response bodies: from memory, from a file, from a growing file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,13 +14,13 @@ use tokio::sync::watch;
 
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of every answer.
+/// The body type of every response.
 pub type ResponseBody = Either<Full<Bytes>, UnsyncBoxBody<Bytes, BodyError>>;
 
-/// Bodies up to this size are held in memory while they are fetched or sent.
+/// The maximum size in bytes of bodies that are buffered in memory while they are fetched or sent.
 pub(crate) const MAX_BUFFERED_BODY_BYTES: usize = 1024 * 1024;
 
-/// What is read from a file at once.
+/// The number of bytes read from a file at once.
 const READ_CHUNK_BYTES: u64 = 128 * 1024;
 
 /// A fetched page that all its visitors share.
@@ -28,20 +28,20 @@ const READ_CHUNK_BYTES: u64 = 128 * 1024;
 pub(crate) struct FetchedPage {
     /// All headers, for the visitor who caused the fetch.
     pub(crate) headers: HeaderMap,
-    /// Those that are stored, for the others.
+    /// The stored headers, for the other visitors.
     pub(crate) stored_headers: HeaderMap,
     /// The body.
     pub(crate) body: FetchedBody,
-    /// Who drew it.
+    /// The render that produced it.
     pub(crate) render: String,
-    /// Whether it is (or will be) in the cache.
+    /// The text that states if it is (or will be) in the cache.
     pub(crate) cache_info: String,
 }
 
 /// The body of a fetched page.
 #[derive(Debug, Clone)]
 pub(crate) enum FetchedBody {
-    /// All of it.
+    /// A complete body in memory.
     Buffered(Bytes),
     /// A file that may still grow.
     Growing(GrowingFile),
@@ -56,14 +56,14 @@ pub(crate) struct GrowingFile {
     pub(crate) length: Option<u64>,
 }
 
-/// How far a growing file is.
+/// The progress of a growing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileWriteProgress {
-    /// So many bytes, and more to come.
+    /// This many bytes, with more to come.
     Written(u64),
-    /// So many bytes, and no more.
+    /// This many bytes, and complete.
     Complete(u64),
-    /// So many bytes, and no more, though there should be.
+    /// This many bytes, and aborted before the end.
     Failed(u64),
 }
 
@@ -92,7 +92,7 @@ impl FetchedBody {
         }
     }
 
-    /// Returns the length, if it is known.
+    /// Returns the length; `None` if it is unknown.
     pub(crate) fn known_length(&self) -> Option<u64> {
         match self {
             Self::Buffered(bytes) => Some(bytes.len() as u64),
@@ -117,7 +117,7 @@ impl GrowingFile {
         })))
     }
 
-    /// Waits for bytes behind `offset`; nothing when there will be none.
+    /// Waits for bytes after `offset`; returns `None` at the end.
     async fn next_chunk(&mut self, offset: u64) -> Result<Option<Bytes>, BodyError> {
         let has_news = |progress: &FileWriteProgress| match progress {
             FileWriteProgress::Written(bytes) => *bytes > offset,
@@ -147,7 +147,7 @@ impl GrowingFile {
 /// Returns `length` bytes of `file` from `start` on.
 pub(crate) fn file_body(file: Arc<File>, start: u64, length: u64) -> std::io::Result<ResponseBody> {
     if length <= READ_CHUNK_BYTES {
-        // The file is most likely in the kernel's cache, and a switch of threads costs more than the copy.
+        // The file is most likely in the kernel's cache, and a thread switch costs more than the copy.
         return read_file_at(&file, start, length).map(full_body);
     }
     let state = (file, start, length);

@@ -1,4 +1,4 @@
-//! What a cache file is answered with: whole, in part, or not at all, as a pure function of two heads.
+//! The form of the response from a cache file (whole, range, or neither), as a pure function of two heads.
 //!
 //! Follows RFC 9110, sections 13 and 14. Several ranges at once are answered with the whole file, as it allows.
 
@@ -7,21 +7,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// The stored answer as conditions see it.
+/// The stored response as conditions see it.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredEntity<'a> {
     pub(crate) etag: &'a HeaderValue,
-    /// Seconds precision, as in headers.
+    /// The modification time in whole seconds, as in headers.
     pub(crate) modification_time: SystemTime,
     pub(crate) length: u64,
-    /// Whether a part can be asked for: only GET knows parts (RFC 9110, section 14.2).
+    /// True if a range can be requested: only GET supports ranges (RFC 9110, section 14.2).
     pub(crate) supports_ranges: bool,
 }
 
-/// What to answer.
+/// The form of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ResponsePlan {
-    /// 200 with everything.
+    /// 200 with the whole body.
     Whole,
     /// 206 with these bytes.
     Part(RangeInclusive<u64>),
@@ -33,13 +33,13 @@ pub(crate) enum ResponsePlan {
     Unsatisfiable,
 }
 
-/// Decides what `request` gets of `entity`.
+/// Returns the plan for the response to `request` from `entity`.
 pub(crate) fn plan_response(request: &HeaderMap, entity: &StoredEntity<'_>) -> ResponsePlan {
     if let Some(refusal) = check_conditions(request, entity) {
         return refusal;
     }
     let mut ranges = request.get_all(header::RANGE).iter();
-    // It is no list, so two of them are none.
+    // The header is not a list, so two of them are invalid.
     let (Some(range), None, true) = (ranges.next(), ranges.next(), entity.supports_ranges) else {
         return ResponsePlan::Whole;
     };
@@ -56,7 +56,7 @@ pub(crate) fn plan_response(request: &HeaderMap, entity: &StoredEntity<'_>) -> R
 
 fn check_conditions(request: &HeaderMap, entity: &StoredEntity<'_>) -> Option<ResponsePlan> {
     if request.contains_key(header::IF_MATCH) {
-        // A weak tag promises no bytes, and whoever asks with this header means bytes (RFC 9110, section 13.1.1).
+        // A weak tag does not guarantee the same bytes, which this header requires (RFC 9110, section 13.1.1).
         let is_strong = !entity.etag.as_bytes().starts_with(b"W/");
         let is_same = |tag: &str| tag == "*" || is_strong && entity.etag == tag;
         if !listed_tags(request, header::IF_MATCH).any(is_same) {
@@ -67,7 +67,7 @@ fn check_conditions(request: &HeaderMap, entity: &StoredEntity<'_>) -> Option<Re
     {
         return Some(ResponsePlan::PreconditionFailed);
     }
-    // A tag is more exact than a date, so a date beside it does not count.
+    // A tag is more precise than a date, so a date next to it is ignored.
     let is_known = if request.contains_key(header::IF_NONE_MATCH) {
         let own = weak_comparison_tag(entity.etag.to_str().unwrap_or_default());
         listed_tags(request, header::IF_NONE_MATCH)
@@ -84,7 +84,7 @@ fn weak_comparison_tag(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag)
 }
 
-/// Returns the tags that all headers of a name list.
+/// Returns the tags listed in all headers of a name.
 fn listed_tags(request: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
     let lists = request.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     lists.flat_map(|list| {
@@ -98,7 +98,7 @@ fn listed_tags(request: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &s
     })
 }
 
-/// Returns how long the first tag of a list is: commas within quotes are part of it.
+/// Returns the length of the first tag of a list: commas within quotes belong to it.
 fn first_tag_length(list: &str) -> usize {
     let quoted = weak_comparison_tag(list).strip_prefix('"').and_then(|inner| {
         let before = list.len() - inner.len();
@@ -112,7 +112,7 @@ fn is_range_applicable(request: &HeaderMap, entity: &StoredEntity<'_>) -> bool {
         return true;
     };
     if condition.contains('"') {
-        // Only a strong tag promises the same bytes.
+        // Only a strong tag guarantees the same bytes.
         return !condition.starts_with("W/") && entity.etag == condition;
     }
     httpdate::parse_http_date(condition).is_ok_and(|date| date == entity.modification_time)
@@ -136,7 +136,7 @@ fn parse_range(text: &str, length: u64) -> RequestedRange {
     };
     let number = |text: &str| {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        // More digits than fit mean a place far behind the end.
+        // A number that does not fit is a position far beyond the end.
         is_number.then(|| text.parse::<u64>().unwrap_or(u64::MAX))
     };
     match (number(first), number(last)) {
@@ -165,7 +165,7 @@ fn header_date(request: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
     httpdate::parse_http_date(header_text(request, name)?).ok()
 }
 
-/// Cuts a time to whole seconds, as headers hold it.
+/// Truncates a time to whole seconds, the precision of headers.
 pub(crate) fn truncate_to_seconds(time: SystemTime) -> SystemTime {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     UNIX_EPOCH + Duration::from_secs(since.as_secs())

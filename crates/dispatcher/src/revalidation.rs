@@ -1,14 +1,15 @@
-//! Asking a render whether a copy is still what it would send (RFC 9110, section 13), and renewing the copy if so.
+//! Revalidation of a copy with its render (RFC 9110, section 13), and renewal of the copy if it is unchanged.
 //!
-//! In: the copy that stands in the cache, and why it is out of date. Out: the conditions of the request, and after a 304
-//! the head of the renewed copy (RFC 9111, section 4.3.4).
+//! Input: the copy in the cache, and the reason why it is out of date. Output: the conditions of the request, and after
+//! a 304 the head of the renewed copy (RFC 9111, section 4.3.4).
 //!
 //! Invariants
-//! * A copy that a flush made out of date is confirmed by a strong tag only. A date counts whole seconds, in which a page
-//!   can change twice, and a weak tag does not promise the same bytes.
-//! * Whatever speaks against a 304 has the page asked for once more without conditions: nothing is kept on its word.
+//! * A copy invalidated by a flush is confirmed by a strong tag only. A date has a precision of one second, in which a
+//!   page can change twice, and a weak tag does not guarantee the same bytes.
+//! * If a 304 is inconsistent in any way, the page is requested again without conditions, and nothing is stored because
+//!   of it.
 //!
-//! Not here: whether the copy is still the one that the render was asked about when it is renewed (`page_fetch`).
+//! Not here: the check that the copy is still the same one when it is renewed (`page_fetch`).
 
 use std::time::{Duration, SystemTime};
 
@@ -23,28 +24,28 @@ use crate::freshness::{
 };
 use crate::surrogate_key::{STORED_KEYS_HEADER, SURROGATE_KEY_HEADER};
 
-/// The name under which a header file keeps a render's tag; visitors see it only where `/headers` names `ETag`.
+/// The name under which a header file stores a render's tag; visitors see it only where `/headers` names `ETag`.
 pub(crate) const STORED_ETAG_HEADER: HeaderName = HeaderName::from_static("x-tympan-etag");
-/// The name under which a header file keeps a render's date of the last change.
+/// The name under which a header file stores a render's last modification date.
 pub(crate) const STORED_LAST_MODIFIED_HEADER: HeaderName =
     HeaderName::from_static("x-tympan-last-modified");
 
-/// A longer tag is not worth its place.
+/// The maximum length of a stored tag in bytes.
 const MAX_ETAG_BYTES: usize = 256;
 
-/// What a render is asked about.
+/// A revalidation request.
 #[derive(Debug)]
 pub(crate) struct RevalidationRequest {
-    /// What goes into the request.
+    /// The conditions of the request.
     pub(crate) conditions: HeaderMap,
-    /// Which file it is about.
+    /// The stamp of the file to revalidate.
     pub(crate) file_stamp: CacheFileStamp,
     stored_headers: HeaderMap,
     had_expiry: bool,
 }
 
 impl RevalidationRequest {
-    /// Returns what to ask about a copy; nothing if it is fresh, or cannot be confirmed.
+    /// Returns the request for a copy; `None` if it is fresh, or cannot be confirmed.
     pub(crate) fn for_copy(
         copy: &OpenCacheFile,
         (facts, patience): (FreshnessInput, GracePeriod),
@@ -65,7 +66,7 @@ impl RevalidationRequest {
         if let Some(tag) = tag {
             conditions.insert(header::IF_NONE_MATCH, tag.clone());
         }
-        // A render that knows tags ignores the date then (RFC 9110, section 13.1.3).
+        // A render that supports tags then ignores the date (RFC 9110, section 13.1.3).
         if let Some(date) = stored.get(STORED_LAST_MODIFIED_HEADER).filter(|_| !wants_strong) {
             conditions.insert(header::IF_MODIFIED_SINCE, date.clone());
         }
@@ -77,13 +78,13 @@ impl RevalidationRequest {
         })
     }
 
-    /// Tells whether a copy that had an end would have none by the headers of its 304.
+    /// Returns true if a copy with an expiry time would have none according to the headers of its 304.
     pub(crate) fn loses_expiry(&self, expires: Option<SystemTime>) -> bool {
         self.had_expiry && expires.is_none()
     }
 
-    /// Returns the head of the copy with what a 304 says anew; nothing if that does not fit what was asked, or the copy
-    /// must not be kept any more.
+    /// Returns the head of the copy updated from a 304; `None` if the 304 does not match the request, or the copy must
+    /// not be stored any more.
     pub(crate) fn renewed_headers(&self, told: &HeaderMap) -> Option<HeaderMap> {
         let wanted = self.conditions.get(header::IF_NONE_MATCH);
         if let (Some(wanted), Some(own)) = (wanted, told.get(header::ETAG))
@@ -117,14 +118,14 @@ impl RevalidationRequest {
     }
 }
 
-/// Adds to what a header file keeps the validators of a render's answer.
+/// Adds the validators of a render's response to the stored headers.
 pub(crate) fn store_validators(stored: &mut HeaderMap, answer: &HeaderMap) {
     if let Some(tag) = answer.get(header::ETAG).filter(|tag| is_valid_etag(tag)) {
         stored.insert(STORED_ETAG_HEADER, tag.clone());
     }
     let date = |name| httpdate::parse_http_date(answer.get(name)?.to_str().ok()?).ok();
     let (modified, sent) = (date(header::LAST_MODIFIED), date(header::DATE));
-    // What was sent within the second of its last change may have changed once more in it (RFC 9110, section 8.8.2.2).
+    // A page sent within the second of its last change may change again in that second (RFC 9110, section 8.8.2.2).
     let is_settled = modified
         .zip(sent)
         .is_some_and(|(modified, sent)| sent >= modified + Duration::from_secs(1));
@@ -133,7 +134,7 @@ pub(crate) fn store_validators(stored: &mut HeaderMap, answer: &HeaderMap) {
     }
 }
 
-/// Headers that tell of a body, which a 304 has none of.
+/// Returns true for headers that describe a body, which a 304 does not have.
 fn is_body_header(name: &HeaderName) -> bool {
     [
         header::CONTENT_LENGTH,
@@ -178,7 +179,7 @@ mod tests {
         pairs.iter().map(pair).collect()
     }
 
-    /// Asks about a copy with these stored headers, made out of date by expiry or by a flush.
+    /// Builds the request for a copy with these stored headers, invalidated by expiry or by a flush.
     fn ask(
         stored: &HeaderMap,
         is_flushed: bool,

@@ -1,7 +1,7 @@
-//! The section `[dispatcher]` of `tympan.toml`: what stood in httpd's configuration beside the module.
+//! The section `[dispatcher]` of `tympan.toml`: the settings of httpd's configuration outside the dispatcher module.
 //!
-//! In: what people wrote. Out: [`CompiledSettings`], with every pattern compiled. The converter (`httpd_converter`) writes this section
-//! from a vhost file.
+//! Input: the settings as written. Output: [`CompiledSettings`], with every pattern compiled. The converter
+//! (`httpd_converter`) writes this section from a vhost file.
 //!
 //! Not here: farms, filters and caches (`config`); they stay in `dispatcher.any`.
 
@@ -27,42 +27,42 @@ use crate::warm_up::WarmUpPlan;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DispatcherSettings {
-    /// Whether the rules of `[[dispatcher.host]]` also change which page is looked up and asked for; default true. With
-    /// false they only redirect, proxy and refuse, and farms see the URL as it was sent.
+    /// If true, the rules of `[[dispatcher.host]]` also change the page that is looked up and requested; default true.
+    /// If false, they only redirect, proxy and refuse, and farms see the URL as it was sent.
     pub use_processed_url: Option<bool>,
-    /// Whether `/` is answered with 404 where no rule leads it elsewhere; default false.
+    /// If true, `/` is answered with 404 unless a rule rewrites or redirects it; default false.
     pub decline_root: bool,
-    /// Whether renders get the path as it was sent, without `//` and `..` resolved; default false. The filter sees the
+    /// If true, renders get the path as it was sent, without `//` and `..` resolved; default false. The filter sees the
     /// resolved path in any case, so set it only where a render needs it.
     pub no_canon_url: bool,
-    /// Whether `X-Forwarded-Host` chooses the farm; default false. Set it only where every visitor comes through a proxy
-    /// that writes this header.
+    /// If true, `X-Forwarded-Host` selects the farm; default false. Set it only where every visitor comes through a
+    /// proxy that writes this header.
     pub use_forwarded_host: bool,
-    /// Whether `Expires` and `Cache-Control` are taken out of answers that the dispatcher itself does not store; default
-    /// false.
+    /// If true, `Expires` and `Cache-Control` are removed from responses that the dispatcher itself does not store;
+    /// default false.
     pub restrict_uncacheable_content: bool,
-    /// Which errors of renders get an error document: `"0"` none, `"1"` all, or ranges such as `"400-404,501"`; default
-    /// none. The dispatcher's own errors get theirs always.
+    /// The errors of renders that get an error document: `"0"` none, `"1"` all, or ranges such as `"400-404,501"`;
+    /// default none. The dispatcher's own errors always get theirs.
     pub pass_error: Option<String>,
-    /// How long an unused connection to a render is kept; default 60 s, `"0s"` for none.
+    /// The time for which an idle connection to a render is kept open; default 60 s, `"0s"` for none.
     #[serde(deserialize_with = "deserialize_duration")]
     pub keep_alive_timeout: Option<Duration>,
-    /// Answers for errors, by status: a path that is served through the farm, a URL to redirect to, or a text.
+    /// The responses to errors, by status: a path that is served through the farm, a URL to redirect to, or a text.
     pub error_documents: BTreeMap<String, String>,
-    /// Who may connect, and how.
+    /// The connections that are accepted, and their limits.
     pub front: FrontSettings,
-    /// How renders with `/secure "1"` are spoken to.
+    /// The TLS settings for renders with `/secure "1"`.
     pub renders: RenderTlsSettings,
-    /// The second listener, for those who watch the dispatcher.
+    /// The admin listener, for monitoring the dispatcher.
     pub admin: AdminSettings,
-    /// The listener that sends visitors who come without TLS to `https`.
+    /// The listener that redirects visitors without TLS to `https`.
     pub https_redirect: HttpsRedirectSettings,
-    /// What is fetched into the cache at the start.
+    /// The pages that are fetched into the cache at the start.
     pub warm_up: WarmUpSettings,
-    /// How much the dispatcher writes to its log: `error`, `warn`, `info` (default), `debug` or `trace`, as
-    /// `DispatcherLogLevel` has it.
+    /// The log level of the dispatcher: `error`, `warn`, `info` (default), `debug` or `trace`, as in
+    /// `DispatcherLogLevel`.
     pub log_level: Option<String>,
-    /// Rules per host, tried in order; the first host whose name matches counts.
+    /// Rules per host, tried in order; the first host whose name matches applies.
     pub host: Vec<HostSettings>,
 }
 
@@ -70,13 +70,13 @@ pub struct DispatcherSettings {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RenderTlsSettings {
-    /// Certificates by which those of renders must be signed; default those of the system.
+    /// The certificates that must have signed those of renders; default those of the system.
     pub roots: Option<PathBuf>,
-    /// What the dispatcher proves itself with to renders that ask; needs `roots`. Default nothing.
+    /// The client certificate for renders that ask for one; needs `roots`. Default none.
     pub certificate: Option<CertificateSettings>,
-    /// What an answer that is to be stored must bring on average once it was waited for long enough, such as
-    /// `"4 KiB/s after 30s"`; a slower one is given up, as visitors wait for it. Default `"500 B/s after 60s"`; `"0"` for
-    /// none. Answers that are passed on may be as slow as they like, such as streams of events.
+    /// The minimum average rate of a response to be stored after an initial time, such as `"4 KiB/s after 30s"`; a
+    /// slower one is given up, as visitors wait for it. Default `"500 B/s after 60s"`; `"0"` for no limit. Responses
+    /// that are only passed on, such as streams of events, may be slower.
     pub min_rate: Option<String>,
 }
 
@@ -92,10 +92,10 @@ impl RenderTlsSettings {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdminSettings {
-    /// Where it listens; default: nowhere.
+    /// The address to listen on; default: none.
     pub address: Option<SocketAddr>,
-    /// What others than this machine show to read, and everyone to change something, as `Authorization: Bearer …`; at
-    /// least 16 characters. Default: only this machine reads, and nobody changes anything.
+    /// The token, sent as `Authorization: Bearer …`, that clients on other machines need to read, and all clients need
+    /// to change something; at least 16 characters. Default: only this machine can read, and changes are not possible.
     pub token: Option<String>,
 }
 
@@ -103,16 +103,16 @@ pub struct AdminSettings {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WarmUpSettings {
-    /// A file that names pages: a URL or a path on each line, a sitemap, or an access log, whose pages that were asked for
-    /// most come first. Default: nothing is fetched. Set it where a cold cache would send all visitors to the renders, as on
-    /// machines that are made anew.
+    /// A file that names pages: a URL or a path on each line, a sitemap, or an access log, whose most requested pages
+    /// come first. Default: nothing is fetched. Set it where a cold cache would send all visitors to the renders, as on
+    /// newly created machines.
     pub from: Option<PathBuf>,
-    /// So many pages at most; default 1000. More take longer and fill the disk with what may never be asked for.
+    /// The maximum number of pages; default 1000. More pages take longer and fill the disk with pages that may never be
+    /// requested.
     pub max_pages: Option<usize>,
-    /// So many pages at once; default 2. Raise it where renders have nothing else to do at that time.
+    /// The number of pages fetched at once; default 2. Raise it where renders are otherwise idle at that time.
     pub concurrency: Option<usize>,
-    /// The host at which paths are asked for where the file names none, as access logs do; default the first one that a farm
-    /// writes out.
+    /// The host for paths without a host in the file, as in access logs; default the first literal host name of a farm.
     pub host: Option<String>,
 }
 
@@ -120,17 +120,17 @@ pub struct WarmUpSettings {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostSettings {
-    /// The names, which may hold `*` and `?`; without any the rules are for every host.
+    /// The host names, which may contain `*` and `?`; without any, the rules apply to every host.
     pub names: Vec<String>,
-    /// What `%{DOCUMENT_ROOT}` stands for.
+    /// The value of `%{DOCUMENT_ROOT}`.
     pub document_root: Option<PathBuf>,
-    /// Headers that every answer gets, in place of a render's.
+    /// Headers that every response gets, in place of a render's.
     pub headers: BTreeMap<String, String>,
-    /// As `error_documents` above, and before them.
+    /// As `error_documents` above, and with precedence over it.
     pub error_documents: BTreeMap<String, String>,
-    /// What happens before the cache is asked, in order.
+    /// Rules applied before the cache look-up, in order.
     pub rule: Vec<RuleSettings>,
-    /// What is answered with 403, once the rules led neither elsewhere nor to an end.
+    /// Requests that are answered with 403, unless the rules redirected or ended them.
     pub access: Vec<AccessSettings>,
 }
 
@@ -138,50 +138,51 @@ pub struct HostSettings {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuleSettings {
-    /// The regular expression that the decoded path, as the rules before left it, must hold; default any path.
+    /// The regular expression that must match within the decoded path, as left by earlier rules; default any path.
     #[serde(rename = "match")]
     pub pattern: Option<String>,
-    /// Whether the pattern's case does not count; default false.
+    /// If true, the pattern ignores case; default false.
     pub ignore_case: bool,
-    /// What else must hold.
+    /// Further conditions that must hold.
     pub when: Vec<ConditionSettings>,
-    /// The path (and after `?` the query) that takes the place of the visitor's.
+    /// The path (and after `?` the query) that replaces the visitor's.
     pub rewrite: Option<String>,
-    /// Where the visitor is sent.
+    /// The target of a redirect.
     pub redirect: Option<String>,
-    /// The `http` URL that answers in place of a farm, never cached.
+    /// The `http` URL of a server that responds in place of a farm; the response is never cached.
     pub proxy: Option<String>,
-    /// Whether that server gets the visitor's `RouteHost`; default false: it gets its own name. The visitor's stands in
-    /// `X-Forwarded-Host` in any case. Set it for a server that chooses its site, or writes links, by `RouteHost`.
+    /// If true, that server gets the visitor's `RouteHost`; default false: it gets its own name. The visitor's is in
+    /// `X-Forwarded-Host` in any case. Set it for a server that selects its site, or writes links, by `RouteHost`.
     pub keep_host: bool,
     /// A status that ends the request, such as 403 or 410.
     pub answer: Option<u16>,
-    /// Whether the farms serve the request and no later rule counts; with `of_url` no later `proxy`.
+    /// If true, the farms serve the request and no later rule applies; with `of_url` no later `proxy`.
     pub pass: bool,
     /// The status of a redirect; default 302.
     pub status: Option<u16>,
-    /// Whether a rewrite is the last rule but for those with `of_url`; default false.
+    /// If true, a rewrite is the last rule except for those with `of_url`; default false.
     pub last: bool,
-    /// Whether the path that a rewrite makes is the URL's from then on, for `%{REQUEST_URI}`, `access` and rules with
-    /// `of_url`, as `[PT]` has it; it is the last rewrite then. Default false.
+    /// If true, the path that a rewrite produces becomes the URL's path for `%{REQUEST_URI}`, `access` and rules with
+    /// `of_url`, as with `[PT]`; it is then the last rewrite. Default false.
     pub pass_through: bool,
-    /// Whether the rule is for paths of URLs, as `RedirectKind` and `ProxyPass` are: it counts behind a `last` rewrite too, but
-    /// not for a path that another rule rewrote without `pass_through`. Default false.
+    /// If true, the rule applies to URL paths, as `RedirectKind` and `ProxyPass` do: it also applies after a `last`
+    /// rewrite, but not to a path that another rule rewrote without `pass_through`. Default false.
     pub of_url: bool,
-    /// What becomes of the visitor's query: `"keep"` where the target has none (default), `"append"`, `"drop"`.
+    /// The handling of the visitor's query: `"keep"` where the target has none (default), `"append"`, `"drop"`.
     pub query: Option<String>,
-    /// Whether a redirect's target is sent as it is, without escaping; default false.
+    /// If true, a redirect's target is sent unchanged, without escaping; default false.
     pub no_escape: bool,
-    /// Variables that later rules read as `%{ENV:NAME}`, with templates of their values, as `[E=NAME:VALUE]` sets them. A rule
-    /// that does nothing else has `rewrite = "-"`.
+    /// Variables that later rules read as `%{ENV:NAME}`, with templates of their values, as `[E=NAME:VALUE]` sets them.
+    /// A rule without any other action has `rewrite = "-"`.
     pub set: BTreeMap<String, String>,
-    /// Whether all rewrites are tried again from the first one on once this one applied, as `[N]` has it; default false. What
-    /// has not come to an end after 1,000 rounds is answered with 500.
+    /// If true, all rewrites are tried again from the first one after this one applied, as with `[N]`; default false. A
+    /// request that has not ended after 1,000 rounds is answered with 500.
     pub again: bool,
-    /// How groups (`$1`, `%1`) are percent-encoded where they are put in, all but letters, digits and `_`: `"query"` writes `+`
-    /// for a space, as `[B]` does, and `"path"` `%20`, as `[B,BNP]` does. Default: they are put in as they are.
+    /// The percent-encoding of inserted groups (`$1`, `%1`), which encodes all characters except letters, digits and
+    /// `_`: `"query"` writes `+` for a space, as `[B]` does, and `"path"` `%20`, as `[B,BNP]` does. Default: they are
+    /// inserted unchanged.
     pub escape_groups: Option<String>,
-    /// The characters that `escape_groups` encodes, and no others, as `[B=CHARACTERS]` has it. Default all but letters, digits
+    /// The only characters that `escape_groups` encodes, as with `[B=CHARACTERS]`. Default all except letters, digits
     /// and `_`.
     pub escape_only: Option<String>,
 }
@@ -190,16 +191,17 @@ pub struct RuleSettings {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessSettings {
-    /// Which path is meant: `"url"`, the one that was sent or that a rewrite with `pass_through` made of it, as `<Location>`
-    /// has it; or `"file"`, the one that all rewrites led to, as `<Directory>` has it, which does not count for what is
-    /// proxied; or `"sent"`, the one that was sent, whatever rules made of it. Default either of the first two, and what was
-    /// sent where farms look that up (`use_processed_url = false`): leave it unless what rewrites lead to is meant to stay
-    /// open.
+    /// The path to check: `"url"`, the path as sent or as changed by a rewrite with `pass_through`, as in `<Location>`;
+    /// `"file"`, the path that results from all rewrites, as in `<Directory>`, which does not apply to proxied
+    /// requests; or `"sent"`, the path as sent, regardless of rules. Default either of the first two, and the path as
+    /// sent where farms look that up (`use_processed_url = false`): do not set it unless the result of rewrites is
+    /// meant to stay accessible.
     pub of: Option<String>,
-    /// The regular expression that the decoded path must hold; default any path.
+    /// The regular expression that must match within the decoded path; default any path.
     #[serde(rename = "match")]
     pub pattern: Option<String>,
-    /// What else must hold; `%{REQUEST_URI}` is the one path, and `%{REQUEST_FILENAME}` the other.
+    /// Further conditions that must hold; `%{REQUEST_URI}` is the URL path, and `%{REQUEST_FILENAME}` the path looked
+    /// up.
     pub when: Vec<ConditionSettings>,
 }
 
@@ -207,23 +209,23 @@ pub struct AccessSettings {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConditionSettings {
-    /// What is tested, with variables such as `%{HTTP_HOST}`, `%{REQUEST_URI}` (the path of the URL) or
+    /// The text to test, with variables such as `%{HTTP_HOST}`, `%{REQUEST_URI}` (the path of the URL) or
     /// `%{HTTP:Accept-Language}`.
     pub test: String,
-    /// The regular expression that it must hold.
+    /// The regular expression that must match within the text.
     #[serde(rename = "match")]
     pub pattern: Option<String>,
-    /// `"file"` or `"directory"`: what must stand at this path, in place of a pattern.
+    /// `"file"` or `"directory"`: the type that must exist at this path, in place of a pattern.
     pub is: Option<String>,
-    /// Whether the opposite must hold.
+    /// If true, the condition is negated.
     pub negate: bool,
-    /// Whether the pattern's case does not count.
+    /// If true, the pattern ignores case.
     pub ignore_case: bool,
-    /// Whether it is enough that this condition or the next one holds.
+    /// If true, it is sufficient that this condition or the next one holds.
     pub or: bool,
 }
 
-/// Settings that are ready for use.
+/// The compiled settings.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CompiledSettings {
     pub(crate) declines_root_url: bool,
@@ -236,13 +238,13 @@ pub(crate) struct CompiledSettings {
     pub(crate) routes: HostRoutes,
     pub(crate) log_level: Option<LogLevel>,
     pub(crate) admin_token: Option<String>,
-    /// What answers that are to be stored must bring.
+    /// The minimum rate of responses that are to be stored.
     pub(crate) min_render_rate: Option<MinReadRate>,
     pub(crate) warm_up: WarmUpPlan,
 }
 
 impl CompiledSettings {
-    /// Returns what a visitor gets in place of an error, if something is set.
+    /// Returns the replacement for an error, if one is configured.
     pub(crate) fn error_document<'a>(
         &'a self,
         host: Option<&'a RouteHost>,
@@ -252,7 +254,7 @@ impl CompiledSettings {
         own.or_else(|| self.error_documents.get(&status)).map(String::as_str)
     }
 
-    /// Tells whether an error of a render gets an error document.
+    /// Returns true if an error of a render gets an error document.
     pub(crate) fn replaces_error(&self, status: u16) -> bool {
         self.replaced_errors.iter().any(|range| range.contains(&status))
     }
@@ -262,7 +264,7 @@ impl DispatcherSettings {
     /// Compiles the settings.
     ///
     /// # Errors
-    /// [`Error::Setting`] names the key and what to do.
+    /// [`Error::Setting`] names the key and how to fix it.
     pub(crate) fn compile_settings(&self) -> Result<CompiledSettings, Error> {
         Ok(CompiledSettings {
             declines_root_url: self.decline_root,
@@ -287,10 +289,10 @@ impl DispatcherSettings {
     }
 }
 
-/// A token of random characters that nobody guesses.
+/// The minimum length of a token, so that a random token cannot be guessed.
 const MIN_TOKEN_BYTES: usize = 16;
 
-/// Reads a level's name, or its number in httpd's configuration.
+/// Parses a level's name, or its number in httpd's configuration.
 pub(crate) fn parse_log_level(text: &str) -> Result<LogLevel, Error> {
     Ok(match text.to_ascii_lowercase().as_str() {
         "error" | "0" => LogLevel::Error,
@@ -309,7 +311,7 @@ pub(crate) fn settings_error(key: &str, reason: impl Into<String>) -> Error {
     Error::Setting { key: key.to_owned(), reason: reason.into() }
 }
 
-/// Reads `0`, `1` or a list such as `400-404,501`.
+/// Parses `0`, `1` or a list such as `400-404,501`.
 pub(crate) fn parse_statuses(text: &str) -> Result<Vec<RangeInclusive<u16>>, Error> {
     match text.trim().to_ascii_lowercase().as_str() {
         "" | "0" | "off" => return Ok(Vec::new()),
@@ -362,12 +364,12 @@ pub(crate) fn parse_headers(
     headers.iter().map(read).collect()
 }
 
-/// What a body may be waited for before its pace counts.
+/// The default time after which the rate of a body is checked.
 const BODY_RATE_GRACE: Duration = Duration::from_secs(60);
-/// As httpd's `RequestReadTimeout` has it.
+/// The default rate, as in httpd's `RequestReadTimeout`.
 const DEFAULT_BODY_RATE: &str = "500 B/s";
 
-/// Reads `"500 B/s after 60s"`, where the time may be missing; nothing for `"0"`.
+/// Parses `"500 B/s after 60s"`, where the time is optional; `None` for `"0"`.
 pub(crate) fn parse_min_rate(key: &str, text: Option<&str>) -> Result<Option<MinReadRate>, Error> {
     let text = text.unwrap_or(DEFAULT_BODY_RATE).trim();
     let (rate, grace) = match text.split_once(" after ") {
@@ -383,7 +385,7 @@ pub(crate) fn parse_min_rate(key: &str, text: Option<&str>) -> Result<Option<Min
         .map(|bytes_per_second| MinReadRate { grace_period: grace, bytes_per_second }))
 }
 
-/// Reads `4 KiB/s` as bytes in a second.
+/// Parses `4 KiB/s` as bytes per second.
 fn parse_byte_rate(text: &str) -> Option<u64> {
     let size = text.trim().strip_suffix("/s").unwrap_or(text.trim()).trim_end();
     let at = size.find(|char: char| !char.is_ascii_digit()).unwrap_or(size.len());
@@ -398,7 +400,7 @@ fn parse_byte_rate(text: &str) -> Option<u64> {
     }
 }
 
-/// Reads `"30s"`.
+/// Parses a duration such as `"30s"`.
 fn deserialize_duration<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Duration>, D::Error> {

@@ -1,12 +1,13 @@
-//! Asking other renders for a part of what is fetched, and comparing what they answer (`/x-shadow`), so that a new version or
-//! another back end can be judged by real requests before a visitor sees it.
+//! Shadow requests: a part of the fetched pages is also requested from other renders, and the responses are compared
+//! (`/x-shadow`), so that a new version or another back end can be evaluated with real requests before visitors see it.
 //!
-//! In: a page that a render of the farm gave for the cache. Out: counters and log lines; nothing that a visitor gets.
+//! Input: a page that a render of the farm returned for the cache. Output: counters and log lines; nothing that a
+//! visitor gets.
 //!
 //! Invariants
-//! * Nobody waits for a shadow: it is asked when the visitors have their page, and at most [`CONCURRENT_SHADOW_REQUESTS`] at a time; what does
-//!   not fit is left out.
-//! * What a shadow answers is stored nowhere.
+//! * No visitor waits for a shadow: it is requested after the visitors have their page, with at most
+//!   [`CONCURRENT_SHADOW_REQUESTS`] requests at a time; further ones are dropped.
+//! * Responses of a shadow are not stored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +25,7 @@ use crate::metrics::DispatcherCounter;
 use crate::response_body::MAX_BUFFERED_BODY_BYTES;
 use crate::upstream::{Upstream, UpstreamRequest, VisitorBody};
 
-/// Questions at the same time.
+/// The maximum number of concurrent shadow requests.
 const CONCURRENT_SHADOW_REQUESTS: usize = 4;
 
 /// The shadow of a farm.
@@ -36,13 +37,13 @@ pub(crate) struct FarmShadow {
     request_permits: Arc<Semaphore>,
 }
 
-/// A page that was fetched.
+/// A fetched page.
 #[derive(Debug)]
 pub(crate) struct ShadowedPage {
     pub(crate) target: String,
-    /// Of the request.
+    /// The headers of the request.
     pub(crate) request_headers: HeaderMap,
-    /// Of the answer.
+    /// The content type of the response.
     pub(crate) content_type: Option<HeaderValue>,
     pub(crate) body: Bytes,
 }
@@ -61,7 +62,7 @@ impl FarmShadow {
         Some(Self { upstream, percent, page_count: turn, request_permits: places })
     }
 
-    /// Tells whether the next page is one of the share, which is spread evenly.
+    /// Returns true if the next page is in the sample, which is spread evenly.
     fn is_next_sampled(&self) -> bool {
         #[expect(
             clippy::cast_precision_loss,
@@ -73,7 +74,7 @@ impl FarmShadow {
     }
 }
 
-/// What a shadow says.
+/// The result of a shadow comparison.
 #[derive(Debug, PartialEq, Eq)]
 enum ShadowVerdict {
     Identical,
@@ -82,7 +83,7 @@ enum ShadowVerdict {
 }
 
 impl DispatcherState {
-    /// Has the shadow of a farm asked for a page, if it is one of its share.
+    /// Requests a page from the shadow of a farm, if it is in the sample.
     pub(crate) fn send_to_shadow(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,

@@ -1,16 +1,18 @@
-//! Asking other dispatchers of the same site before the render when a page is absent (`/x-siblings`), so that a new machine
-//! does not have every page drawn once more.
+//! Requests for absent pages to other dispatchers of the same site before the render (`/x-siblings`), so that a new
+//! machine does not cause every page to be rendered again.
 //!
-//! In: a page that is not in the document root. Out: the copy of a sibling, with its headers and its end, as if it had been
-//! fetched here when the sibling fetched it.
+//! Input: a page that is not in the document root. Output: the copy of a sibling, with its headers and expiry, as if it
+//! had been fetched here when the sibling fetched it.
 //!
 //! Invariants
-//! * A copy is taken only if it was fetched after the last flush that this dispatcher heard of for its document root, whatever
-//!   that named: a sibling may hear of a flush later, and its older copies are what that flush is about. The time is reckoned
-//!   from the copy's age, which is measured after it was asked for, so that no clock has to agree with another one.
-//! * A sibling answers from what is fresh in its document root, or not at all: nobody's render is asked, and nothing goes in
-//!   a circle.
-//! * Only who may flush a farm is answered, as the answer holds what visitors never see (surrogate keys, includes).
+//! * A copy is accepted only if it was fetched after the last flush that this dispatcher received for its document
+//!   root, whatever that named: a sibling may receive a flush later, and its older copies are those that the flush
+//!   concerns. The time is computed from the copy's age, which is measured after the request, so that clocks need not
+//!   agree.
+//! * A sibling responds with a fresh copy from its document root, or not at all: no render is asked, and there are no
+//!   request loops.
+//! * Only dispatchers that may flush a farm get a response, as it contains data that visitors never see (surrogate
+//!   keys, includes).
 //!
 //! On failure: the render is asked, as if there were no siblings.
 
@@ -35,22 +37,24 @@ use crate::request_view::RequestView;
 use crate::response_body::{MAX_BUFFERED_BODY_BYTES, ResponseBody, full_body, read_file_at};
 use crate::upstream::{Upstream, UpstreamRequest, VisitorBody};
 
-/// By which one dispatcher asks another one; the value is the farm's `/x-flushToken`, or anything without one.
+/// The header of a request from one dispatcher to another; the value is the farm's `/x-flushToken`, or any value
+/// without one.
 pub(crate) const SIBLING_HEADER: HeaderName = HeaderName::from_static("x-tympan-sibling");
 /// The header file of the copy, in base64.
 const STORED_HEADERS_HEADER: HeaderName = HeaderName::from_static("x-tympan-stored");
-/// How long ago the copy was fetched, in nanoseconds.
+/// The age of the copy, in nanoseconds.
 const COPY_AGE_HEADER: HeaderName = HeaderName::from_static("x-tympan-age");
-/// How long the copy lives, in nanoseconds; `-` where it has no end, and nothing where ends are not kept.
+/// The remaining lifetime of the copy, in nanoseconds; `-` if it has no expiry, and absent if expiry times are not
+/// stored.
 const COPY_LIFETIME_HEADER: HeaderName = HeaderName::from_static("x-tympan-left");
 
-/// A longer header file is not sent.
+/// The maximum size of a header file to send, in bytes.
 const MAX_STORED_HEADERS_BYTES: usize = 16 * 1024;
-/// How long a sibling may take to accept, and to answer: longer than from memory and a disk is no help.
+/// The timeout for connecting to a sibling and for its response: a slower one than from memory and disk is of no use.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const COPY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A copy that a sibling gave.
+/// A copy received from a sibling.
 #[derive(Debug)]
 pub(crate) struct SiblingCopy {
     pub(crate) headers: HeaderMap,
@@ -60,7 +64,7 @@ pub(crate) struct SiblingCopy {
     pub(crate) sibling: String,
 }
 
-/// Returns the siblings of a farm, to be asked as renders are, but once and briefly.
+/// Returns the siblings of a farm, which are requested like renders, but once and with short timeouts.
 pub(crate) fn farm_siblings(
     farm: &FarmConfig,
     runtime: &DispatcherRuntime,
@@ -80,12 +84,12 @@ pub(crate) fn farm_siblings(
         );
     }
     (asked.retry_rounds, asked.has_failover) = (1, false);
-    // One that fails is left alone, and nobody waits for it.
+    // A failing sibling is skipped, so that no visitor waits for it.
     asked.health.has_circuit_breaker = true;
     Some(Upstream::new(&Arc::new(asked), runtime, keep_alive))
 }
 
-/// Returns the copy of a page that a sibling has, if one has it.
+/// Returns the copy of a page from a sibling; `None` if no sibling has one.
 pub(crate) async fn fetch_sibling_copy(
     farm: &FarmState,
     target: &str,
@@ -94,7 +98,7 @@ pub(crate) async fn fetch_sibling_copy(
 ) -> Option<SiblingCopy> {
     let (siblings, cache) = (farm.sibling_upstream.as_ref()?, farm.farm.cache.as_ref()?);
     let mut headers = HeaderMap::new();
-    // `Authorization` would make it a request whose answer is not kept.
+    // `Authorization` would make the response uncacheable.
     let token = cache.flush_token.as_deref().and_then(|token| HeaderValue::from_str(token).ok());
     headers.insert(SIBLING_HEADER, token.unwrap_or(HeaderValue::from_static("1")));
     if let Some(host) = host {
@@ -118,7 +122,7 @@ pub(crate) async fn fetch_sibling_copy(
     let stored = StoredHeaders::parse(&stored)?;
     let expires = match parts.headers.get(COPY_LIFETIME_HEADER).map(HeaderValue::as_bytes) {
         _ if !cache.enable_ttl => None,
-        // Its end is not known, and it would have none here.
+        // Its expiry is unknown, so it would never expire here.
         None => return None,
         Some(b"-") => None,
         Some(_) => Some(sent + Duration::from_nanos(number(&COPY_LIFETIME_HEADER)?)),
@@ -144,7 +148,7 @@ pub(crate) async fn fetch_sibling_copy(
     })
 }
 
-/// Tells whether another dispatcher may have copies: by the token, or as one that may flush.
+/// Returns true if another dispatcher may get copies: by the token, or because it may flush.
 fn may_request_copies(keys: &FlushKeys, farm: &FarmState, view: &RequestView) -> bool {
     let token = farm.farm.cache.as_ref().and_then(|cache| cache.flush_token.as_deref());
     let shown = view.headers.get(SIBLING_HEADER).map(HeaderValue::as_bytes);
@@ -155,7 +159,7 @@ fn may_request_copies(keys: &FlushKeys, farm: &FarmState, view: &RequestView) ->
 }
 
 impl DispatcherState {
-    /// Answers another dispatcher with a copy that is fresh here.
+    /// Responds to another dispatcher with a copy that is fresh here.
     pub(crate) fn serve_sibling_copy(
         &self,
         exchange: &mut RequestExchange<'_>,
@@ -180,7 +184,7 @@ impl DispatcherState {
         let farm = &exchange.farm.farm;
         let (cache, root) = (farm.cache.as_ref()?, exchange.farm.docroot.as_ref()?);
         let is_private = farm.auth_checker.is_some() || farm.session_management.is_some();
-        // Another process obeys the flushes by now.
+        // Another process handles the flushes now.
         if is_private || self.fetch_coalescer.has_stopped_storing() {
             return None;
         }
@@ -196,7 +200,7 @@ impl DispatcherState {
         {
             return None;
         }
-        // A clock that was set back says nothing about its age.
+        // With a clock that was set back, its age is unknown.
         let age = now.duration_since(copy.fetched_at).ok()?;
         let headers = copy.headers.as_ref().map(|stored| stored.headers.clone());
         let stored =

@@ -1,4 +1,4 @@
-//! What a dispatcher is doing, for people and programs that watch it.
+//! The status of a dispatcher, for people and programs that monitor it.
 
 use std::time::Duration;
 
@@ -8,81 +8,82 @@ use crate::dispatcher::{DispatcherState, FarmState};
 use crate::metrics::{DispatcherCounter, OUTCOME_NAMES};
 use crate::quota_enforcement::{DiskStatus, disk_status};
 
-/// What a dispatcher is doing.
+/// The status of a dispatcher.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DispatcherStatus {
-    /// Seconds since the start.
+    /// The uptime in seconds.
     pub uptime: u64,
-    /// Requests that are being answered.
+    /// The number of requests in flight.
     pub in_flight: u64,
-    /// Requests that no render was asked for, in percent.
+    /// The percentage of requests served without a request to a render.
     pub hit_ratio: f64,
     /// Requests refused by a filter or for their path.
     pub refused: u64,
-    /// Requests refused as their client asked too much.
+    /// Requests refused because their client exceeded its rate.
     pub rate_limited: u64,
-    /// Pages that are being fetched.
+    /// The number of pages being fetched.
     pub fetches: u64,
-    /// Whether each farm has a render to ask.
+    /// True if each farm has an available render.
     pub is_well: bool,
     /// The farms in textual order.
     pub farms: Vec<FarmStatus>,
 }
 
-/// What one farm is doing.
+/// The status of one farm.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FarmStatus {
     /// Its label.
     pub name: String,
-    /// For how many of a hundred visitors it is, if not for all.
+    /// The percentage of visitors that it serves; `None` for all.
     pub share: Option<f64>,
-    /// Requests that no render was asked for, in percent.
+    /// The percentage of requests served without a request to a render.
     pub hit_ratio: f64,
-    /// Requests by what the cache did.
+    /// The counts of requests by cache outcome.
     pub requests: Vec<(&'static str, u64)>,
-    /// Why answers were not stored: name, text, how often.
+    /// The reasons why responses were not stored: name, text, count.
     pub not_cached: Vec<(String, String, u64)>,
-    /// Folders: path, requests, how many in percent came from the cache.
+    /// The folders: path, number of requests, percentage served from the cache.
     pub prefixes: Vec<(String, u64, f64)>,
-    /// The URLs that are asked for most, and about how often.
+    /// The most requested URLs with their approximate counts.
     pub top: Vec<(String, u64)>,
-    /// Flushed pages that wait to be fetched again.
+    /// The number of flushed pages that wait to be fetched again.
     pub refetch_queue: u64,
-    /// What its document root takes of the disk, if it has one.
+    /// The disk usage of its document root, if it has one.
     pub disk: Option<DiskStatus>,
     /// Its renders.
     pub renders: Vec<RenderReport>,
 }
 
-/// How a render is doing.
+/// The status of a render.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RenderReport {
     /// Its label.
     pub name: String,
     /// Host and port.
     pub address: String,
-    /// `in`, `slow start`, `trial`, `out`, `failing` if it did not answer lately, or `ill` by its health page.
+    /// The state: `in`, `slow start`, `trial`, `out`, `failing` if it recently failed to respond, or `ill` by its
+    /// health page.
     pub standing: &'static str,
-    /// Requests that it works on.
+    /// The number of requests in flight.
     pub in_flight: u32,
-    /// Requests that wait for it.
+    /// The number of requests that wait for it.
     pub waiting: usize,
-    /// Answers since the configuration was loaded.
+    /// The number of responses since the configuration was loaded.
     pub answered: u64,
-    /// Failures since the configuration was loaded.
+    /// The number of failures since the configuration was loaded.
     pub failed: u64,
-    /// Its score in milliseconds; the lower one is asked first.
+    /// Its score in milliseconds; the render with the lowest score is tried first.
     pub score: f64,
 }
 
 impl RenderReport {
-    /// Tells whether the render is likely to answer the next request.
+    /// Returns true if the render is likely to respond to the next request.
     pub(crate) fn is_answering(&self) -> bool {
         !matches!(self.standing, "out" | "ill" | "failing")
     }
 }
 
-/// So many URLs, folders and reasons are told.
+/// The maximum number of URLs, folders and reasons listed.
 const MAX_LISTED_ITEMS: usize = 20;
 
 impl DispatcherState {

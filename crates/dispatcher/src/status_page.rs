@@ -1,4 +1,4 @@
-//! [`DispatcherStatus`] as a page for a browser, without scripts.
+//! [`DispatcherStatus`] as an HTML page without scripts.
 
 use std::fmt::{Display, Write};
 
@@ -122,7 +122,7 @@ fn write_farm_section(page: &mut String, farm: &FarmStatus) {
     );
 }
 
-/// Draws a table, unless it has no rows.
+/// Writes a table, unless it has no rows.
 fn write_table(page: &mut String, heads: &[&str], rows: impl Iterator<Item = Vec<String>>) {
     let mut rows = rows.peekable();
     if rows.peek().is_none() {
@@ -147,7 +147,7 @@ fn number_cell(number: impl Display) -> String {
     format!("<td class=\"n\">{number}</td>")
 }
 
-/// Escapes what visitors and renders chose, such as paths.
+/// Escapes text chosen by visitors and renders, such as paths.
 fn escape_html(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {

@@ -1,4 +1,4 @@
-//! Visitors of certain folders stay with one render, by a cookie.
+//! Sticky cookies: visitors of certain folders stay with one render.
 
 use http::{HeaderValue, Response, header};
 
@@ -8,7 +8,7 @@ use crate::response_body::ResponseBody;
 /// The cookie that names a render.
 pub(crate) const STICKY_COOKIE: &str = "renderid";
 
-/// Adds the cookie to an answer from `render`, if the path is sticky and the visitor has no such cookie.
+/// Adds the cookie to a response from `render`, if the path is sticky and the visitor has no such cookie.
 pub(crate) fn add_sticky_cookie(
     response: &mut Response<ResponseBody>,
     exchange: &RequestExchange<'_>,
@@ -35,7 +35,7 @@ pub(crate) fn add_sticky_cookie(
     }
 }
 
-/// Tells whether a `Set-Cookie` is that of [`add_sticky_cookie`].
+/// Returns true if a `Set-Cookie` value was created by [`add_sticky_cookie`].
 pub(crate) fn is_sticky_cookie(value: &HeaderValue) -> bool {
     let rest = value.as_bytes().strip_prefix(STICKY_COOKIE.as_bytes());
     rest.is_some_and(|rest| rest.first() == Some(&b'='))

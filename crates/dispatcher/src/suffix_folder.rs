@@ -1,8 +1,8 @@
-//! Folders of the cache that hold the suffix pages of a page: `/a.html/x.html` lies in `a.html.s~`, beside the file `a.html`.
+//! Cache folders for the suffix pages of a page: `/a.html/x.html` is in `a.html.s~`, next to the file `a.html`.
 //!
-//! A folder `a.html` would keep the page `/a.html` from the cache, and the file `a.html` its suffix pages. So each segment of
-//! a URL that looks like a page has a folder name of its own as soon as something follows it. Folders whose names merely have
-//! a dot (`etc.clientlibs`, `v1.2`) keep their plain names, as other programs expect them.
+//! A folder `a.html` would prevent caching of the page `/a.html`, and the file `a.html` that of its suffix pages.
+//! Therefore each segment of a URL that looks like a page gets a different folder name if more segments follow. Folders
+//! whose names merely contain a dot (`etc.clientlibs`, `v1.2`) keep their plain names, as other programs expect them.
 //!
 //! Invariants
 //! * No URL has a file whose last name is the name of such a folder, and two paths never share a file.
@@ -11,11 +11,11 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-/// Follows the name of a page in the name of the folder of its suffix pages.
+/// The suffix that is appended to a page's name for the folder of its suffix pages.
 const SUFFIX_FOLDER_MARK: &str = ".s~";
 
-/// What pages, pictures and files end with. A segment with such an extension is a page, also where others follow it; any other
-/// segment that others follow is a folder.
+/// The extensions of pages, pictures and files. A segment with such an extension is a page, even if more segments
+/// follow; any other segment followed by more is a folder.
 const PAGE_EXTENSIONS: [&str; 68] = [
     "html", "htm", "xhtml", "json", "xml", "txt", "csv", "md", "rss", "atom", "pdf", "css", "js",
     "mjs", "map", "wasm", "svg", "jpg", "jpeg", "jpe", "png", "gif", "webp", "avif", "bmp", "ico",
@@ -25,23 +25,23 @@ const PAGE_EXTENSIONS: [&str; 68] = [
     "do", "action", "cgi",
 ];
 
-/// Tells whether a segment with this extension is a page, where others follow it.
+/// Returns true if a segment with this extension is a page even if more segments follow.
 pub(crate) fn is_page_extension(extension: &str) -> bool {
     PAGE_EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(extension))
 }
 
-/// Tells whether a name is that of a folder of suffix pages.
+/// Returns true if a name is that of a folder of suffix pages.
 pub(crate) fn is_suffix_folder_name(name: &str) -> bool {
     name.ends_with(SUFFIX_FOLDER_MARK)
 }
 
-/// Returns the name of the folder of a page's suffix pages; nothing for a name that is no page's.
+/// Returns the name of the folder of a page's suffix pages; `None` for a name that is not a page's.
 pub(crate) fn suffix_folder_name(segment: &str) -> Option<String> {
     let (_, extension) = segment.rsplit_once('.')?;
     is_page_extension(extension).then(|| format!("{segment}{SUFFIX_FOLDER_MARK}"))
 }
 
-/// Returns the file of a path below the document root: the last name stays as it is.
+/// Returns the file of a path below the document root; the last name stays unchanged.
 pub(crate) fn cache_file_of_path(path: PathBuf) -> PathBuf {
     let is_plain = path.parent().is_none_or(|parent| {
         parent.iter().all(|name| name.to_str().and_then(suffix_folder_name).is_none())
@@ -62,7 +62,7 @@ pub(crate) fn cache_file_of_path(path: PathBuf) -> PathBuf {
     file
 }
 
-/// Returns the path of a file below the document root as URLs have it.
+/// Returns the URL path of a file below the document root.
 pub(crate) fn url_path_of_file(file: &str) -> Cow<'_, str> {
     if !file.contains(SUFFIX_FOLDER_MARK) {
         return Cow::Borrowed(file);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     proptest! {
-        /// A page and its suffix pages never need a file and a folder of one name.
+        /// A page and its suffix pages never need a file and a folder with the same name.
         #[test]
         fn no_file_stands_where_a_folder_is_needed(
             one in "([ab]{1,2}(\\.(html|s~|2))?(/[ab](\\.(html|2))?){0,3})\\.html",

@@ -1,13 +1,13 @@
-//! Surrogate keys: words by which a render marks its answers, and by which they are flushed together.
+//! Surrogate keys: labels that renders attach to responses, and by which these are flushed together.
 //!
-//! In: the header `Surrogate-Key` of stored answers. Out: the files that carry a key.
+//! Input: the header `Surrogate-Key` of stored responses. Output: the files that carry a key.
 //!
-//! The words stand in the header files, so that nothing is lost at a restart; the index in memory is made from them when
-//! a key is flushed for the first time.
+//! The keys are stored in the header files, so that nothing is lost at a restart; the index in memory is built from
+//! them when a key is flushed for the first time.
 //!
 //! Invariants
-//! * A page that was asked for before its key was flushed, and answered after it, is not stored.
-//! * A file that is found by a key is flushed only if it still carries it.
+//! * A page that was requested before its key was flushed, and received after it, is not stored.
+//! * A file found by a key is flushed only if it still carries it.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,16 +19,16 @@ use parking_lot::Mutex;
 
 use crate::cache::{CacheFileLookup, Docroot};
 
-/// The header by which renders mark answers, and by which flushes name them.
+/// The header by which renders label responses, and by which flushes name keys.
 pub(crate) const SURROGATE_KEY_HEADER: HeaderName = HeaderName::from_static("surrogate-key");
-/// The name under which a header file keeps the words; visitors never see it.
+/// The name under which a header file stores the keys; visitors never see it.
 pub(crate) const STORED_KEYS_HEADER: HeaderName = HeaderName::from_static("x-tympan-keys");
 
-/// Words of one answer that count.
+/// The maximum number of keys of one response; more are ignored.
 const MAX_SURROGATE_KEYS: usize = 256;
-/// Files that are looked for while nobody else notes any.
+/// The number of files checked per lock of the index.
 const REMOVAL_BATCH_FILES: usize = 512;
-/// Flushes that are remembered for fetches under way.
+/// The maximum number of flushes remembered for pending fetches.
 const MAX_REMEMBERED_FLUSHES: usize = 4096;
 
 /// The keys of one farm's files.
@@ -38,24 +38,24 @@ pub(crate) struct SurrogateKeyIndex(Mutex<SurrogateKeyIndexState>);
 #[derive(Debug, Default)]
 struct SurrogateKeyIndexState {
     files_by_key: HashMap<u64, HashSet<PathBuf>>,
-    /// Whether files of earlier runs are in.
+    /// True if the files of earlier runs are included.
     is_complete: bool,
     flush_times: HashMap<u64, SystemTime>,
-    /// Fetches that began before this moment may be concerned by flushes that are forgotten.
+    /// Fetches that began before this time may be affected by flushes that are no longer remembered.
     forgotten_until: Option<SystemTime>,
 }
 
-/// Returns the words of an answer's head that count.
+/// Returns the keys of a response's head, up to the maximum.
 pub(crate) fn surrogate_keys(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
     header_keys(headers, name).take(MAX_SURROGATE_KEYS).map(str::to_owned).collect()
 }
 
-/// Returns the words that a flush names: all of them, as what it leaves out stays.
+/// Returns the keys that a flush names. All of them are returned, as an omitted key would not be flushed.
 pub(crate) fn flushed_keys(headers: &HeaderMap) -> Vec<String> {
     header_keys(headers, &SURROGATE_KEY_HEADER).map(str::to_owned).collect()
 }
 
-/// Returns the words of a head; they may be of any letters.
+/// Returns the keys in a head; they may contain any characters.
 fn header_keys<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     let values = headers.get_all(name).into_iter();
     let values = values.filter_map(|value| std::str::from_utf8(value.as_bytes()).ok());
@@ -69,7 +69,7 @@ fn key_hash(key: &str) -> u64 {
 }
 
 impl SurrogateKeyIndex {
-    /// Notes that `file` carries `keys`.
+    /// Records that `file` carries `keys`.
     pub(crate) fn record_keys(&self, file: &Path, keys: &[String]) {
         let mut state = self.0.lock();
         for key in keys {
@@ -77,7 +77,7 @@ impl SurrogateKeyIndex {
         }
     }
 
-    /// Tells whether one of the keys was flushed since `fetched`.
+    /// Returns true if one of the keys was flushed since `fetched`.
     pub(crate) fn is_flushed(&self, keys: &[String], fetched: SystemTime) -> bool {
         if keys.is_empty() {
             return false;
@@ -89,14 +89,14 @@ impl SurrogateKeyIndex {
             })
     }
 
-    /// Forgets files that are gone, so that the index does not outgrow the cache.
+    /// Removes files that no longer exist, so that the index does not outgrow the cache.
     pub(crate) fn remove_missing_files(&self, docroot: &Docroot) {
         let keys: Vec<u64> = self.0.lock().files_by_key.keys().copied().collect();
         for key in keys {
             let known =
                 self.0.lock().files_by_key.get(&key).map(|files| files.iter().cloned().collect());
             let known: Vec<PathBuf> = known.unwrap_or_default();
-            // Whoever stores a file notes it afterwards, so one that comes back meanwhile is not lost.
+            // A file is recorded after it is stored, so one that is stored again concurrently is not lost.
             for some in known.chunks(REMOVAL_BATCH_FILES) {
                 let mut state = self.0.lock();
                 let Some(files) = state.files_by_key.get_mut(&key) else { break };
@@ -110,17 +110,18 @@ impl SurrogateKeyIndex {
         }
     }
 
-    /// Reads the keys of files from earlier runs, the first time.
+    /// Reads the keys of files from earlier runs, at the first call.
     pub(crate) fn load_existing_keys(&self, docroot: &Docroot) {
         if self.0.lock().is_complete {
             return;
         }
-        // What is stored meanwhile notes itself.
+        // Files stored during the walk are recorded by their fetches.
         docroot.for_each_file(&mut |file| self.record_keys(file, &read_stored_keys(docroot, file)));
         self.0.lock().is_complete = true;
     }
 
-    /// Notes a flush of `keys` at `now` and returns the files that carry them; while no file is put into place.
+    /// Records a flush of `keys` at `now` and returns the files that carry them; must run while no file is put into
+    /// place.
     pub(crate) fn flush_keys(
         &self,
         keys: &[String],

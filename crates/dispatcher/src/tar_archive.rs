@@ -1,20 +1,20 @@
-//! Writing tar archives that depend on nothing but names and contents: POSIX.1-2001 (`pax`), regular files only.
+//! A writer of tar archives that depend only on names and contents: POSIX.1-2001 (`pax`), regular files only.
 //!
-//! Names of up to 100 bytes, or 255 that can be split at a slash, stand in the header of 1988 (`ustar`); longer ones, and sizes
-//! from 8 GiB on, in a record before it.
+//! Names of up to 100 bytes, or 255 that can be split at a slash, are stored in the header of 1988 (`ustar`); longer
+//! ones, and sizes from 8 GiB on, in a record before it.
 
 use std::io::{self, Read, Write};
 
-/// Headers and contents fill whole blocks.
+/// The block size; headers and contents are padded to whole blocks.
 const BLOCK_BYTES: usize = 512;
-/// The end of an archive: two empty blocks, and what fills a record as stock tools write it.
+/// The record size. An archive ends with two empty blocks and padding to a whole record, as standard tools write it.
 const RECORD_BYTES: u64 = 20 * BLOCK_BYTES as u64;
-/// What fits into the size of a header: eleven octal digits.
+/// The maximum size in a header: eleven octal digits.
 const MAX_OCTAL_SIZE: u64 = 0o777_7777_7777;
-/// What fits into its time, as many digits: a second in the year 2242.
+/// The maximum time in a header, with the same number of digits: a second in the year 2242.
 pub(crate) const MAX_OCTAL_TIME: u64 = MAX_OCTAL_SIZE;
 
-/// An archive that is being written.
+/// An archive being written.
 #[derive(Debug)]
 pub(crate) struct TarWriter<W> {
     writer: W,
@@ -24,7 +24,7 @@ pub(crate) struct TarWriter<W> {
 /// A file of an archive.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TarMember<'a> {
-    /// Its path, relative and without `..`.
+    /// Its relative path, without `..`.
     pub(crate) name: &'a str,
     /// Its length in bytes.
     pub(crate) length: u64,
@@ -40,7 +40,7 @@ impl<W: Write> TarWriter<W> {
     /// Adds a file.
     ///
     /// # Errors
-    /// Also if `body` has fewer bytes than its length; the archive is broken then.
+    /// Also fails if `body` has fewer bytes than its length; the archive is then corrupt.
     pub(crate) fn add_member(
         &mut self,
         member: TarMember<'_>,
@@ -68,7 +68,7 @@ impl<W: Write> TarWriter<W> {
         self.write_body(member.length, body)
     }
 
-    /// Ends the archive.
+    /// Finishes the archive.
     pub(crate) fn finish(mut self) -> io::Result<W> {
         let end = self.written_bytes + 2 * BLOCK_BYTES as u64;
         self.write_zeros(end.next_multiple_of(RECORD_BYTES) - self.written_bytes)?;
@@ -94,7 +94,7 @@ impl<W: Write> TarWriter<W> {
         put(116, b"0000000\0");
         put(124, format!("{length:011o}\0").as_bytes());
         put(136, format!("{:011o}\0", modified.min(MAX_OCTAL_TIME)).as_bytes());
-        // The checksum is that of a header with spaces in its place.
+        // The checksum is computed with spaces in its place.
         put(148, b"        ");
         put(156, &[kind]);
         put(257, b"ustar\x0000");
@@ -132,7 +132,7 @@ impl<W: Write> TarWriter<W> {
     }
 }
 
-/// Splits a name into the parts of a header; nothing if it does not fit there.
+/// Splits a name into the two parts of a header; `None` if it does not fit.
 fn split_name(name: &str) -> Option<(&str, &str)> {
     if name.len() <= 100 {
         return Some(("", name));
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(bytes, write());
         assert_eq!(bytes.len(), 10_240);
         assert_eq!(&bytes[..7], b"a.html\0");
-        // The sum that GNU tar writes for the same header.
+        // The checksum that GNU tar writes for the same header.
         assert_eq!(&bytes[124..136], b"00000000003\0");
         let mut short = TarWriter::new(Vec::new());
         let member = TarMember { name: "a", length: 5, modification_seconds: 0 };

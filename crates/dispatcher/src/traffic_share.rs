@@ -1,10 +1,10 @@
 //! Soft launch: a farm for a share of the visitors.
 //!
-//! A visitor draws a lot from 0 to 9999 at the first request and keeps it in a cookie. The farm is for those whose lot
-//! lies below its share, so raising the share keeps everyone who is in, and lowering it keeps everyone who is out.
+//! A visitor gets a lot from 0 to 9999 at the first request and stores it in a cookie. The farm serves visitors whose
+//! lot is below its share, so raising the share keeps everyone who is in, and lowering it keeps everyone who is out.
 //!
-//! Lots are dealt in turn, not by chance, so that shares are exact from the first hundred visitors on. A lot tells
-//! nothing about a visitor but its order of arrival.
+//! Lots are assigned in sequence, not at random, so that shares are exact from the first hundred visitors on. A lot
+//! reveals nothing about a visitor except its order of arrival.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,13 +21,14 @@ const LOT_COOKIE: &str = "tympan-lot";
 
 const LOT_COUNT: u32 = 10_000;
 
-/// Coprime to [`LOT_COUNT`] and near its golden section, so that every run of lots is spread evenly.
+/// The step between consecutive lots. Coprime to [`LOT_COUNT`] and near its golden section, so that every run of lots
+/// is spread evenly.
 const LOT_STEP: u32 = 6181;
 
-/// Thirty days, so that a visitor stays over a launch.
+/// Thirty days, so that a visitor keeps the lot throughout a launch.
 const LOT_COOKIE_MAX_AGE: u32 = 30 * 24 * 60 * 60;
 
-/// Deals lots, and keeps shares that were changed while serving.
+/// Assigns lots, and stores the shares that were changed at run time.
 #[derive(Debug, Default)]
 pub(crate) struct FarmShares {
     next_lot: AtomicU32,
@@ -35,7 +36,7 @@ pub(crate) struct FarmShares {
 }
 
 impl FarmShares {
-    /// Returns the visitor's lot, and whether it is a new one.
+    /// Returns the visitor's lot, and true if it is a new one.
     pub(crate) fn visitor_lot(&self, view: &RequestView) -> (u32, bool) {
         let kept =
             view.cookie(LOT_COOKIE).and_then(|lot| std::str::from_utf8(lot).ok()?.parse().ok());
@@ -55,17 +56,17 @@ impl FarmShares {
         self.overrides.read().get(&farm.name).copied().unwrap_or(share)
     }
 
-    /// Changes the share of a farm until the next reload.
+    /// Sets the share of a farm until the next reload.
     pub(crate) fn set_share(&self, farm: &str, percent: f64) {
         self.overrides.write().insert(farm.to_owned(), percent.clamp(0.0, 100.0));
     }
 
-    /// Forgets changed shares, since a new configuration tells its own.
+    /// Drops changed shares, since a new configuration sets its own.
     pub(crate) fn clear_overrides(&self) {
         self.overrides.write().clear();
     }
 
-    /// Tells whether the farm is for a visitor.
+    /// Returns true if the farm serves a visitor.
     pub(crate) fn admits_visitor(&self, farm: &FarmConfig, view: &RequestView, lot: u32) -> bool {
         let Some(share) = &farm.visitor_share else { return true };
         share.addresses.allows(&view.client.to_string())
@@ -73,12 +74,12 @@ impl FarmShares {
     }
 }
 
-/// Tells whether any farm is for a share of the visitors only.
+/// Returns true if any farm serves only a share of the visitors.
 pub(crate) fn has_shares(config: &DispatcherConfig) -> bool {
     config.farms.iter().any(|farm| farm.visitor_share.is_some())
 }
 
-/// Gives a visitor a lot to keep.
+/// Adds the lot cookie to a response.
 pub(crate) fn add_lot_cookie(response: &mut Response<ResponseBody>, view: &RequestView, lot: u32) {
     let secure = if view.is_tls { "; Secure" } else { "" };
     let cookie = format!(

@@ -1,16 +1,16 @@
-//! The life that a render gives to its answer.
+//! The lifetime that a render gives to its response.
 
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// Returns when an answer that was fetched at `fetched` expires: by `s-maxage`, else `max-age`, else `Expires`. What cannot be
-/// read, such as `max-age=-1` or `Expires: 0`, means "already expired".
+/// Returns the time at which a response that was fetched at `fetched` expires: by `s-maxage`, else `max-age`, else
+/// `Expires`. An invalid value, such as `max-age=-1` or `Expires: 0`, means "already expired".
 pub(crate) fn response_expiry(headers: &HeaderMap, fetched: SystemTime) -> Option<SystemTime> {
     let ages =
         [cache_directive_text(headers, "s-maxage"), cache_directive_text(headers, "max-age")];
     if let Some(seconds) = ages.iter().flatten().find_map(|text| text.parse::<u64>().ok()) {
-        // A cache between here and the render has used up a part of it.
+        // A cache between here and the render has used up part of the lifetime.
         let used = headers.get(header::AGE).and_then(|age| age.to_str().ok()?.trim().parse().ok());
         let left = seconds.min(CENTURY_SECONDS).saturating_sub(used.unwrap_or(0));
         return Some(fetched + Duration::from_secs(left));
@@ -22,20 +22,20 @@ pub(crate) fn response_expiry(headers: &HeaderMap, fetched: SystemTime) -> Optio
     Some(expires.unwrap_or(fetched))
 }
 
-/// The name under which a header file keeps what a render allows for its copy when that expired.
+/// The name under which a header file stores the render's allowance for the use of its copy after expiry.
 pub(crate) const STORED_LENIENCE_HEADER: HeaderName = HeaderName::from_static("x-tympan-stale");
 
-/// For how long after its expiry a render lets a copy be used (RFC 5861).
+/// The time after expiry for which a render allows a copy to be used (RFC 5861).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StaleLenience {
-    /// While it is fetched anew (`stale-while-revalidate`).
+    /// While it is fetched again (`stale-while-revalidate`).
     pub(crate) while_revalidating: Duration,
     /// While renders fail (`stale-if-error`).
     pub(crate) if_error: Duration,
 }
 
 impl StaleLenience {
-    /// Reads what an answer allows; nothing where it forbids all use after its expiry.
+    /// Reads the allowance of a response; zero if it forbids all use after its expiry.
     pub(crate) fn from_response(headers: &HeaderMap) -> Self {
         if has_cache_directive(headers, "proxy-revalidate") {
             return Self::default();
@@ -51,7 +51,7 @@ impl StaleLenience {
         }
     }
 
-    /// Reads what [`StaleLenience::to_value`] wrote.
+    /// Parses the output of [`StaleLenience::to_value`].
     pub(crate) fn from_stored(stored: &HeaderMap) -> Self {
         let text = stored.get(STORED_LENIENCE_HEADER).and_then(|value| value.to_str().ok());
         let Some((fetched, failing)) = text.and_then(|text| text.split_once(' ')) else {
@@ -61,7 +61,7 @@ impl StaleLenience {
         Self { while_revalidating: time(fetched), if_error: time(failing) }
     }
 
-    /// Writes it for the header file; nothing if nothing is allowed.
+    /// Returns the value for the header file; `None` if nothing is allowed.
     pub(crate) fn to_value(self) -> Option<HeaderValue> {
         let Self { while_revalidating: while_fetched, if_error: while_failing } = self;
         let text = format!("{} {}", while_fetched.as_secs(), while_failing.as_secs());
@@ -69,21 +69,21 @@ impl StaleLenience {
     }
 }
 
-/// A century of seconds is long enough, and adding more could leave the range of file times.
+/// The maximum lifetime, one century in seconds: a longer one could exceed the range of file times.
 const CENTURY_SECONDS: u64 = 100 * 365 * 24 * 60 * 60;
 
-/// Returns the directives of `Cache-Control`; a byte beyond ASCII hides none but its own.
+/// Returns the directives of `Cache-Control`; a non-ASCII byte invalidates only its own directive.
 fn cache_control_directives(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     let values = headers.get_all(header::CACHE_CONTROL).into_iter();
     values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
 }
 
-/// Tells whether `Cache-Control` holds a directive that has no value.
+/// Returns true if `Cache-Control` holds a directive without a value.
 pub(crate) fn has_cache_directive(headers: &HeaderMap, name: &str) -> bool {
     cache_control_directives(headers).any(|own| own.eq_ignore_ascii_case(name.as_bytes()))
 }
 
-/// Returns the seconds that a directive of `Cache-Control` gives.
+/// Returns the value in seconds of a directive of `Cache-Control`.
 pub(crate) fn cache_directive_seconds(headers: &HeaderMap, name: &str) -> Option<u64> {
     cache_directive_text(headers, name)?.parse().ok()
 }

@@ -1,9 +1,9 @@
-//! Asking the renders of a farm: rounds of attempts, failover, time limits.
+//! Requests to the renders of a farm: rounds of attempts, failover, timeouts.
 //!
 //! Invariants
-//! * A request with a body is repeated only while nothing of its body was read; one without effects also after a
+//! * A request with a body is repeated only while nothing of its body was read; one without side effects also after a
 //!   connection broke.
-//! * Every wait has the limits of the render's configuration.
+//! * Every wait has the timeouts of the render's configuration.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -34,10 +34,10 @@ use crate::render_health::{RenderAvailability, RenderHealth};
 
 pub(crate) type UpstreamBoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A health page that takes longer is bad.
+/// The timeout for a health page; exceeding it counts as a failure.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A visitor that sends no byte of its body for this long is given up.
+/// The time without a byte of its body after which a visitor's request is given up.
 pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The renders of one farm.
@@ -55,33 +55,33 @@ struct RenderTarget {
     render: RenderConfig,
     client: HttpClient,
     admission: RenderAdmission,
-    /// Bad answers of the health page in a row.
+    /// The number of consecutive bad responses of the health page.
     bad_probes: AtomicU32,
     health: RenderHealth,
     answered_count: AtomicU64,
     failed_count: AtomicU64,
-    /// Answers to visitors whose cookie names this render.
+    /// The number of responses to visitors whose cookie names this render.
     sticky_count: AtomicU64,
 }
 
-/// How a render is doing.
+/// The status of a render.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RenderStatus {
     pub(crate) name: String,
     pub(crate) address: String,
-    /// `in`, `slow start`, `trial`, `out`, or `ill` by its health page.
+    /// The state: `in`, `slow start`, `trial`, `out`, or `ill` by its health page.
     pub(crate) availability: &'static str,
     pub(crate) in_flight: u32,
     pub(crate) waiting_count: usize,
     pub(crate) answered_count: u64,
     pub(crate) failed_count: u64,
-    /// Answers to visitors whose cookie names this render.
+    /// The number of responses to visitors whose cookie names this render.
     pub(crate) sticky_count: u64,
-    /// In milliseconds.
+    /// The score in milliseconds.
     pub(crate) score: f64,
 }
 
-/// One request to whichever render answers.
+/// A request to any render of the farm.
 #[derive(Debug)]
 pub(crate) struct UpstreamRequest {
     pub(crate) method: Method,
@@ -93,22 +93,22 @@ pub(crate) struct UpstreamRequest {
     pub(crate) sticky_render: Option<String>,
 }
 
-/// Why no render answered.
+/// The reason why no render responded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UpstreamFailure {
     /// No render could be reached: 502.
     NoConnection,
     /// The connection broke: 502.
     ConnectionBroken,
-    /// A render was reached but did not answer in time: 504.
+    /// A render was reached but did not respond in time: 504.
     Timeout,
-    /// All renders are busy and enough requests wait already: 503.
+    /// All renders are busy and their queues are full: 503.
     Overloaded,
     /// The visitor's body is too large: 413.
     BodyTooLarge,
-    /// The visitor's body did not arrive: 408.
+    /// The visitor's body did not arrive in time: 408.
     BodyStalled,
-    /// The visitor's body broke off, or its chunks cannot be read: 400.
+    /// The visitor's body was cut off, or its chunks are malformed: 400.
     BodyBroken,
 }
 
@@ -124,7 +124,7 @@ impl UpstreamFailure {
         }
     }
 
-    /// Returns why an exchange failed, if the visitor's body did and not who was asked.
+    /// Returns the failure if the visitor's body caused it; `None` if the server did.
     pub(crate) fn from_visitor_body(error: &ClientError, body: &VisitorBody) -> Option<Self> {
         let ClientError::Broken { source, .. } = error else { return None };
         if is_body_too_large(&**source) {
@@ -136,13 +136,13 @@ impl UpstreamFailure {
         }
     }
 
-    /// Tells whether the visitor's body failed and not a render.
+    /// Returns true if the visitor's body failed and not a render.
     pub(crate) fn is_visitor_failure(self) -> bool {
         matches!(self, Self::BodyTooLarge | Self::BodyStalled | Self::BodyBroken)
     }
 }
 
-/// An answer and who gave it.
+/// A response and the render that sent it.
 #[derive(Debug)]
 pub(crate) struct UpstreamResponse {
     pub(crate) response: Response<RenderBody>,
@@ -173,7 +173,7 @@ impl Upstream {
                     response_timeout: render.receive_timeout,
                     tls_trust: runtime.trust.clone(),
                     idle_timeout,
-                    // A secure connection resolves its name itself, so only a new one does it anew.
+                    // A secure connection resolves its name itself, so only a new connection resolves it again.
                     max_idle_per_host: if idle_timeout.is_zero()
                         || (render.is_secure && render.is_always_resolved)
                     {
@@ -204,7 +204,7 @@ impl Upstream {
         let mut refused = None;
         let mut is_busy = false;
         for round in 0..self.farm.retry_rounds {
-            // With every breaker open, an answer now is better than the same one after all rounds.
+            // With every circuit breaker open, an immediate response is better than the same one after all rounds.
             if self.is_breaker_open() {
                 return Err(UpstreamFailure::NoConnection);
             }
@@ -225,7 +225,7 @@ impl Upstream {
             if let Some(answer) = refused.take() {
                 return Ok(answer);
             }
-            // Who waited in a queue is not sent into it again.
+            // A request that waited in a queue is not queued again.
             if is_busy {
                 tracing::warn!(farm = %self.farm.name, "all renders are busy");
                 return Err(UpstreamFailure::Overloaded);
@@ -238,7 +238,7 @@ impl Upstream {
         Err(UpstreamFailure::NoConnection)
     }
 
-    /// Tells whether every render is left alone by a breaker.
+    /// Returns true if every render is disabled by its circuit breaker.
     fn is_breaker_open(&self) -> bool {
         let now = Instant::now();
         let is_out = |target: &RenderTarget| {
@@ -262,8 +262,8 @@ impl Upstream {
         if self.farm.health.has_circuit_breaker {
             order.retain(|index| standing(*index) != RenderAvailability::Unavailable);
         }
-        // A render that is ill or out is asked when all others failed, a busy one when no other is free, and one whose
-        // time out has passed is tried by the next request.
+        // A render that is ill or out is tried after all others failed, a busy one if no other is free, and one whose
+        // outage has ended is tried by the next request.
         order.sort_by_key(|index| {
             let target = self.targets.get(*index);
             let standing = standing(*index);
@@ -287,7 +287,7 @@ impl Upstream {
         order
     }
 
-    /// Returns the number of the category that a URL belongs to; the last number stands for none.
+    /// Returns the index of the category of a URL; the last index stands for none.
     fn category_index(&self, target: &str) -> usize {
         let path = target.split('?').next().unwrap_or(target);
         let categories = &self.farm.categories;
@@ -334,7 +334,7 @@ impl Upstream {
             }
             Err(error) => error,
         };
-        // A visitor's own body that broke off says nothing about the render.
+        // A visitor's own body that was cut off says nothing about the render.
         if let Some(failure) = UpstreamFailure::from_visitor_body(&error, &call.body) {
             return Err(AttemptFailure::GiveUp(failure));
         }
@@ -344,7 +344,7 @@ impl Upstream {
         Err(self.classify_error(&error, call))
     }
 
-    /// Notes what a render's answer says about it.
+    /// Records the result of a render's response for its health.
     fn record_result(&self, target: &RenderTarget, is_well: bool, now: Instant) {
         let (farm, render) = (&self.farm.name, &target.render.name);
         if is_well {
@@ -360,7 +360,7 @@ impl Upstream {
         }
     }
 
-    /// Returns how the renders are doing.
+    /// Returns the status of the renders.
     pub(crate) fn render_statuses(&self) -> Vec<RenderStatus> {
         let now = Instant::now();
         let status = |(index, target): (usize, &RenderTarget)| RenderStatus {
@@ -419,7 +419,7 @@ impl Upstream {
             reason: "the URI cannot be read".to_owned(),
         })?;
         *request.headers_mut() = call.headers.clone();
-        // Otherwise the address would stand in for the name; the usual port is not named.
+        // Otherwise the address would replace the name; the default port is omitted.
         let is_usual = render.port == if render.is_secure { 443 } else { 80 };
         if let Ok(own) = HeaderValue::from_str(if is_usual { &render.hostname } else { &own }) {
             request.headers_mut().entry(header::HOST).or_insert(own);
@@ -434,7 +434,7 @@ impl Upstream {
         Ok(Response::from_parts(parts, RenderBody::new(body, patience, flight)))
     }
 
-    /// Decides whether an error of a render is the visitor's answer or a reason to ask another.
+    /// Decides if a render's error is returned to the visitor or another render is tried.
     async fn judge_response(
         &self,
         index: usize,
@@ -453,22 +453,22 @@ impl Upstream {
         RenderVerdict::TryAnother(answer)
     }
 
-    /// Tells whether the health page of a render was bad too often.
+    /// Returns true if the health page of a render failed too often.
     fn is_ejected(&self, target: &RenderTarget) -> bool {
         target.bad_probes.load(Ordering::Relaxed) >= self.farm.probe_failures
     }
 
-    /// Returns how many requests wait for a busy render.
+    /// Returns the number of requests that wait for a busy render.
     pub(crate) fn waiting_count(&self) -> usize {
         self.targets.iter().map(|target| target.admission.waiting_count()).sum()
     }
 
-    /// Returns how many renders are asked last as their health page is bad.
+    /// Returns the number of renders that are tried last because their health page fails.
     pub(crate) fn ejected_count(&self) -> usize {
         self.targets.iter().filter(|target| self.is_ejected(target)).count()
     }
 
-    /// Asks the health page of every render again and again.
+    /// Periodically requests the health page of every render.
     pub(crate) async fn keep_probing(&self, url: &str, interval: Duration) {
         loop {
             for (index, target) in self.targets.iter().enumerate() {
@@ -500,13 +500,13 @@ impl Upstream {
         }
     }
 
-    /// Asks the health page of a render; only a 500 says that it is ill.
+    /// Requests the health page of a render; only a 500 means that it is ill.
     async fn is_unhealthy(&self, index: usize) -> bool {
         let (Some(url), Some(target)) = (&self.farm.health_check, self.targets.get(index)) else {
             return false;
         };
         let call = UpstreamRequest::get(url.clone());
-        // The page is asked beside the queue: a render that is merely busy must not count as ill.
+        // The page is requested outside the queue: a render that is merely busy must not count as ill.
         let place = Arc::new(RenderPermit::uncounted());
         match self.exchange_with_render(index, target, &call, &place).await {
             Ok(response) => response.status() == StatusCode::INTERNAL_SERVER_ERROR,
@@ -515,7 +515,7 @@ impl Upstream {
     }
 }
 
-/// Resolves a render's name anew; nothing where the connection itself has to, as TLS needs the name.
+/// Resolves a render's name again; `None` where the connection itself does it, as TLS needs the name.
 async fn resolve_render(render: &RenderConfig) -> Option<SocketAddr> {
     if render.is_secure {
         return None;
@@ -523,7 +523,7 @@ async fn resolve_render(render: &RenderConfig) -> Option<SocketAddr> {
     let found = tokio::net::lookup_host((render.hostname.as_str(), render.port)).await.ok()?;
     let found: Vec<SocketAddr> =
         found.filter(|address| !render.picks_random_ipv4 || address.is_ipv4()).collect();
-    // The least bits of a clock are chance enough to spread connections.
+    // The low bits of the clock are random enough to spread connections.
     let turn = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.subsec_nanos() as usize / 64);
@@ -531,7 +531,7 @@ async fn resolve_render(render: &RenderConfig) -> Option<SocketAddr> {
     found.get(index).copied()
 }
 
-/// Tells whether a status says that a render, or what stands behind it, does not work.
+/// Returns true if a status means that a render, or a server behind it, does not work.
 fn is_gateway_failure(status: StatusCode) -> bool {
     matches!(status.as_u16(), 502..=504)
 }
@@ -573,7 +573,7 @@ pub(crate) struct VisitorBody {
 }
 
 impl Clone for VisitorBody {
-    /// Returns the body for another attempt, which finds it only if none has begun to read it.
+    /// Returns the body for another attempt, which is available only if no attempt has begun to read it.
     fn clone(&self) -> Self {
         Self { state: Arc::clone(&self.state), active_body: None, length: self.length }
     }
@@ -583,7 +583,7 @@ impl Clone for VisitorBody {
 enum VisitorBodyState {
     Empty,
     Waiting(Option<LimitedBody<Incoming>>),
-    /// It ended before it was whole.
+    /// It ended before it was complete.
     Broken,
 }
 
@@ -596,7 +596,7 @@ impl VisitorBody {
         }
     }
 
-    /// Returns a visitor's body, which fails beyond `max_bytes` and where it does not keep the pace.
+    /// Returns a visitor's body, which fails beyond `max_bytes` or below the minimum rate.
     pub(crate) fn new(body: Incoming, max_bytes: u64, pace: Option<MinReadRate>) -> Self {
         if body.is_end_stream() {
             return Self::empty();
@@ -615,7 +615,7 @@ impl VisitorBody {
         matches!(*self.state.lock(), VisitorBodyState::Empty)
     }
 
-    /// Tells whether nothing of the body was read yet.
+    /// Returns true if nothing of the body was read yet.
     fn is_untouched(&self) -> bool {
         match &*self.state.lock() {
             VisitorBodyState::Empty => true,
@@ -624,7 +624,7 @@ impl VisitorBody {
         }
     }
 
-    /// Tells whether the visitor did not send all of it.
+    /// Returns true if the visitor did not send all of it.
     fn is_broken(&self) -> bool {
         matches!(*self.state.lock(), VisitorBodyState::Broken)
     }
@@ -687,7 +687,7 @@ impl Drop for InFlightRequest {
     }
 }
 
-/// A render's body, which fails when nothing arrives for the render's receive timeout.
+/// A render's body, which fails if nothing arrives for the render's receive timeout.
 #[derive(Debug)]
 pub(crate) struct RenderBody {
     body: DecodedBody<Incoming>,
@@ -704,12 +704,13 @@ impl RenderBody {
         Self { body, read_timeout: BodyReadTimeout::new(patience), _in_flight: flight }
     }
 
-    /// Takes the content codings off that can be, for an answer that is to be stored: it goes to visitors who take none.
+    /// Removes supported content codings from a response to be stored, because it is also sent to visitors who accept
+    /// none.
     pub(crate) fn decode_content_codings(&mut self, headers: &mut HeaderMap) {
         self.body.decode_content_codings(headers);
     }
 
-    /// Fails also where the body does not keep the pace.
+    /// Makes the body also fail below the minimum rate.
     pub(crate) fn enforce_min_rate(&mut self, pace: Option<MinReadRate>) {
         self.read_timeout.set_min_read_rate(pace);
     }

@@ -1,4 +1,4 @@
-//! Short URLs that pass although the filter denies them, listed by a render.
+//! Short URLs that are permitted although the filter denies them, listed by a render.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::dispatcher::{DispatcherRuntime, FarmState};
 use crate::log::LogLevel;
 use crate::upstream::UpstreamRequest;
 
-/// The longest list that is read.
+/// The maximum size of the list in bytes.
 const MAX_VANITY_LIST_BYTES: usize = 16 * 1024 * 1024;
 
 /// The URLs of a farm.
@@ -36,7 +36,7 @@ impl VanityList {
         count
     }
 
-    /// Reads the list that was kept at the last run.
+    /// Loads the list stored by the last run.
     pub(crate) fn load_file(&self, file: &Path, runtime: &DispatcherRuntime) {
         if let Ok(text) = std::fs::read_to_string(file) {
             let count = self.replace_urls(&text);
@@ -46,7 +46,7 @@ impl VanityList {
         }
     }
 
-    /// Fetches the list again and again.
+    /// Fetches the list periodically.
     pub(crate) async fn keep_loading(
         &self,
         farm: &FarmState,
@@ -83,7 +83,7 @@ async fn fetch_vanity_list(farm: &FarmState, url: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Keeps the list for the next start; it is written whole or not at all.
+/// Stores the list for the next start; it is written atomically.
 fn store_vanity_list(file: &Path, text: &str) {
     let folder = file.parent().unwrap_or(Path::new("."));
     let outcome = tempfile::NamedTempFile::new_in(folder).and_then(|mut temporary| {

@@ -1,15 +1,15 @@
-//! How many variants of one page clients may make renders draw (`/x-variantLimit`): URLs that differ only by selectors, suffix
-//! or query, each of which misses the cache.
+//! A limit on the variants of one page that clients may make renders produce (`/x-variantLimit`): URLs that differ only
+//! by selectors, suffix or query, each of which misses the cache.
 //!
-//! In: requests that a render is about to be asked for. Out: whether it is, or how long to wait.
+//! Input: requests about to be sent to a render. Output: permission, or the time to wait.
 //!
 //! Invariants
-//! * The page itself, without selectors, suffix and query, counts as no variant.
-//! * A variant that was counted lately is not counted again, so that who repeats a request is not held up by it.
-//! * Memory is bounded, whatever URLs and addresses come. Where a table is full, all new pages of a client share a bucket, so
-//!   that who makes pages up holds up himself and no other client.
+//! * The page itself, without selectors, suffix and query, does not count as a variant.
+//! * A recently counted variant is not counted again, so that repeated requests are not limited.
+//! * Memory is bounded, whatever URLs and addresses come. If a table is full, all new pages of a client share a bucket,
+//!   so that a client with made-up pages limits itself and no other client.
 //!
-//! Not here: requests of a client whatever they ask for (`front_settings`).
+//! Not here: the limit on all requests of a client (`front_settings`).
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -35,11 +35,11 @@ use crate::response_body::ResponseBody;
 use crate::response_memory::CacheableResponse;
 use crate::suffix_folder::is_page_extension;
 
-/// Variants that are remembered as counted, in each of two halves.
+/// The maximum number of counted variants remembered, in each of two halves.
 const MAX_REMEMBERED_VARIANTS: usize = 65_536;
 
-/// New pages of a client for which no table has a place: so many times what it may ask of one page, it may ask of all of
-/// them.
+/// The factor for new pages of a client when a table is full: all of them together are allowed this many times the
+/// limit of one page.
 const OVERFLOW_PAGE_FACTOR: u32 = 10;
 
 /// Counts the variants of a farm's pages.
@@ -48,13 +48,13 @@ pub(crate) struct VariantLimiter {
     limit: VariantLimit,
     client_buckets: Option<TokenBuckets<u64>>,
     total_buckets: Option<TokenBuckets<u64>>,
-    /// By clients alone.
+    /// Buckets by client only.
     overflow_buckets: TokenBuckets<u64>,
     counted_variants: Mutex<CountedVariants>,
     hasher: RandomState,
 }
 
-/// What was counted lately: the newer half, and the one before it.
+/// The recently counted variants: the current half, and the previous one.
 #[derive(Debug, Default)]
 struct CountedVariants {
     recent_keys: HashSet<u64>,
@@ -63,7 +63,7 @@ struct CountedVariants {
 }
 
 impl CountedVariants {
-    /// Tells whether `key` was counted within about `window`.
+    /// Returns true if `key` was counted within about `window`.
     fn contains(&mut self, key: u64, window: Duration, now: Instant) -> bool {
         let age = self.last_rotation.map(|turned| now.saturating_duration_since(turned));
         if age.is_none_or(|age| age >= window) || self.recent_keys.len() >= MAX_REMEMBERED_VARIANTS
@@ -78,7 +78,7 @@ impl CountedVariants {
     }
 }
 
-/// A page's name, and what tells a variant from it.
+/// A page's name, and the text that distinguishes the variant.
 #[derive(Debug, PartialEq, Eq)]
 struct RequestedVariant<'a> {
     page: &'a str,
@@ -86,16 +86,16 @@ struct RequestedVariant<'a> {
 }
 
 impl<'a> RequestedVariant<'a> {
-    /// Returns the variant that a request asks for; nothing for the page itself.
+    /// Returns the variant that a request asks for; `None` for the page itself.
     fn from_request(view: &'a RequestView) -> Option<Self> {
         let path = view.path.as_str();
         let parts = read_page_path(path);
         let query = view.query.as_deref();
-        // Who makes up extensions defeats the cache as well.
+        // Made-up extensions bypass the cache as well.
         let is_known = parts
             .extension
             .is_none_or(|extension| mime_guess::from_ext(extension).first_raw().is_some());
-        // Renders cut path parameters, so that they make no other page.
+        // Renders cut path parameters, so they do not make another page.
         let (page, parameters) =
             parts.path.split_at(parts.path.find(';').unwrap_or(parts.path.len()));
         let is_plain = parts.selectors.is_none()
@@ -108,7 +108,7 @@ impl<'a> RequestedVariant<'a> {
     }
 }
 
-/// Returns the reading of a path whose extension is that of a page: what has a dot before that is a folder, such as
+/// Returns the reading of a path whose extension is that of a page: an earlier segment with a dot is a folder, such as
 /// `etc.clientlibs`, and its files are pages of their own.
 fn read_page_path(path: &str) -> SlingUrlReading<'_> {
     let is_page = |reading: &SlingUrlReading<'_>| {
@@ -136,15 +136,15 @@ impl VariantLimiter {
         }
     }
 
-    /// Returns what is limited to.
+    /// Returns the effective limit.
     pub(crate) fn limit(&self) -> VariantLimit {
         self.limit
     }
 
-    /// Counts what `client` asks for.
+    /// Counts a request of `client` for a variant.
     ///
     /// # Errors
-    /// How long to wait, if it is one variant too many.
+    /// Returns the time to wait if it is over the limit.
     fn charge_variant(
         &self,
         client: IpAddr,
@@ -155,9 +155,9 @@ impl VariantLimiter {
         let client = self.hasher.hash_one(client_prefix(client));
         let page = self.hasher.hash_one(variant.page);
         let of_client = self.hasher.hash_one((client, page));
-        // Beginnings of their own, as a client's variant is another thing than everyone's.
+        // Separate prefixes, because a client's variant is counted separately from that of all clients.
         let whose = [(&self.client_buckets, of_client, 1_u8), (&self.total_buckets, page, 2)];
-        // A variant that no table has a place for is one more of its client, not two.
+        // A variant that fits no table counts once for its client, not twice.
         let mut has_taken = false;
         for (buckets, key, kind) in whose {
             let Some(buckets) = buckets else { continue };
@@ -179,14 +179,14 @@ impl VariantLimiter {
     }
 }
 
-/// Tells whether the query of a request makes a cache file of its own, if it has one.
+/// Returns true if the query of a request, if any, makes a separate cache file.
 fn makes_variant_file(farm: &FarmState, view: &RequestView) -> bool {
     let (Some(query), Some(cache)) = (&view.query, &farm.farm.cache) else { return true };
     page_variant::variant_key(cache, Some(query)).is_ok_and(|key| !key.is_empty())
 }
 
 impl DispatcherState {
-    /// Answers a visitor who asks for one variant too many, before a render is asked.
+    /// Responds to a visitor over the variant limit, before a render is asked.
     pub(crate) async fn limit_variants(
         self: &std::sync::Arc<Self>,
         exchange: &mut RequestExchange<'_>,
@@ -222,7 +222,7 @@ impl DispatcherState {
         Some(response)
     }
 
-    /// Answers with the page without its query, if that is in the cache and the visitor may see it.
+    /// Responds with the page without its query, if that is cached and the visitor may see it.
     async fn serve_page_without_query(
         self: &std::sync::Arc<Self>,
         exchange: &mut RequestExchange<'_>,
@@ -245,7 +245,7 @@ impl DispatcherState {
         exchange.render = inner.render;
         exchange.cache_info = inner.cache_info;
         exchange.outcome = inner.outcome;
-        // It is no answer to this URL that anybody may keep.
+        // It is not the cacheable response for this URL.
         response.extensions_mut().remove::<CacheableResponse>();
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         Some(response)
@@ -296,7 +296,7 @@ mod tests {
         check("/a/b.x7f3", Some("/a/b"));
         check("/a/b;x=1.html", Some("/a/b"));
         check("/a/b.html;x=1", Some("/a/b"));
-        // Folders whose names have dots are no pages.
+        // Folders whose names contain dots are not pages.
         for plain in ["/etc.clientlibs/a/b.js", "/dam/v1.2/a.jpg", "/example.com/en.html"] {
             check(plain, None);
         }
@@ -336,7 +336,7 @@ mod tests {
         assert!(!ask(1, "/new.html?1"), "its own bucket is empty");
         assert!(ask(1, "/0.html?2"), "a page that has a place has its own");
         assert!(ask(2, "/known.html?2"));
-        // Others may still begin pages, although there is no place.
+        // Other clients may still request new pages, although the table is full.
         for client in 3..10 {
             let begun = |page: &u32| ask(client, &format!("/new{page}.html?{client}"));
             let begun = (0..100).filter(begun).count();

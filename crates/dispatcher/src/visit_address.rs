@@ -1,12 +1,12 @@
-//! At which address pages were asked for, so that they are fetched again as their visitors see them.
+//! The addresses at which pages were requested, so that they are re-fetched as their visitors see them.
 //!
-//! In: the visits for which pages were stored. Out: what a page that a flush lists is asked for with: host, scheme and
-//! port, as they decide about mapped addresses and absolute links.
+//! Input: the visits for which pages were stored. Output: the host, scheme and port for the re-fetch of a flushed page,
+//! as they determine mapped addresses and absolute links.
 //!
 //! Invariants
-//! * Only what a page was stored for counts. Other pages do not take from it what a visitor says about proxies in
-//!   front, nor, where the farm's host is written out, another host, or a port at which nobody comes in.
-//! * Memory stays below [`MAX_VISIT_BYTES`]; the least used pages go first.
+//! * Only visits for which a page was stored count. For other pages, a visitor's statements about proxies in front are
+//!   not used, nor, where the farm's host is configured literally, another host, or a port without a listener.
+//! * Memory stays below [`MAX_VISIT_BYTES`]; the least used pages are evicted first.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use quick_cache::sync::Cache;
 use crate::config::parse_host;
 use crate::request_view::RequestView;
 
-/// What the visits of one document root may take.
+/// The maximum memory for the visits of one document root, in bytes.
 const MAX_VISIT_BYTES: u64 = 4 * 1024 * 1024;
-/// What an entry and its visit take beside texts.
+/// The memory of an entry and its visit besides texts, in bytes.
 const VISIT_OVERHEAD_BYTES: u64 = 328;
-/// What a header of a visit takes beside its value.
+/// The memory of a header of a visit besides its value, in bytes.
 const HEADER_OVERHEAD_BYTES: usize = 64;
-/// A longer header tells of no address.
+/// The maximum length of a header value in bytes; a longer one is not an address.
 const MAX_HEADER_VALUE_BYTES: usize = 256;
-/// Pages below so many folders belong to one site, as a rule.
+/// The folder depth that identifies a site: pages below the same folders usually belong to one site.
 const SITE_DEPTH: usize = 2;
 
 const FORWARDED_PORT_HEADER: HeaderName = HeaderName::from_static("x-forwarded-port");
-/// What proxies say about the address that a visitor sees.
+/// The headers in which proxies state the address that a visitor sees.
 const FORWARDED_ADDRESS_HEADERS: [HeaderName; 4] = [
     HeaderName::from_static("x-forwarded-host"),
     FORWARDED_PORT_HEADER,
@@ -39,7 +39,7 @@ const FORWARDED_ADDRESS_HEADERS: [HeaderName; 4] = [
     HeaderName::from_static("x-forwarded-ssl"),
 ];
 
-/// Where visitors come in: the listeners of a dispatcher.
+/// The listeners of a dispatcher on which visitors connect.
 #[derive(Debug, Default)]
 pub(crate) struct ListenerPorts(Mutex<Vec<ListenerPort>>);
 
@@ -60,14 +60,14 @@ impl ListenerPorts {
         self.0.lock().iter().any(|door| Some(door.port) == port)
     }
 
-    /// Tells whether nobody comes in but by TLS.
+    /// Returns true if visitors can connect only by TLS.
     pub(crate) fn is_tls_only(&self) -> bool {
         let doors = self.0.lock();
         !doors.is_empty() && doors.iter().all(|door| door.is_tls)
     }
 }
 
-/// The address at which a page was asked for.
+/// The address at which a page was requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VisitAddress {
     host: HeaderValue,
@@ -77,7 +77,7 @@ pub(crate) struct VisitAddress {
 }
 
 impl VisitAddress {
-    /// Returns the address of a request; nothing if it names no host.
+    /// Returns the address of a request; `None` if it names no host.
     pub(crate) fn from_request(view: &RequestView) -> Option<Self> {
         let is_short = |value: &&HeaderValue| value.len() <= MAX_HEADER_VALUE_BYTES;
         let host = view.headers.get(header::HOST).filter(is_short)?.clone();
@@ -96,7 +96,7 @@ impl VisitAddress {
         })
     }
 
-    /// Makes up the address of a visitor who comes to `host` without a proxy.
+    /// Creates the address of a visitor who connects to `host` without a proxy.
     pub(crate) fn direct(host: HeaderValue, is_tls: bool) -> Self {
         Self { host, is_tls, is_proxied: false, forwarded_headers: HeaderMap::new() }
     }
@@ -105,8 +105,8 @@ impl VisitAddress {
         parse_host(self.host.to_str().unwrap_or_default())
     }
 
-    /// Tells whether the visitor came to the farm's `own` address. The port in `RouteHost` is what a visitor writes, so it
-    /// counts only if somebody else tells it, too.
+    /// Returns true if the visitor used the farm's `own` address. The port in `RouteHost` is chosen by the visitor, so
+    /// it counts only if another source confirms it.
     pub(crate) fn is_at_address(&self, own: &Self, doors: &ListenerPorts) -> bool {
         let ((name, port), (own_name, own_port)) = (self.name_and_port(), own.name_and_port());
         let is_told = |port: &str| {
@@ -117,7 +117,7 @@ impl VisitAddress {
         name == own_name && (port == own_port || own_port.is_none() && port.is_none_or(is_told))
     }
 
-    /// Returns the visit as one to the farm's `own` name, which a visitor may have written in another way.
+    /// Returns the visit with the farm's `own` name, which a visitor may have spelled differently.
     pub(crate) fn with_name_of(self: Arc<Self>, own: &Self) -> Arc<Self> {
         let ((name, _), (_, port)) = (own.name_and_port(), self.name_and_port());
         let host = port.map_or_else(|| name.clone(), |port| format!("{name}:{port}"));
@@ -127,7 +127,7 @@ impl VisitAddress {
         }
     }
 
-    /// Returns what counts for other pages, too: not what a visitor says about proxies in front.
+    /// Returns the parts that are valid for other pages, too, without the visitor's statements about proxies in front.
     fn without_forwarded(visit: Arc<Self>) -> Arc<Self> {
         if visit.is_proxied || visit.forwarded_headers.is_empty() {
             return visit;
@@ -135,7 +135,7 @@ impl VisitAddress {
         Arc::new(Self { forwarded_headers: HeaderMap::new(), ..Self::clone(&visit) })
     }
 
-    /// Makes `view` a request for the same page at this address.
+    /// Changes `view` to a request for the same page at this address.
     pub(crate) fn apply_to_request(&self, view: &mut RequestView) {
         let (host, port) = self.name_and_port();
         view.host = host;
@@ -164,7 +164,7 @@ impl Weighter<PathBuf, Arc<VisitAddress>> for VisitAddressWeight {
 /// The visits of one document root.
 #[derive(Debug)]
 pub(crate) struct VisitAddresses {
-    /// By the files and by the first folders of the pages.
+    /// Keyed by files and by the first folders of pages.
     addresses: Cache<PathBuf, Arc<VisitAddress>, VisitAddressWeight>,
     last_address: Mutex<Option<Arc<VisitAddress>>>,
 }
@@ -180,16 +180,16 @@ impl Default for VisitAddresses {
 }
 
 impl VisitAddresses {
-    /// Notes for which visit the page at `file` was stored.
+    /// Records the visit for which the page at `file` was stored.
     pub(crate) fn record_visit(&self, file: &Path, visit: &VisitAddress) {
         let mut last = self.last_address.lock();
-        // Most pages are asked for at one address, which is kept once.
+        // Most pages are requested at one address, which is stored once.
         let visit = match &*last {
             Some(last) if **last == *visit => Arc::clone(last),
             _ => Arc::clone(last.insert(Arc::new(visit.clone()))),
         };
         drop(last);
-        // The first one stays, so that no later visitor decides for the site.
+        // The first visit is retained, so that later visitors cannot change the address of the site.
         if let Some(site) = site_folder(file)
             && self.addresses.get(&site).is_none()
         {
@@ -198,7 +198,7 @@ impl VisitAddresses {
         self.addresses.insert(file.to_owned(), visit);
     }
 
-    /// Returns the visit for which the page at `file` was stored last.
+    /// Returns the last visit for which the page at `file` was stored.
     pub(crate) fn find_page_visit(&self, file: &Path) -> Option<Arc<VisitAddress>> {
         self.addresses.get(file)
     }
@@ -208,13 +208,13 @@ impl VisitAddresses {
         self.addresses.get(&site_folder(file)?).map(VisitAddress::without_forwarded)
     }
 
-    /// Returns the visit for which any page was stored last.
+    /// Returns the last visit for which any page was stored.
     pub(crate) fn last_visit(&self) -> Option<Arc<VisitAddress>> {
         self.last_address.lock().clone().map(VisitAddress::without_forwarded)
     }
 }
 
-/// Returns the first folders of a file below them.
+/// Returns the first folders of a file; `None` if it is not below that many folders.
 fn site_folder(file: &Path) -> Option<PathBuf> {
     let site: PathBuf = file.parent()?.iter().take(SITE_DEPTH).collect();
     (site.iter().count() == SITE_DEPTH).then_some(site)

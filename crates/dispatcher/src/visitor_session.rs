@@ -1,10 +1,10 @@
-//! Farms whose visitors must have logged in (`/sessionmanagement`).
+//! Login sessions: farms whose visitors must have logged in (`/sessionmanagement`).
 //!
-//! The render decides who may come in: a visitor's first request goes there with its credentials, and when the render
-//! answers a page with 200, the credentials are believed for as long as they are used at least every `/timeout`. Visitors
-//! who are believed get pages from the cache.
+//! The render decides about access: a visitor's first request goes there with its credentials, and if the render
+//! answers a page with 200, the credentials are accepted for as long as they are used at least every `/timeout`.
+//! Visitors with accepted credentials get pages from the cache.
 //!
-//! A session is an empty file named by the SHA-256 of the credentials; its time is that of the last use. Files tell
+//! A session is an empty file named by the SHA-256 of the credentials; its time is that of the last use. Files reveal
 //! nothing about the credentials, and dispatchers that share the folder share their sessions.
 
 use std::fs::{File, FileTimes};
@@ -17,19 +17,19 @@ use sha2::{Digest, Sha256};
 use crate::config::SessionManagementConfig;
 use crate::request_view::RequestView;
 
-/// How a visitor stands.
+/// The state of a visitor's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum VisitorSession {
-    /// It brings no credentials, or such as no render was asked about.
+    /// The visitor sent no credentials, or credentials that no render has checked.
     #[default]
     Absent,
-    /// It was believed once, but not lately.
+    /// The credentials were accepted once, but not recently.
     Expired,
-    /// It is believed.
+    /// The credentials are accepted.
     Valid,
 }
 
-/// Tells how the visitor stands, and notes that it came.
+/// Returns the state of the visitor's session, and records its use.
 pub(crate) fn find_session(
     sessions: &SessionManagementConfig,
     view: &RequestView,
@@ -50,7 +50,7 @@ pub(crate) fn find_session(
     VisitorSession::Valid
 }
 
-/// Believes the visitor's credentials from now on.
+/// Begins a session: the visitor's credentials are accepted from now on.
 pub(crate) fn begin_session(
     sessions: &SessionManagementConfig,
     view: &RequestView,
@@ -65,14 +65,14 @@ pub(crate) fn begin_session(
     }
 }
 
-/// Believes the visitor's credentials no more.
+/// Ends a session: the visitor's credentials are no longer accepted.
 pub(crate) fn end_session(sessions: &SessionManagementConfig, view: &RequestView) {
     if let Some(file) = session_file(sessions, view) {
         std::fs::remove_file(file).ok();
     }
 }
 
-/// Removes sessions that were not used for their time.
+/// Removes sessions that were idle for longer than their timeout.
 pub(crate) fn sweep_sessions(sessions: &SessionManagementConfig, now: SystemTime) {
     let Ok(entries) = std::fs::read_dir(&sessions.directory) else { return };
     for entry in entries.flatten() {
@@ -104,7 +104,7 @@ fn touch_session_file(file: &std::path::Path, now: SystemTime) -> std::io::Resul
     opened?.set_times(FileTimes::new().set_modified(now))
 }
 
-/// Returns the visitor's file; nothing if it brings no credentials.
+/// Returns the visitor's session file; `None` if it sent no credentials.
 fn session_file(sessions: &SessionManagementConfig, view: &RequestView) -> Option<PathBuf> {
     let credentials = session_credentials(&sessions.header, view)?;
     let name: String =
@@ -112,7 +112,7 @@ fn session_file(sessions: &SessionManagementConfig, view: &RequestView) -> Optio
     Some(sessions.directory.join(name))
 }
 
-/// Returns what `HTTP:name` or `Cookie:name` names.
+/// Returns the value that `HTTP:name` or `Cookie:name` refers to.
 fn session_credentials<'a>(header: &str, view: &'a RequestView) -> Option<&'a [u8]> {
     let (kind, name) = header.split_once(':').unwrap_or(("HTTP", header));
     let value = if kind.eq_ignore_ascii_case("cookie") {

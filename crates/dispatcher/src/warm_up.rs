@@ -1,14 +1,15 @@
-//! Filling a cold cache at the start, from a list of pages (`[dispatcher.warm_up]`).
+//! Warm-up: filling a cold cache at the start, from a list of pages (`[dispatcher.warm_up]`).
 //!
-//! In: a file with URLs, a sitemap, or an access log, of which the pages that were asked for most come first. Each page goes
-//! the way of a visitor's request, through the rules of hosts, farms and filters, so nothing is fetched that nobody could
-//! ask for, and what is flushed meanwhile is not stored.
+//! Input: a file with URLs, a sitemap, or an access log, whose most requested pages come first. Each page is processed
+//! like a visitor's request, through the rules of hosts, farms and filters. Therefore nothing is fetched that visitors
+//! could not request, and pages flushed in the meantime are not stored.
 //!
 //! Invariants
-//! * Visitors wait for nothing: at most [`WarmUpPlan::concurrency`] pages are fetched at once, beside all other requests.
-//! * Pages that are fresh in the cache are not asked for.
+//! * Visitors do not wait: at most [`WarmUpPlan::concurrency`] pages are fetched at once, besides all other requests.
+//! * Pages that are fresh in the cache are not requested.
 //!
-//! On failure: a page that cannot be had is left to its visitors; after [`MAX_CONSECUTIVE_FAILURES`] in a row all others are, too.
+//! On failure: a page that cannot be fetched is left to its visitors; after [`MAX_CONSECUTIVE_FAILURES`] in a row all
+//! others are, too.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -35,16 +36,16 @@ use crate::request_view::RequestView;
 use crate::settings::WarmUpSettings;
 use crate::upstream::{UpstreamRequest, VisitorBody};
 
-/// Pages unless configured.
+/// The default maximum number of pages.
 const DEFAULT_MAX_PAGES: usize = 1000;
-/// Pages at once unless configured: renders may just have started, too.
+/// The default number of pages fetched at once: renders may have just started, too.
 const DEFAULT_CONCURRENCY: usize = 2;
-/// Different URLs of a file that are counted.
+/// The maximum number of different URLs of a file that are counted.
 const MAX_COUNTED_URLS: usize = 200_000;
-/// Pages in a row that may fail.
+/// The number of consecutive failures after which the warm-up ends.
 const MAX_CONSECUTIVE_FAILURES: u32 = 50;
 
-/// What is fetched at the start.
+/// The plan of a warm-up.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WarmUpPlan {
     url_file: Option<PathBuf>,
@@ -64,8 +65,8 @@ impl WarmUpPlan {
     }
 }
 
-/// Returns the URLs and paths that a line of a list, of a sitemap or of an access log names: of a log only what was found
-/// by GET.
+/// Returns the URLs and paths named by a line of a list, of a sitemap or of an access log; of a log only pages
+/// successfully requested by GET.
 #[must_use]
 pub fn urls_of_line(line: &str) -> Vec<String> {
     let line = line.trim();
@@ -87,7 +88,7 @@ pub fn urls_of_line(line: &str) -> Vec<String> {
     if target.starts_with('/') { vec![target.to_owned()] } else { Vec::new() }
 }
 
-/// Reads the URLs of a file, those that it names most often first, and otherwise in its order.
+/// Reads the URLs of a file, the most frequent first, otherwise in file order.
 fn read_urls(file: &Path, max_pages: usize) -> io::Result<Vec<String>> {
     let mut lines = BufReader::new(File::open(file)?);
     let mut counts: HashMap<String, (u64, usize)> = HashMap::new();
@@ -108,18 +109,18 @@ fn read_urls(file: &Path, max_pages: usize) -> io::Result<Vec<String>> {
     Ok(urls.into_iter().take(max_pages).map(|(url, _)| url).collect())
 }
 
-/// What became of a page.
+/// The outcome for a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WarmUpOutcome {
     Fetched,
     Fresh,
-    /// It is not kept, or nobody may ask for it.
+    /// It is not cached, or visitors may not request it.
     Uncacheable,
     Failed,
 }
 
 impl Dispatcher {
-    /// Fetches what the settings name.
+    /// Runs the warm-up according to the settings.
     pub(crate) async fn run_warm_up(self) {
         let wanted = self.current_state().switches.warm_up.clone();
         let Some(file) = wanted.url_file.clone() else { return };
@@ -197,7 +198,7 @@ impl DispatcherState {
             FetchRole::Join(flight) => {
                 return match flight.wait_for_outcome().await {
                     FetchOutcome::Shared(_) => WarmUpOutcome::Fresh,
-                    // Whoever was fetching it looks after it.
+                    // The fetch of another request handles it.
                     FetchOutcome::Unshared(_) | FetchOutcome::Retry => WarmUpOutcome::Uncacheable,
                     FetchOutcome::Failed(_) => WarmUpOutcome::Failed,
                 };
@@ -215,7 +216,7 @@ impl DispatcherState {
             file,
             path: view.path.as_str().to_owned(),
             host: view.headers.get(header::HOST).cloned(),
-            // Nobody came.
+            // There is no visitor.
             visit: None,
             min_sequence: None,
             cache_info: "caching",
@@ -229,7 +230,7 @@ impl DispatcherState {
         }
     }
 
-    /// Returns where a page is kept that every visitor may ask for.
+    /// Returns the cache location of a page that every visitor may request.
     fn warm_up_target(
         &self,
         url: &str,
@@ -247,7 +248,7 @@ impl DispatcherState {
                 return None;
             }
         };
-        // Farms with a share are for some of the visitors only.
+        // Farms with a share serve only some of the visitors.
         let decision =
             decide_request_among(&self.config, &view, |farm| farm.visitor_share.is_none())?;
         let RequestAction::Cache(file) = decision.action else { return None };
@@ -257,7 +258,7 @@ impl DispatcherState {
         (!is_private).then_some((view, state, file))
     }
 
-    /// Returns the first host that a farm writes out, from the last farm on, as farms are asked in that order.
+    /// Returns the first literal host name, starting with the last farm, the order in which farms are tried.
     fn default_host(&self) -> Option<&str> {
         let mut entries = self.config.farms.iter().rev().flat_map(|farm| &farm.virtual_hosts);
         entries.find(|entry| entry.is_literal_host()).map(|entry| entry.host.source())

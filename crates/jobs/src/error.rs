@@ -1,6 +1,6 @@
-//! What can go wrong with stored work.
+//! Errors of stored jobs.
 
-/// The result of everything in this crate that can fail.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of the queues.
@@ -10,7 +10,7 @@ pub enum Error {
     /// The state database failed.
     #[error("cannot {action} in the state database")]
     Database {
-        /// What was tried, as a verb and its object.
+        /// The attempted action, as a verb and its object.
         action: &'static str,
         /// The cause.
         source: sqlx::Error,
@@ -23,39 +23,39 @@ pub enum Error {
         /// The cause.
         source: serde_json::Error,
     },
-    /// The job belongs to somebody else by now: its lease ended, or it was cancelled.
+    /// Another worker holds the job: the lease expired, or the job was canceled.
     #[error("job {0} is not held by this worker any more")]
     LeaseLost(i64),
-    /// A name that no job can have.
+    /// An invalid topic name.
     #[error("`{0}` is no topic: write parts of letters, digits, `_`, `-` and `.`, joined by `/`")]
     InvalidTopic(String),
-    /// A job's properties are larger than queues take.
+    /// A job's properties exceed the limit.
     #[error(
         "the properties of a job of `{topic}` have {bytes} bytes; at most {max} are stored: keep the rest in content"
     )]
     TooLarge {
         /// The topic.
         topic: String,
-        /// How many they have.
+        /// Size of the properties, in bytes.
         bytes: usize,
-        /// How many they may have.
+        /// Maximum size, in bytes.
         max: usize,
     },
-    /// The context of a job that no worker runs.
+    /// The context does not belong to a worker.
     #[error("this job runs outside of a worker, so that it cannot add another")]
     DetachedContext,
-    /// Another of a group of jobs that are stored together failed.
+    /// Another job of the same stored group failed.
     #[error("the jobs that were stored together were not stored: {0}")]
     GroupFailed(String),
-    /// A schedule that cannot be kept.
+    /// An invalid schedule.
     #[error("the schedule `{name}` is refused: {reason}")]
     InvalidSchedule {
-        /// Its name.
+        /// The schedule's name.
         name: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A workflow cannot do what is asked of it.
+    /// A workflow cannot perform the requested action.
     #[error("{0}")]
     Workflow(String),
     /// A blob could not be read.
@@ -67,7 +67,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Tells whether trying again can help.
+    /// Returns true if a retry can help.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

@@ -1,7 +1,7 @@
-//! What everything that follows content has in common: rounds until a stop, and changes behind a stored cursor.
+//! Common code of content followers: rounds until a stop, and changes after a stored cursor.
 //!
 //! Invariants
-//! * A failure is told once, however many rounds it lasts, and again after a round that went well.
+//! * A failure is reported once, however many rounds it lasts, and again only after a successful round.
 //! * A stop ends the wait between two rounds at once.
 
 use std::time::Duration;
@@ -14,31 +14,31 @@ use tympan_content::{
 
 use crate::{Result, format_error_chain};
 
-/// The rounds of one follower. Between two of them it waits as long as the last one says.
+/// The rounds of one follower. The wait between two rounds is determined by the first of them.
 #[derive(Debug)]
 pub struct FollowerLoop {
-    /// What is followed, for the log.
+    /// The subject of the follower, for the log.
     subject: &'static str,
     stop: watch::Receiver<bool>,
-    /// How long it waits after a failure.
+    /// Delay after a failure.
     failure_delay: Duration,
     is_failing: bool,
 }
 
 impl FollowerLoop {
-    /// Begins rounds that last until `stop` turns true.
+    /// Creates a loop whose rounds continue until `stop` turns true.
     #[must_use]
     pub fn new(what: &'static str, stop: watch::Receiver<bool>, failing: Duration) -> Self {
         Self { subject: what, stop, failure_delay: failing, is_failing: false }
     }
 
-    /// Tells whether there is to be no further round.
+    /// Returns true if no further round may start.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         *self.stop.borrow()
     }
 
-    /// Ends a round with how long to wait for the next one, or with why it failed, and waits.
+    /// Ends a round, with the delay until the next one or the reason of its failure, and waits.
     pub async fn finish_round(&mut self, round: Result<Duration, String>) {
         let wait = match round {
             Ok(wait) => {
@@ -59,16 +59,17 @@ impl FollowerLoop {
     }
 }
 
-/// Changes that a follower reads, or the place where it begins.
+/// Changes for a follower, or its start position.
 #[derive(Debug)]
 pub enum ChangesAfterCursor {
-    /// Changes behind the cursor, in order.
+    /// Changes after the cursor, in order.
     Changes(ChangePage),
-    /// There was no cursor yet, or history does not reach back to it: what is to be stored as the first one.
+    /// There was no cursor yet, or history does not reach back to it: the first cursor to store.
     Start(ChangeCursor),
 }
 
-/// Reads at most about `limit` changed nodes behind a stored cursor. A cursor that history has lost is told in the log.
+/// Reads at most about `limit` changed nodes after a stored cursor. A cursor that history no longer contains is
+/// reported in the log.
 ///
 /// # Errors
 /// If the cursor is malformed, or content fails.

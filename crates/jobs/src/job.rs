@@ -1,4 +1,4 @@
-//! What a job is: work to store, and stored work.
+//! Jobs: work to store, and stored work.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -16,29 +16,29 @@ impl fmt::Display for JobId {
     }
 }
 
-/// Where a job stands.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobState {
-    /// Stored before what it is for is done; not claimed until it is released.
+    /// Stored before its prerequisite is done; not claimed until it is released.
     Held,
-    /// Waiting for its time: delayed, or between two attempts.
+    /// Waiting for its run time: delayed, or between two attempts.
     Delayed,
     /// Waiting to be claimed.
     Queued,
     /// Claimed by a worker, until its lease ends.
     Active,
-    /// Done, and kept because its queue keeps jobs.
+    /// Done, and retained because its queue retains jobs.
     Succeeded,
-    /// Cancelled while it ran.
+    /// Canceled while it ran.
     Stopped,
-    /// Given up after its last attempt; kept until someone retries or cancels it.
+    /// Given up after its last attempt; retained until someone retries or cancels it.
     GivenUp,
-    /// Failed in a way that trying again cannot mend; kept until someone retries or cancels it.
+    /// Failed in a way that a retry cannot fix; retained until someone retries or cancels it.
     Error,
 }
 
 impl JobState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 8] = [
         Self::Held,
         Self::Delayed,
@@ -50,7 +50,7 @@ impl JobState {
         Self::Error,
     ];
 
-    /// Returns Sling's name of the state, where it has one.
+    /// Returns Sling's name of the state, if there is one.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -65,33 +65,33 @@ impl JobState {
         }
     }
 
-    /// Finds a state by its name, ignoring case.
+    /// Returns the state with the given name, ignoring case.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name().eq_ignore_ascii_case(name))
     }
 
-    /// Tells whether the job will run without anybody doing something.
+    /// Returns true if the job will run without intervention.
     #[must_use]
     pub fn is_open(self) -> bool {
         matches!(self, Self::Held | Self::Delayed | Self::Queued | Self::Active)
     }
 }
 
-/// Which of the waiting jobs of one tenant goes first.
+/// Priority among the waiting jobs of one tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum JobPriority {
-    /// When nothing else waits: bulk work.
+    /// Runs when nothing else waits: bulk work.
     Low,
-    /// By age.
+    /// Runs by age.
     #[default]
     Normal,
-    /// Before all others: somebody waits for it.
+    /// Runs before all others, because somebody waits for it.
     High,
 }
 
 impl JobPriority {
-    /// Returns the number that is stored; higher goes first.
+    /// Returns the number that is stored; a higher value runs first.
     #[must_use]
     pub fn rank(self) -> i64 {
         match self {
@@ -101,7 +101,7 @@ impl JobPriority {
         }
     }
 
-    /// Finds the priority of a stored number.
+    /// Returns the priority of a stored number.
     #[must_use]
     pub fn from_rank(rank: i64) -> Self {
         match rank {
@@ -115,27 +115,28 @@ impl JobPriority {
 /// Work to store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewJob {
-    /// What kind of work it is; see [`crate::check_topic`].
+    /// The topic of the job; see [`crate::check_topic`].
     pub topic: String,
-    /// What the handler needs to know.
+    /// The handler's input.
     pub properties: Value,
-    /// A name for the work within its topic; while a job of this key waits or runs, adding another is the same one again.
-    /// A running job may have read what it works on already, so name the state that is worked on, not only the place.
+    /// A name for the work within its topic. While a job of this key waits or runs, adding another returns the existing
+    /// one. A running job may have read its input already, so the key must name the state of the input, not only its
+    /// path.
     pub key: Option<String>,
-    /// Which of the waiting jobs goes first.
+    /// Priority among the waiting jobs.
     pub priority: JobPriority,
-    /// Whose work it is; tenants take turns.
+    /// The tenant of the job; tenants take turns.
     pub tenant: String,
-    /// How long to wait before it may run.
+    /// Delay before the job may run.
     pub delay: Duration,
-    /// The user who asked for it.
+    /// The user who requested the job.
     pub user: String,
-    /// The node that it is about, where others need to find it by that once it was given up.
+    /// The node that the job concerns, if others need to find the job by it after it was given up.
     pub subject_path: Option<NodePath>,
 }
 
 impl NewJob {
-    /// Describes work that may run at once.
+    /// Creates a job that may run at once.
     #[must_use]
     pub fn new(topic: impl Into<String>, properties: Value) -> Self {
         Self {
@@ -150,42 +151,42 @@ impl NewJob {
         }
     }
 
-    /// Names the work, so that it is not stored twice while it waits or runs.
+    /// Sets the key, so that the job is not stored twice while it waits or runs.
     #[must_use]
     pub fn with_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Lets it go before or after others.
+    /// Sets the priority.
     #[must_use]
     pub fn with_priority(mut self, priority: JobPriority) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Tells whose work it is.
+    /// Sets the tenant.
     #[must_use]
     pub fn with_tenant(mut self, tenant: impl Into<String>) -> Self {
         self.tenant = tenant.into();
         self
     }
 
-    /// Lets it wait.
+    /// Sets the delay.
     #[must_use]
     pub fn with_delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Tells who asked for it.
+    /// Sets the user who requested it.
     #[must_use]
     pub fn with_user(mut self, user: impl Into<String>) -> Self {
         self.user = user.into();
         self
     }
 
-    /// Lets it be found by the node that it is about ([`crate::JobQueues::find_given_up_about`]).
+    /// Sets the node by which the job can be found ([`crate::JobQueues::find_given_up_about`]).
     #[must_use]
     pub fn with_subject_path(mut self, path: NodePath) -> Self {
         self.subject_path = Some(path);
@@ -193,50 +194,50 @@ impl NewJob {
     }
 }
 
-/// How far a running job has come.
+/// Progress of a running job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobProgress {
-    /// Steps that are done.
+    /// Number of completed steps.
     pub completed: u64,
-    /// Steps there are; 0 if nobody knows.
+    /// Total number of steps; 0 if unknown.
     pub total: u64,
-    /// What is being done.
+    /// Description of the current step.
     pub message: String,
 }
 
 /// Stored work.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// Its number.
+    /// The job's number.
     pub id: JobId,
-    /// What kind of work it is.
+    /// The topic of the job.
     pub topic: String,
-    /// What the handler needs to know.
+    /// The handler's input.
     pub properties: Value,
-    /// The name of the work.
+    /// The job's key.
     pub key: Option<String>,
-    /// Which of the waiting jobs goes first.
+    /// Priority among the waiting jobs.
     pub priority: JobPriority,
-    /// Whose work it is.
+    /// The tenant of the job.
     pub tenant: String,
-    /// Where it stands.
+    /// The job's state.
     pub state: JobState,
-    /// How many times it was begun.
+    /// Number of attempts begun.
     pub attempt: u32,
-    /// When it may be claimed next.
+    /// Time at which it may be claimed next.
     pub run_at: SystemTime,
-    /// When it was added.
+    /// Time at which it was added.
     pub created_at: SystemTime,
-    /// When its last attempt began.
+    /// Start of the last attempt.
     pub started_at: Option<SystemTime>,
-    /// When it ended, if it has.
+    /// Time at which it ended, if it has.
     pub ended_at: Option<SystemTime>,
-    /// The user who asked for it.
+    /// The user who requested the job.
     pub user: String,
-    /// Who runs it.
+    /// The worker that runs it.
     pub worker: Option<String>,
-    /// How far it has come.
+    /// The job's progress.
     pub progress: Option<JobProgress>,
-    /// Why the last attempt failed.
+    /// The reason why the last attempt failed.
     pub last_error: Option<String>,
 }

@@ -1,9 +1,9 @@
-//! Claiming jobs, and saying how they ended.
+//! Claims jobs, and stores their outcomes.
 //!
 //! Invariants
-//! * A job is claimed by one worker at a time: a claim changes only rows that still wait, so that of two claims at once
+//! * A job is claimed by one worker at a time: a claim changes only rows that still wait, so of two concurrent claims
 //!   one finds nothing.
-//! * Only who claimed a job ends it, and only while it holds it.
+//! * Only the worker that claimed a job can end it, and only while it holds the job.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,23 +17,23 @@ use crate::sql::{
 };
 use crate::{Error, Job, JobId, JobQueues, JobState, Result};
 
-/// Who claims, and for how long.
+/// The worker that claims, and the duration of the claim.
 #[derive(Debug, Clone, Copy)]
 pub struct JobClaim<'a> {
-    /// Who claims; the same name must finish the job. Unlike that of any other process.
+    /// The name of the worker, unique among all processes; the same name must finish the job.
     pub worker: &'a str,
-    /// How long the claim holds unless it is renewed.
+    /// Duration of the claim unless it is renewed.
     pub lease: Duration,
 }
 
-/// The waiting work of one topic and one tenant.
+/// The waiting jobs of one topic and one tenant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct JobLane {
     pub(crate) topic: String,
     pub(crate) tenant: String,
 }
 
-/// A job that waits, as far as choosing needs to know.
+/// The fields of a waiting job that the selection needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WaitingJob {
     pub(crate) id: JobId,
@@ -41,8 +41,8 @@ pub(crate) struct WaitingJob {
 }
 
 impl JobQueues {
-    /// Claims the oldest job of some topics if its time has come, and no other of them is running: a job that waits for
-    /// its next attempt holds up all behind it.
+    /// Claims the oldest job of some topics if its run time has come and no other job of the topics is running. A job
+    /// that waits for its next attempt blocks all later ones.
     ///
     /// # Errors
     /// If the database fails.
@@ -63,7 +63,7 @@ impl JobQueues {
         Ok(claimed.into_iter().next())
     }
 
-    /// Claims waiting jobs of a topic and a tenant, high ones first and then the oldest, whether or not others run.
+    /// Claims waiting jobs of a topic and a tenant, by priority and then by age, whether or not others run.
     ///
     /// # Errors
     /// If the database fails.
@@ -110,14 +110,14 @@ impl JobQueues {
         Ok((state == JobState::Queued.name() && active == 0).then_some(JobId(id)))
     }
 
-    /// Keeps other processes from claiming of the same ordered queue until the transaction ends. Tells whether nobody
-    /// else does.
+    /// Prevents other processes from claiming from the same ordered queue until the transaction ends. Returns true if
+    /// the lock was acquired.
     async fn lock_ordered_queue(
         &self,
         transaction: &mut WriteTransaction,
         topics: &[&str],
     ) -> Result<bool> {
-        // SQLite has one writer at a time anyway.
+        // SQLite allows only one writer at a time.
         if self.dialect == SqlDialect::Sqlite {
             return Ok(true);
         }
@@ -136,7 +136,7 @@ impl JobQueues {
         Ok(true)
     }
 
-    /// Returns the lanes in which jobs wait.
+    /// Returns the lanes that contain waiting jobs.
     pub(crate) async fn list_lanes(
         &self,
         transaction: &mut WriteTransaction,
@@ -189,7 +189,7 @@ impl JobQueues {
         Ok(waiting)
     }
 
-    /// Makes waiting jobs the worker's, and returns those that still waited, in the order in which they were asked for.
+    /// Claims waiting jobs for the worker. Returns those that still waited, in the requested order.
     pub(crate) async fn claim_by_id(
         &self,
         transaction: &mut WriteTransaction,
@@ -206,7 +206,7 @@ impl JobQueues {
         Ok(taken)
     }
 
-    /// Makes waiting jobs the worker's without counting an attempt: they are not begun yet.
+    /// Claims waiting jobs for the worker without counting an attempt, because they are not begun yet.
     pub(crate) async fn claim_ahead(
         &self,
         transaction: &mut WriteTransaction,
@@ -237,7 +237,7 @@ impl JobQueues {
         Ok(jobs)
     }
 
-    /// Counts an attempt of jobs that begin.
+    /// Counts an attempt of the jobs that begin.
     pub(crate) async fn begin_attempts(
         &self,
         transaction: &mut WriteTransaction,
@@ -260,7 +260,7 @@ impl JobQueues {
         Ok(())
     }
 
-    /// Lets jobs be claimed whose time has come, whose worker is dead, or that were held for too long.
+    /// Makes jobs claimable whose run time has come, whose worker is dead, or that were held for too long.
     pub(crate) async fn recover_due_jobs(
         &self,
         transaction: &mut WriteTransaction,
@@ -284,10 +284,10 @@ impl JobQueues {
         Ok(due.rows_affected() + left.rows_affected())
     }
 
-    /// Makes a claim hold longer.
+    /// Extends a claim.
     ///
     /// # Errors
-    /// [`Error::LeaseLost`] if the worker does not hold it any more; the database's.
+    /// [`Error::LeaseLost`] if the worker no longer holds the job; errors of the database.
     pub async fn renew_lease(
         &self,
         id: JobId,
@@ -307,7 +307,7 @@ impl JobQueues {
     /// Removes a job that is done.
     ///
     /// # Errors
-    /// [`Error::LeaseLost`] if the worker does not hold it any more; the database's.
+    /// [`Error::LeaseLost`] if the worker no longer holds the job; errors of the database.
     pub async fn finish_job(&self, id: JobId, worker: &str) -> Result<()> {
         let query =
             sqlx::query("DELETE FROM job WHERE id = $1 AND worker = $2 AND state = 'ACTIVE'")
@@ -316,10 +316,10 @@ impl JobQueues {
         require_lease(id, self.execute_and_notify("finish a job", query).await?)
     }
 
-    /// Gives a job back after a failed attempt: to be claimed again at `retry_at`, or given up without one.
+    /// Returns a job after a failed attempt: to be claimed again at `retry_at`, or given up if that is `None`.
     ///
     /// # Errors
-    /// [`Error::LeaseLost`] if the worker does not hold it any more; the database's.
+    /// [`Error::LeaseLost`] if the worker no longer holds the job; errors of the database.
     pub async fn fail_job(
         &self,
         id: JobId,
@@ -348,8 +348,8 @@ impl JobQueues {
         require_lease(id, self.execute_and_notify("fail a job", query).await?)
     }
 
-    /// Lets a job run again now, also one that was given up: with all its attempts. Tells whether there was one that does
-    /// not run.
+    /// Makes a job run again now, with all its attempts, even if it was given up. Returns true if the job exists and is
+    /// not running.
     ///
     /// # Errors
     /// If the database fails.
@@ -364,7 +364,7 @@ impl JobQueues {
             > 0)
     }
 
-    /// Removes a job that does not run. Tells whether there was one.
+    /// Removes a job that is not running. Returns true if there was one.
     ///
     /// # Errors
     /// If the database fails.
@@ -373,7 +373,8 @@ impl JobQueues {
         Ok(self.execute_and_notify("cancel a job", query.bind(id.0)).await? > 0)
     }
 
-    /// Asks a running job to stop; its worker hears of it within a second or two. Tells whether there was one.
+    /// Requests a running job to stop; its worker reads the request within a second or two. Returns true if the job is
+    /// running.
     ///
     /// # Errors
     /// If the database fails.
@@ -382,8 +383,8 @@ impl JobQueues {
         Ok(self.execute_and_notify("stop a job", query.bind(id.0)).await? > 0)
     }
 
-    /// Gives back every job that workers of an earlier run of this process held. Call it before any worker starts,
-    /// where no other process uses the database.
+    /// Releases every job that workers of an earlier run of this process held. Call it before any worker starts, and
+    /// only if no other process uses the database.
     ///
     /// # Errors
     /// If the database fails.
@@ -394,7 +395,7 @@ impl JobQueues {
         self.execute_write("release jobs", query).await
     }
 
-    /// Changes jobs by one statement, and lets workers see what may be claimed now. Returns how many changed.
+    /// Changes jobs by one statement, and notifies the workers. Returns the number of changed jobs.
     async fn execute_and_notify(
         &self,
         action: &'static str,
@@ -406,8 +407,8 @@ impl JobQueues {
     }
 }
 
-/// Returns the statement that finds the oldest open job of so many topics, and how many of them run. No job is read that
-/// ended, nor more than one that waits.
+/// Returns the statement that finds the oldest open job of the given number of topics, and the number of running ones.
+/// It reads no ended job, and no more than one waiting job.
 pub(crate) fn oldest_job_sql(topics: usize) -> String {
     let first = |topic| {
         format!("SELECT MIN(id) AS first FROM job WHERE topic = ${topic} AND ended IS NULL")

@@ -1,6 +1,6 @@
-//! Where claimed jobs run: each queue with as many at once as it allows, on a bounded number of threads.
+//! Runs claimed jobs: each queue with its allowed concurrency, on a bounded number of threads.
 //!
-//! A thread that ends a job takes the next one that is ready at once, so that nothing waits for the outcome to be stored.
+//! A thread that ends a job takes the next ready job at once, without waiting for the outcome to be stored.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::AssertUnwindSafe;
@@ -22,14 +22,14 @@ pub(crate) struct EndedAttempt {
     pub(crate) run_time: Duration,
 }
 
-/// A claimed job with what it takes to run it.
+/// A claimed job with the data needed to run it.
 pub(crate) struct ReadyJob {
     pub(crate) job: Job,
     pub(crate) context: JobContext,
     pub(crate) handler: Arc<dyn JobHandler>,
 }
 
-/// What a queue allows now.
+/// The current limits of a queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueueAllowance {
     pub(crate) max_jobs: usize,
@@ -73,7 +73,7 @@ impl JobExecutor {
         place.ready_jobs.push_back(ready);
     }
 
-    /// Tells what queues allow now.
+    /// Updates the limits of the queues.
     pub(crate) fn update_allowances(&self, allowance: impl Fn(&str) -> Option<QueueAllowance>) {
         for (name, place) in self.queues.lock().iter_mut() {
             if let Some(allowance) = allowance(name) {
@@ -82,7 +82,7 @@ impl JobExecutor {
         }
     }
 
-    /// Begins what may run.
+    /// Starts the jobs that may run.
     pub(crate) fn start_ready(self: &Arc<Self>) {
         loop {
             let next = {
@@ -102,7 +102,7 @@ impl JobExecutor {
         }
     }
 
-    /// Runs a job, and then others as long as there are any.
+    /// Runs a job, and then other ready jobs until there are none.
     fn run_until_idle(self: Arc<Self>, mut queue: String, mut ready: ReadyJob) {
         loop {
             self.run_job(ready);
@@ -140,7 +140,7 @@ impl JobExecutor {
     fn run_job(&self, ready: ReadyJob) {
         let ReadyJob { job, context, handler } = ready;
         let (began, id) = (Instant::now(), job.id);
-        // A job whose lease ran out while it waited belongs to someone else by now.
+        // A job whose lease expired while it waited may belong to another worker.
         let outcome = if context.mark_started(SystemTime::now()) {
             let run = AssertUnwindSafe(|| handler.run(&job, &context));
             std::panic::catch_unwind(run).unwrap_or_else(|panic| {
@@ -151,24 +151,24 @@ impl JobExecutor {
             JobOutcome::Wait { after: Duration::ZERO }
         };
         debug!(job = id.0, topic = job.topic, attempt = job.attempt, "job ended");
-        // The worker is gone when the process ends before the job.
+        // The worker is gone if the process ends before the job.
         self.ended_sender.send(EndedAttempt { id, outcome, run_time: began.elapsed() }).ok();
     }
 
-    /// Counts the jobs of a queue that run or are ready.
+    /// Returns the number of running and ready jobs of a queue.
     pub(crate) fn count_held(&self, queue: &str) -> usize {
         let places = self.queues.lock();
         places.get(queue).map_or(0, |place| place.running_count + place.ready_jobs.len())
     }
 
-    /// Counts the running and the ready jobs of each queue.
+    /// Returns the numbers of running and ready jobs of each queue.
     pub(crate) fn queue_load(&self) -> BTreeMap<String, (usize, usize)> {
         let places = self.queues.lock();
         let counts = |place: &LocalQueue| (place.running_count, place.ready_jobs.len());
         places.iter().map(|(name, place)| (name.clone(), counts(place))).collect()
     }
 
-    /// Forgets the ready jobs of some queues, which will not be begun here, and returns their numbers.
+    /// Removes the ready jobs of some queues, which are then not started here, and returns their numbers.
     pub(crate) fn clear_ready(&self, of: impl Fn(&str) -> bool) -> Vec<JobId> {
         let mut places = self.queues.lock();
         let cleared = places

@@ -1,4 +1,4 @@
-//! What carries out jobs: handlers, what they answer, and what they may ask for meanwhile.
+//! Job handlers, their outcomes, and the context of a running job.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 use crate::job::JobProgress;
 use crate::{Error, Job, JobId, JobQueues, NewJob, Result};
 
-/// Carries out the jobs of some topics. It runs on a thread of its own, so that it may block.
+/// Carries out the jobs of some topics. It runs on a thread of its own, so it may block.
 ///
-/// A job runs at least once: a process that ends in the middle leaves it to be begun again, so that doing it twice must
-/// come to the same as doing it once.
+/// A job runs at least once: if a process ends during a job, the job is begun again. Running it twice must have the
+/// same effect as running it once.
 pub trait JobHandler: Send + Sync {
     /// Returns the topic, or `a/*` for those directly below `a`, or `a/**` for all below.
     fn topic(&self) -> &str;
@@ -22,34 +22,34 @@ pub trait JobHandler: Send + Sync {
     fn run(&self, job: &Job, context: &JobContext) -> JobOutcome;
 }
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobOutcome {
     /// The work is done.
     Done,
-    /// Try again: after a while, or after the queue's delay. The queue limits how many times.
+    /// The job is retried after a delay. The queue limits the number of attempts.
     Retry {
-        /// How long to wait; the queue's delay if nothing.
+        /// The delay; `None` means the queue's delay.
         after: Option<Duration>,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Look again after a while: the work goes well and is not done, as with what another system does. Such looks are not
+    /// The job continues after a delay: the work is in progress, for example in another system. Such checks are not
     /// counted as attempts.
     Wait {
-        /// How long to wait.
+        /// The delay.
         after: Duration,
     },
-    /// Trying again cannot help.
+    /// A retry cannot help.
     Failed {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// It was stopped, because [`JobContext::is_cancelled`] said so.
+    /// The job stopped, because [`JobContext::is_cancelled`] returned true.
     Cancelled,
 }
 
-/// What a running job may ask for. Clones belong to the same job.
+/// The context of a running job. Clones belong to the same job.
 #[derive(Clone)]
 pub struct JobContext {
     running_job: Arc<RunningJob>,
@@ -68,7 +68,7 @@ pub(crate) struct RunningJob {
 }
 
 impl JobContext {
-    /// Makes the context of a claimed job.
+    /// Creates the context of a claimed job.
     pub(crate) fn new(
         job: (JobId, &str),
         link: (JobQueues, tokio::runtime::Handle),
@@ -90,8 +90,8 @@ impl JobContext {
         }
     }
 
-    /// Makes a context without queues, for handlers that are called outside of a worker: nothing cancels it, and it adds
-    /// no jobs.
+    /// Creates a context without queues, for handlers that are called outside a worker. Nothing cancels it, and it
+    /// cannot add jobs.
     #[must_use]
     pub fn detached() -> Self {
         Self {
@@ -109,25 +109,25 @@ impl JobContext {
         }
     }
 
-    /// Tells people how far the job has come. It is stored with the next lease at the latest, and costs nothing.
+    /// Reports the job's progress. It is stored with the next lease renewal at the latest, so that a call is cheap.
     pub fn report_progress(&self, done: u64, total: u64, message: &str) {
         *self.running_job.progress.lock() =
             (JobProgress { completed: done, total, message: message.to_owned() }, true);
     }
 
-    /// Tells whether the job should stop: someone cancelled it, the process stops, or the lease could not be renewed, so
-    /// that another worker may have it. A handler that takes long asks now and then, and answers
+    /// Returns true if the job should stop: it was canceled, the process stops, or the lease could not be renewed, so
+    /// that another worker may have the job. A long-running handler checks this regularly, and returns
     /// [`JobOutcome::Cancelled`].
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.running_job.is_cancelled.load(Ordering::Relaxed) || self.is_lease_lost()
     }
 
-    /// Makes sure that the job still belongs to this worker, and for how long it takes to renew at least. Leases are
-    /// renewed without this; ask before doing what must not be done twice.
+    /// Ensures that the job still belongs to this worker, and renews the lease. Leases are renewed automatically; call
+    /// this before an action that must not be done twice.
     ///
     /// # Errors
-    /// [`Error::LeaseLost`] if it does not; the database's.
+    /// [`Error::LeaseLost`] if the job belongs to another worker; errors of the database.
     pub fn renew_lease(&self) -> Result<()> {
         let (Some((id, worker)), Some((queues, runtime))) =
             (&self.running_job.claim, &self.running_job.queue_access)
@@ -149,7 +149,7 @@ impl JobContext {
         renewed
     }
 
-    /// Stores another job; it waits for it to be durable.
+    /// Stores another job, and waits until it is durable.
     ///
     /// # Errors
     /// [`Error::DetachedContext`] without queues; otherwise as [`JobQueues::add_job`].
@@ -164,13 +164,13 @@ impl JobContext {
         self.running_job.queue_access.as_ref().map(|(_, runtime)| runtime)
     }
 
-    /// Tells whether [`JobOutcome::Retry`] would give the job up.
+    /// Returns true if [`JobOutcome::Retry`] would give the job up.
     #[must_use]
     pub fn is_last_attempt(&self) -> bool {
         self.running_job.is_last_attempt
     }
 
-    /// Notes that the job begins. Tells whether it may: whether its lease still holds.
+    /// Marks the job as started. Returns false if its lease no longer holds, in which case it must not run.
     pub(crate) fn mark_started(&self, now: SystemTime) -> bool {
         let may_begin = !self.is_lease_lost();
         if may_begin {
@@ -179,17 +179,17 @@ impl JobContext {
         may_begin
     }
 
-    /// Returns when the job began, if it has.
+    /// Returns the start time of the job, if it has started.
     pub(crate) fn started_at(&self) -> Option<SystemTime> {
         *self.running_job.started_at.lock()
     }
 
-    /// Asks the job to stop.
+    /// Requests the job to stop.
     pub(crate) fn cancel(&self) {
         self.running_job.is_cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that the job is held by someone else.
+    /// Records that another worker holds the job.
     pub(crate) fn mark_lease_lost(&self) {
         self.running_job.is_lease_lost.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Looking at queues: lists, counts, statistics by topic, what is paused.
+//! Queries the queues: lists, counts, statistics by topic, paused queues.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -12,11 +12,11 @@ use crate::sql::{
 };
 use crate::{Job, JobId, JobQueues, JobState, Result};
 
-/// Jobs that one transaction removes: others that write wait no longer than these take.
+/// Maximum number of jobs that one transaction removes, which bounds the wait of other writers.
 pub(crate) const PRUNE_BATCH_SIZE: u64 = 2000;
 
-/// Counts jobs by topic and state. Those that ended may be very many: they are counted by their index. The others are found
-/// by the indexes of their states; grouped as the topic stands, they would be looked for among all jobs of each.
+/// Counts jobs by topic and state. Ended jobs may be very numerous and are counted by their index. The others are found
+/// by the indexes of their states; grouping by the plain topic column would scan all jobs of each topic.
 pub(crate) const COUNT_JOBS_SQL: &str = "\
     SELECT topic, state, COUNT(*) FROM job WHERE ended IS NOT NULL GROUP BY topic, state \
     UNION ALL SELECT topic || '', 'QUEUED', COUNT(*) FROM job WHERE state = 'QUEUED' GROUP BY topic || '' \
@@ -24,14 +24,14 @@ pub(crate) const COUNT_JOBS_SQL: &str = "\
     UNION ALL SELECT topic || '', state, COUNT(*) FROM job WHERE state IN ('ACTIVE', 'HELD') \
     GROUP BY topic || '', state";
 
-/// Removes jobs that ended before `$1`, and those that failed before `$2`, at most `$3`. They are found by when they ended: by
-/// their states, all that ended would be read to remove a few.
+/// Removes jobs that ended before `$1`, and those that failed before `$2`, at most `$3`. They are found by their end
+/// time, because a search by state would read all ended jobs to remove a few.
 pub(crate) const PRUNE_JOBS_SQL: &str = "\
     DELETE FROM job WHERE id IN (SELECT id FROM job WHERE ended IS NOT NULL AND \
     ((ended <= $1 AND state || '' IN ('SUCCEEDED', 'STOPPED')) \
     OR (ended <= $2 AND state || '' IN ('GIVEN_UP', 'ERROR'))) LIMIT $3)";
 
-/// Finds when the oldest open job of the topic `$1` may be claimed.
+/// Returns the time at which the oldest open job of the topic `$1` may be claimed.
 pub(crate) const NEXT_ORDERED_SQL: &str = "\
     SELECT CASE WHEN state IN ('ACTIVE', 'HELD') THEN lease_until ELSE run_at END FROM job \
     WHERE topic = $1 AND ended IS NULL ORDER BY id LIMIT 1";
@@ -40,9 +40,9 @@ pub(crate) const NEXT_ORDERED_SQL: &str = "\
 pub(crate) fn list_jobs_sql(state: Option<JobState>, is_of_topic: bool) -> String {
     let mut text = "SELECT * FROM job WHERE id > $1".to_owned();
     if let Some(state) = state {
-        // One of our own names.
+        // The name is a constant of this crate.
         text.push_str(&format!(" AND state = '{}'", state.name()));
-        // True of each, and lets the database use the indexes of those that ended or did not, which have them in order.
+        // The condition holds for each such job, and lets the database use the sorted indexes of ended or open jobs.
         text.push_str(if state.is_open() {
             " AND ended IS NULL"
         } else {
@@ -56,44 +56,44 @@ pub(crate) fn list_jobs_sql(state: Option<JobState>, is_of_topic: bool) -> Strin
     text
 }
 
-/// Which jobs to list.
+/// A filter for lists of jobs.
 #[derive(Debug, Clone, Default)]
 pub struct JobFilter {
-    /// Those of these topics; all if there are none.
+    /// Jobs of these topics; all if empty.
     pub topics: Vec<String>,
-    /// Those in this state.
+    /// Jobs in this state.
     pub state: Option<JobState>,
-    /// Those with higher numbers.
+    /// Jobs with higher numbers.
     pub after_id: Option<JobId>,
 }
 
-/// What is known of a topic.
+/// Statistics of a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TopicStatistics {
-    /// Jobs that wait, held and delayed ones included.
+    /// Waiting jobs, including held and delayed ones.
     pub queued: u64,
-    /// Jobs that run.
+    /// Running jobs.
     pub active: u64,
-    /// Jobs that were given up and wait for someone.
+    /// Jobs that were given up and need attention.
     pub given_up: u64,
-    /// Jobs that were done.
+    /// Completed jobs.
     pub finished: u64,
-    /// Attempts that failed.
+    /// Failed attempts.
     pub failed: u64,
     /// Jobs that were stopped while they ran.
     pub cancelled: u64,
-    /// How long all finished jobs waited together.
+    /// Total waiting time of all finished jobs.
     pub total_wait: Duration,
-    /// How long all finished jobs ran together.
+    /// Total run time of all finished jobs.
     pub total_run: Duration,
-    /// When the topic was seen first.
+    /// Time at which the topic was first seen.
     pub first_seen: Option<SystemTime>,
-    /// When one of its jobs ended last.
+    /// Time at which a job of the topic last ended.
     pub last_ended: Option<SystemTime>,
 }
 
 impl TopicStatistics {
-    /// Adds those of another topic.
+    /// Adds the statistics of another topic.
     pub fn merge(&mut self, other: &Self) {
         self.queued += other.queued;
         self.active += other.active;
@@ -106,13 +106,13 @@ impl TopicStatistics {
         self.last_ended = self.last_ended.max(other.last_ended);
     }
 
-    /// Returns how long a job waited on average before it ran.
+    /// Returns the average time that a job waited before it ran.
     #[must_use]
     pub fn average_wait(&self) -> Duration {
         average_duration(self.total_wait, self.finished)
     }
 
-    /// Returns how long a job ran on average.
+    /// Returns the average run time of a job.
     #[must_use]
     pub fn average_run(&self) -> Duration {
         average_duration(self.total_run, self.finished)
@@ -129,11 +129,11 @@ fn average_duration(sum: Duration, count: u64) -> Duration {
 pub struct WorkerProcess {
     /// Its name.
     pub name: String,
-    /// What it is: `author`, `publish`, `assets`.
+    /// The role of the process: `author`, `publish`, `assets`.
     pub role: String,
-    /// When it counts as dead.
+    /// Time after which the process counts as dead.
     pub alive_until: SystemTime,
-    /// What it says has to be the same in all processes: [`crate::JobWorkerOptions::shared_facts`].
+    /// Values that must be the same in all processes: [`crate::JobWorkerOptions::shared_facts`].
     pub shared_facts: BTreeMap<String, String>,
 }
 
@@ -151,7 +151,7 @@ impl JobQueues {
         row.as_ref().map(job_from_row).transpose()
     }
 
-    /// Lists jobs by age, oldest first, at most `limit`. Of those that ended no more are read than are listed of each topic.
+    /// Lists jobs by age, oldest first, at most `limit`. No more ended jobs are read than are listed of each topic.
     ///
     /// # Errors
     /// If the database fails.
@@ -199,7 +199,7 @@ impl JobQueues {
         self.list_jobs(&filter, limit).await
     }
 
-    /// Counts the jobs of a topic that are stored, those given up included.
+    /// Returns the number of stored jobs of a topic, including those given up.
     ///
     /// # Errors
     /// If the database fails.
@@ -213,7 +213,7 @@ impl JobQueues {
         Ok(row.try_get::<i64, _>(0).map_err(database_error(action))?.unsigned_abs())
     }
 
-    /// Counts the jobs of a topic and a tenant that wait to be claimed.
+    /// Returns the number of jobs of a topic and a tenant that wait to be claimed.
     ///
     /// # Errors
     /// If the database fails.
@@ -227,7 +227,7 @@ impl JobQueues {
         Ok(row.try_get::<i64, _>(0).map_err(database_error(action))?.unsigned_abs())
     }
 
-    /// Returns when the oldest job of a topic may be claimed in order, or nothing if there is none.
+    /// Returns the time at which the oldest job of a topic may be claimed in order, or `None` if there is no job.
     ///
     /// # Errors
     /// If the database fails.
@@ -255,7 +255,7 @@ impl JobQueues {
         rows.iter().map(|row| row.try_get(0).map_err(database_error(action))).collect()
     }
 
-    /// Returns all topics that were ever seen, with what is known of them.
+    /// Returns the statistics of all topics that were ever seen.
     ///
     /// # Errors
     /// If the database fails.
@@ -305,7 +305,7 @@ impl JobQueues {
         Ok(found)
     }
 
-    /// Returns when the oldest running job began, if one runs.
+    /// Returns the start time of the oldest running job, if there is one.
     ///
     /// # Errors
     /// If the database fails.
@@ -318,13 +318,14 @@ impl JobQueues {
         Ok(row.try_get::<Option<i64>, _>(0).map_err(database_error(action))?.map(from_epoch_millis))
     }
 
-    /// Counts by topic the jobs that failed for good after a time and that nobody has looked after, the most first.
+    /// Counts by topic the jobs that failed permanently after a time and were neither retried nor canceled, the highest
+    /// count first.
     ///
     /// # Errors
     /// If the database fails.
     pub async fn count_given_up_since(&self, since: SystemTime) -> Result<Vec<(String, u64)>> {
         let action = "count the jobs that failed";
-        // Found by when they ended, which are few; by their states, all that ever failed would be read.
+        // Searching by end time reads few rows; a search by state would read all jobs that ever failed.
         let rows = sqlx::query(
             "SELECT topic || '', COUNT(*) FROM job WHERE ended > $1 AND state || '' IN ('GIVEN_UP', 'ERROR') \
              GROUP BY topic || '' ORDER BY 2 DESC, 1",
@@ -340,7 +341,7 @@ impl JobQueues {
         rows.iter().map(counted).collect()
     }
 
-    /// Returns the names of the queues from which nothing is claimed.
+    /// Returns the names of the paused queues.
     ///
     /// # Errors
     /// If the database fails.
@@ -353,7 +354,7 @@ impl JobQueues {
         rows.iter().map(|row| row.try_get(0).map_err(database_error(action))).collect()
     }
 
-    /// Keeps jobs of a queue from being begun, in all processes; those that run go on.
+    /// Pauses a queue in all processes: no further jobs begin; running jobs continue.
     ///
     /// # Errors
     /// If the database fails.
@@ -372,7 +373,7 @@ impl JobQueues {
         Ok(())
     }
 
-    /// Lets jobs of a queue be begun again. Tells whether it was paused.
+    /// Resumes a queue. Returns true if it was paused.
     ///
     /// # Errors
     /// If the database fails.
@@ -386,7 +387,7 @@ impl JobQueues {
         Ok(done.rows_affected() > 0)
     }
 
-    /// Lets all jobs of some topics that were given up run again. Returns how many.
+    /// Makes all given-up jobs of some topics run again. Returns the number of jobs.
     ///
     /// # Errors
     /// If the database fails.
@@ -408,7 +409,7 @@ impl JobQueues {
         Ok(done.rows_affected())
     }
 
-    /// Removes all jobs of a topic but those that run. Returns how many.
+    /// Removes all jobs of a topic except running ones. Returns the number of jobs.
     ///
     /// # Errors
     /// If the database fails.
@@ -419,7 +420,8 @@ impl JobQueues {
         Ok(removed)
     }
 
-    /// Lets all jobs of a topic run now: those given up, and those that wait for their next attempt. Returns how many.
+    /// Makes all jobs of a topic run now: those given up, and those that wait for their next attempt. Returns the
+    /// number of jobs.
     ///
     /// # Errors
     /// If the database fails.
@@ -434,7 +436,8 @@ impl JobQueues {
         Ok(count)
     }
 
-    /// Removes jobs that were done or stopped before one time, and those that failed before another. Returns how many.
+    /// Removes jobs that were done or stopped before one time, and those that failed before another. Returns the number
+    /// of jobs.
     ///
     /// # Errors
     /// If the database fails.
@@ -456,7 +459,7 @@ impl JobQueues {
         }
     }
 
-    /// Removes at most [`PRUNE_BATCH_SIZE`] of them.
+    /// Removes at most [`PRUNE_BATCH_SIZE`] such jobs.
     pub(crate) async fn prune_batch(
         &self,
         transaction: &mut WriteTransaction,
@@ -473,7 +476,7 @@ impl JobQueues {
         Ok(done.rows_affected())
     }
 
-    /// Returns the processes that work on this database and are alive.
+    /// Returns the live processes that work on this database.
     ///
     /// # Errors
     /// If the database fails.
@@ -491,7 +494,7 @@ impl JobQueues {
                 name: row.try_get(0).map_err(database_error(action))?,
                 role: row.try_get(1).map_err(database_error(action))?,
                 alive_until: from_epoch_millis(row.try_get(2).map_err(database_error(action))?),
-                // A process of an earlier version says nothing.
+                // A process of an earlier version stores no facts.
                 shared_facts: serde_json::from_str(row.try_get(3).map_err(database_error(action))?)
                     .unwrap_or_default(),
             })
@@ -499,7 +502,7 @@ impl JobQueues {
         rows.iter().map(worker).collect()
     }
 
-    /// Returns the living processes in which a fact is not as here, each with the fact's name.
+    /// Returns the live processes in which a fact differs from this one's, each with the fact's name.
     ///
     /// # Errors
     /// If the database fails.

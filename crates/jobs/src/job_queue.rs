@@ -1,6 +1,7 @@
-//! Storing jobs in the state database: one by one, many at once, held, or with the root of a follower.
+//! Stores jobs in the state database: singly, in batches, held, or with the root of a follower.
 //!
-//! Times are arguments; nothing here reads the clock. Query texts hold `$1` so that SQLite and PostgreSQL take the same.
+//! Times are arguments; this module does not read the clock. Queries contain `$1`, which both SQLite and PostgreSQL
+//! accept.
 //!
 //! Invariants
 //! * When a function that stores jobs returns, they are on disk.
@@ -25,13 +26,13 @@ use crate::topic::check_topic;
 use crate::workflow::{StepRegistry, WorkflowModelRoots};
 use crate::{Error, JobId, JobState, NewJob, Result};
 
-/// A job that is held for longer is released: whoever held it failed to say so.
+/// Time after which a held job is released, because its holder failed to release it.
 const HELD_JOB_TIMEOUT: Duration = Duration::from_mins(10);
-/// The most bytes of a job's properties: a queue is no place for content.
+/// Maximum size of a job's properties, in bytes: a queue does not store content.
 pub const MAX_JOB_PROPERTIES_BYTES: usize = 1 << 20;
-/// Jobs of one statement: enough to make its cost that of the rows, few enough for every limit on parameters.
+/// Jobs per statement: enough for the cost to be that of the rows, few enough for every limit on parameters.
 const ROWS_PER_STATEMENT: usize = 100;
-/// Jobs of one transaction of many callers.
+/// Maximum number of jobs in one transaction of several callers.
 const MAX_GROUP_JOBS: usize = 4096;
 
 /// The queues of one state database. Clones share it.
@@ -44,21 +45,21 @@ pub struct JobQueues {
 
 #[derive(Debug, Default)]
 struct JobQueuesShared {
-    /// What callers wait to have stored.
+    /// Jobs that callers wait to have stored.
     pending_jobs: Mutex<Vec<PendingJob>>,
-    /// Held by whoever stores what is pending.
+    /// Held while pending jobs are stored.
     group_write_lock: tokio::sync::Mutex<()>,
-    /// Held by whoever writes, where only one can.
+    /// Held during writes, if the database allows only one writer.
     write_lock: Arc<tokio::sync::Mutex<()>>,
-    /// Topics that the table of topics holds already.
+    /// Topics that the table of topics already contains.
     stored_topics: Mutex<HashSet<String>>,
-    /// Rings when something may be claimed.
+    /// Notified when a job may be claimable.
     job_available: Notify,
-    /// What is written, counted.
+    /// Counter of writes.
     writes: Arc<DatabaseWrites>,
-    /// What steps of workflows may name here; nothing where no worker carries them out.
+    /// The steps that workflows may name here; empty if no worker executes them.
     step_registry: Mutex<Weak<StepRegistry>>,
-    /// Where models of workflows are.
+    /// Locations of workflow models.
     model_roots: Mutex<Arc<WorkflowModelRoots>>,
 }
 
@@ -70,7 +71,7 @@ struct PendingJob {
 }
 
 impl JobQueues {
-    /// Uses a database that has this room's tables ([`crate::JOB_MIGRATIONS`]).
+    /// Creates queues on a database that has this crate's tables ([`crate::JOB_MIGRATIONS`]).
     #[must_use]
     pub fn new(pool: AnyPool) -> Self {
         let dialect = SqlDialect::of_pool(&pool);
@@ -91,7 +92,7 @@ impl JobQueues {
         Ok(WriteTransaction::new(inner, self.shared.writes.clone(), turn))
     }
 
-    /// Carries out one statement that writes; returns how many rows it changed.
+    /// Executes one writing statement. Returns the number of changed rows.
     pub(crate) async fn execute_write(
         &self,
         action: &'static str,
@@ -101,68 +102,69 @@ impl JobQueues {
         Ok(done.map_err(database_error(action))?.rows_affected())
     }
 
-    /// Returns how many transactions and single statements have written so far. Each is one sync of the database, so
-    /// that their ratio to the jobs tells what a job costs.
+    /// Returns the number of transactions and single statements that have written so far. Each is one sync of the
+    /// database, so their ratio to the number of jobs is the cost of a job.
     #[must_use]
     pub fn write_count(&self) -> u64 {
         self.shared.writes.write_count()
     }
 
-    /// Cuts all clones of these queues off from their database at a write from now on, as a kill would. For tests.
+    /// Cuts all clones of these queues off from their database at the given write from now on, as a kill would. For
+    /// tests.
     #[doc(hidden)]
     pub fn cut_off_writes(&self, at: u64, side: WriteCutSide) {
         self.shared.writes.cut_off_at(at, side);
     }
 
-    /// Tells whether they were cut off. For tests.
+    /// Returns true if the queues were cut off. For tests.
     #[doc(hidden)]
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
         self.shared.writes.is_cut_off()
     }
 
-    /// Notes what steps of workflows may name, as others must not be started.
+    /// Sets the steps that workflows may name; others must not be started.
     pub(crate) fn set_step_registry(&self, steps: &Arc<StepRegistry>) {
         *self.shared.step_registry.lock() = Arc::downgrade(steps);
     }
 
-    /// Notes where models of workflows are.
+    /// Sets the locations of workflow models.
     pub(crate) fn set_model_roots(&self, roots: WorkflowModelRoots) {
         *self.shared.model_roots.lock() = Arc::new(roots);
     }
 
-    /// Returns where models of workflows are.
+    /// Returns the locations of workflow models.
     pub(crate) fn model_roots(&self) -> Arc<WorkflowModelRoots> {
         Arc::clone(&self.shared.model_roots.lock())
     }
 
-    /// Returns what steps of workflows may name here.
+    /// Returns the steps that workflows may name here.
     pub(crate) fn step_registry(&self) -> Option<Arc<StepRegistry>> {
         self.shared.step_registry.lock().upgrade()
     }
 
-    /// Tells workers of this process that there may be something to do.
+    /// Notifies workers of this process that jobs may be claimable.
     pub fn notify_workers(&self) {
         self.shared.job_available.notify_one();
     }
 
-    /// Waits until something may be claimed.
+    /// Waits until a job may be claimable.
     pub(crate) async fn wait_for_work(&self) {
         self.shared.job_available.notified().await;
     }
 
-    /// Stores a job durably and returns its number; the number of the present one if its key is there already. Calls at
-    /// the same time share one sync.
+    /// Stores a job durably and returns its number; if a job with its key exists, returns that job's number. Concurrent
+    /// calls share one sync.
     ///
     /// # Errors
-    /// [`Error::InvalidTopic`] and [`Error::TooLarge`] for what cannot be stored; the database's.
+    /// [`Error::InvalidTopic`] and [`Error::TooLarge`] for jobs that cannot be stored; errors of the database.
     pub async fn add_job(&self, job: NewJob, now: SystemTime) -> Result<JobId> {
         check_new_job(&job)?;
         let (answer, mut answered) = oneshot::channel();
         self.shared.pending_jobs.lock().push(PendingJob { job, now, reply: answer });
         let turn = self.shared.group_write_lock.lock().await;
-        // Whoever was stored with an earlier caller's group leaves at once: to write the few that came since would make
-        // each group as small as one job.
+        // A caller whose job was stored with an earlier group returns at once. If it wrote the few jobs that arrived
+        // since, each group would be as small as one job.
         if let Ok(answer) = answered.try_recv() {
             return answer.map_err(Error::GroupFailed);
         }
@@ -175,7 +177,7 @@ impl JobQueues {
             drop(turn);
         } else {
             let queues = self.clone();
-            // A caller that goes away in the middle takes nobody's jobs with it.
+            // The task continues if its caller is dropped, because it stores the jobs of other callers too.
             let written = tokio::spawn(async move { queues.store_group(group).await }).await;
             drop(turn);
             written.map_err(|error| Error::GroupFailed(error.to_string()))?;
@@ -186,7 +188,7 @@ impl JobQueues {
             .map_err(Error::GroupFailed)
     }
 
-    /// Stores what several callers wait for, and answers each.
+    /// Stores the jobs of several callers, and notifies each.
     async fn store_group(&self, group: Vec<PendingJob>) {
         let mut waiting = Vec::with_capacity(group.len());
         let mut jobs = Vec::with_capacity(group.len());
@@ -199,7 +201,7 @@ impl JobQueues {
         match stored {
             Ok(ids) => {
                 for (answer, id) in waiting.into_iter().zip(ids) {
-                    // The caller may have gone.
+                    // The caller may have been dropped.
                     answer.send(Ok(id)).ok();
                 }
             }
@@ -213,7 +215,7 @@ impl JobQueues {
         }
     }
 
-    /// Stores jobs in one transaction, all or none, and returns their numbers.
+    /// Stores jobs in one transaction, all or none. Returns their numbers.
     ///
     /// # Errors
     /// As [`JobQueues::add_job`].
@@ -236,8 +238,9 @@ impl JobQueues {
         Ok(ids)
     }
 
-    /// Stores jobs that wait for [`JobQueues::release_held`], all or none: the work that they announce comes between. An ordered
-    /// queue waits for them. After a crash [`JobQueues::release_all_claims`] releases them as they are.
+    /// Stores jobs that wait for [`JobQueues::release_held`], all or none. The work that they announce is done in
+    /// between. An ordered queue waits for them. After a crash [`JobQueues::release_all_claims`] releases them
+    /// unchanged.
     ///
     /// # Errors
     /// As [`JobQueues::add_job`].
@@ -254,7 +257,7 @@ impl JobQueues {
         Ok(ids)
     }
 
-    /// Lets held jobs be claimed, with the properties that are known by now, all or none.
+    /// Makes held jobs claimable, with their final properties, all or none.
     ///
     /// # Errors
     /// If the database fails.
@@ -278,7 +281,7 @@ impl JobQueues {
         Ok(())
     }
 
-    /// Gives a job that does not run other properties. Tells whether there was one.
+    /// Replaces the properties of a job that is not running. Returns true if there was one.
     ///
     /// # Errors
     /// If the database fails.
@@ -290,7 +293,7 @@ impl JobQueues {
         Ok(self.execute_write("change a job's properties", query).await? > 0)
     }
 
-    /// Removes held jobs whose work did not come about.
+    /// Removes held jobs whose work was not done.
     ///
     /// # Errors
     /// If the database fails.
@@ -302,7 +305,7 @@ impl JobQueues {
         Ok(())
     }
 
-    /// Returns the root that a follower has digested, if it has begun.
+    /// Returns the root that a follower has processed, if it has begun.
     ///
     /// # Errors
     /// If the database fails.
@@ -316,7 +319,7 @@ impl JobQueues {
         row.map(|row| row.try_get(0)).transpose().map_err(database_error(action))
     }
 
-    /// Returns the roots that followers have digested: they will compare the next state with these.
+    /// Returns the roots that followers have processed. They will compare the next state with these roots.
     ///
     /// # Errors
     /// If the database fails.
@@ -330,8 +333,8 @@ impl JobQueues {
             .map_err(database_error(action))
     }
 
-    /// Gives the place of one follower to several that follow in its stead, and forgets it, all or none. Those that have a
-    /// place keep it. Tells whether there was one to give.
+    /// Transfers the position of one follower to several that replace it, and removes the former, all or none.
+    /// Followers that have a position keep it. Returns true if there was a position to transfer.
     ///
     /// # Errors
     /// If the database fails.
@@ -359,7 +362,7 @@ impl JobQueues {
         Ok(true)
     }
 
-    /// Forgets the place of a follower that is gone: the state where it stood need not be kept for it any more.
+    /// Removes the position of a deleted follower, so that its root need not be retained.
     ///
     /// # Errors
     /// If the database fails.
@@ -368,8 +371,8 @@ impl JobQueues {
         self.execute_write("forget a follower", query).await.map(drop)
     }
 
-    /// Moves a follower from one root to the next and stores the jobs that follow from the difference, all or none.
-    /// Tells whether it was still at the first root; otherwise nothing is stored.
+    /// Advances a follower from one root to the next and stores the jobs that follow from the difference, all or none.
+    /// Returns true if the follower was still at the first root; otherwise nothing is stored.
     ///
     /// # Errors
     /// As [`JobQueues::add_job`].
@@ -410,7 +413,7 @@ impl JobQueues {
         Ok(true)
     }
 
-    /// Inserts jobs inside a transaction; without a state each gets that of its delay.
+    /// Inserts jobs inside a transaction. Without a given state, the state of each depends on its delay.
     pub(crate) async fn insert_jobs(
         &self,
         transaction: &mut WriteTransaction,
@@ -419,7 +422,7 @@ impl JobQueues {
     ) -> Result<Vec<JobId>> {
         self.insert_topics(transaction, jobs).await?;
         let mut ids = Vec::with_capacity(jobs.len());
-        // Those with a key may be there already; the others go in many at a time, in their order.
+        // A job with a key may exist already; the others are inserted in batches, in order.
         for run in jobs.chunk_by(|left, right| left.0.key.is_none() && right.0.key.is_none()) {
             for rows in run.chunks(ROWS_PER_STATEMENT) {
                 ids.extend(insert_job_rows(transaction, rows, state).await?);
@@ -439,7 +442,7 @@ impl JobQueues {
             unseen.map(|(job, now)| (job.topic.as_str(), to_epoch_millis(*now))).collect()
         };
         let mut new: Vec<_> = new.into_iter().collect();
-        // Always in one order, so that two writers never wait for each other in a circle.
+        // The fixed order prevents deadlocks between two writers.
         new.sort_unstable();
         for (topic, now) in new {
             sqlx::query("INSERT INTO job_topic (topic, first_seen) VALUES ($1, $2) ON CONFLICT (topic) DO NOTHING")
@@ -452,10 +455,10 @@ impl JobQueues {
         Ok(())
     }
 
-    /// Remembers that topics are stored, once the transaction is.
+    /// Records topics as stored, after the transaction has committed.
     fn remember_topics(&self, jobs: &[(NewJob, SystemTime)]) {
         let mut seen = self.shared.stored_topics.lock();
-        // Forgotten now and then: it only saves a statement.
+        // The set is cleared occasionally, because it only saves a statement.
         if seen.len() > 10_000 {
             seen.clear();
         }
@@ -469,7 +472,7 @@ impl JobQueues {
 
 fn check_new_job(job: &NewJob) -> Result<()> {
     check_topic(&job.topic)?;
-    // An estimate without writing it out: texts make up what is large.
+    // An estimate that avoids serialization: large properties consist mostly of texts.
     let bytes = job.properties.to_string().len();
     if bytes > MAX_JOB_PROPERTIES_BYTES {
         return Err(Error::TooLarge {
@@ -488,7 +491,7 @@ pub(crate) fn lane_key(topic: &str, tenant: &str) -> String {
 
 const INSERT_COLUMNS: &str = "topic, tenant, lane, payload, job_key, priority, state, run_at, lease_until, created, created_by, \
                        about, attempt";
-/// Those that are bound.
+/// Number of bound columns.
 const BOUND_COLUMN_COUNT: usize = 12;
 
 async fn insert_job_rows(
@@ -544,7 +547,7 @@ async fn insert_job_rows(
             .map_err(database_error(action))?;
         ids.push(JobId(row.try_get(0).map_err(database_error(action))?));
     }
-    // Numbers grow in the order of the rows, whatever the order in which they come back.
+    // Numbers grow in the order of the rows, whatever the order in which they are returned.
     ids.sort_unstable();
     Ok(ids)
 }

@@ -1,7 +1,7 @@
-//! Schedules: jobs that are added again and again, or at a time.
+//! Schedules: jobs that are added repeatedly, or at a given time.
 //!
 //! Invariants
-//! * A schedule adds its job and moves to its next time in one transaction: no time is lost, none comes twice.
+//! * A schedule adds its job and advances to its next time in one transaction: no time is lost or used twice.
 //! * While a job of a schedule waits or runs, the next one is not added.
 //! * Times that passed while no process ran are made up for once.
 
@@ -25,20 +25,20 @@ pub struct JobSchedule {
     pub topic: String,
     /// Their properties.
     pub properties: Value,
-    /// When: see [`ScheduleRule::parse`].
+    /// The rule of the schedule: see [`ScheduleRule::parse`].
     pub rule_text: String,
-    /// When next; nothing if it is over.
+    /// The next run time; `None` if the schedule is over.
     pub next_run: Option<SystemTime>,
-    /// Whose work it is.
+    /// The tenant of its jobs.
     pub tenant: String,
-    /// Who asked for it.
+    /// The user who requested it.
     pub user: String,
-    /// Whether it waits for someone to let it go on.
+    /// True if the schedule is paused.
     pub is_paused: bool,
 }
 
 impl JobSchedule {
-    /// Returns the job that it adds.
+    /// Returns the job that the schedule adds.
     fn into_job(self) -> NewJob {
         NewJob::new(self.topic, self.properties)
             .with_key(format!("schedule {}", self.name))
@@ -48,10 +48,10 @@ impl JobSchedule {
 }
 
 impl JobQueues {
-    /// Stores a schedule, or replaces the one of this name; one that stays the same keeps its next time.
+    /// Stores a schedule, or replaces the one of this name; an unchanged schedule keeps its next time.
     ///
     /// # Errors
-    /// [`Error::InvalidSchedule`] if the rule cannot be read or never comes; the database's.
+    /// [`Error::InvalidSchedule`] if the rule is invalid or never fires; errors of the database.
     pub async fn add_schedule(
         &self,
         name: &str,
@@ -85,7 +85,7 @@ impl JobQueues {
         Ok(())
     }
 
-    /// Removes a schedule; a job that it added already stays. Tells whether there was one.
+    /// Removes a schedule; a job that it has already added stays. Returns true if there was one.
     ///
     /// # Errors
     /// If the database fails.
@@ -98,8 +98,8 @@ impl JobQueues {
         Ok(done.rows_affected() > 0)
     }
 
-    /// Adds the job of a schedule now, whatever its time; its next time stays. Returns the job, or that which waits or
-    /// runs already; nothing if there is no such schedule.
+    /// Adds the job of a schedule now, regardless of its next time, which is unchanged. Returns the job, or the one
+    /// that already waits or runs; `None` if there is no such schedule.
     ///
     /// # Errors
     /// If the database fails.
@@ -117,7 +117,7 @@ impl JobQueues {
         Ok(Some(self.add_job(schedule.into_job(), now).await?))
     }
 
-    /// Lets a schedule add no jobs, or add them again. Tells whether there is one.
+    /// Pauses or resumes a schedule. Returns true if it exists.
     ///
     /// # Errors
     /// If the database fails.
@@ -168,7 +168,7 @@ fn schedule_from_row(row: &sqlx::any::AnyRow) -> Result<JobSchedule> {
 }
 
 impl JobWorkerState {
-    /// Adds the jobs of schedules whose time has come.
+    /// Adds the jobs of schedules that are due.
     pub(crate) async fn run_due_schedules(
         &self,
         transaction: &mut WriteTransaction,
@@ -187,7 +187,7 @@ impl JobWorkerState {
                     None
                 }
             };
-            // Of two processes at once one finds it moved.
+            // Of two concurrent processes one finds the schedule already advanced.
             let moved = sqlx::query(
                 "UPDATE job_schedule SET next_run = $1 WHERE name = $2 AND next_run = $3",
             )

@@ -1,4 +1,4 @@
-//! Which of the waiting jobs go first: tenants, and in some queues topics, take turns.
+//! Selects the waiting jobs that run first: tenants, and in some queues topics, take turns.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::JobId;
 use crate::job_claim::{JobLane, WaitingJob};
 use crate::queue_config::QueueKind;
 
-/// Who takes turns in a queue.
+/// Returns the key by which the jobs of a queue take turns.
 pub(crate) fn fairness_key(lane: &JobLane, kind: QueueKind) -> String {
     match kind {
         QueueKind::Unordered | QueueKind::Ordered => lane.tenant.clone(),
@@ -14,8 +14,8 @@ pub(crate) fn fairness_key(lane: &JobLane, kind: QueueKind) -> String {
     }
 }
 
-/// Chooses at most `want` jobs, each turn's by priority and age, beginning after the one that was served last. Returns them
-/// with the one that was served last now.
+/// Selects at most `want` jobs, by priority and age within each turn, beginning after the key that was served last.
+/// Returns the jobs, and the key that is now the last.
 pub(crate) fn select_jobs(
     lanes: &[(JobLane, Vec<WaitingJob>)],
     want: usize,
@@ -27,7 +27,7 @@ pub(crate) fn select_jobs(
         turns.entry(fairness_key(lane, kind)).or_default().extend(waiting);
     }
     for waiting in turns.values_mut() {
-        // The last is taken first.
+        // The last element is taken first.
         waiting.sort_unstable_by_key(|job| (job.priority, std::cmp::Reverse(job.id)));
     }
     let mut chosen = Vec::new();

@@ -1,9 +1,9 @@
-//! Finding jobs that were given up by the node that they are about, however many there are.
+//! Finds given-up jobs by the node that they concern, however many there are.
 //!
-//! In: a topic, a node, a job. Out: the earlier jobs of the topic that are about the node, one above or one below it.
+//! In: a topic, a node, a job. Out: the earlier jobs of the topic that concern the node, one above or one below it.
 //!
-//! A job says at the start what it is about ([`crate::NewJob::with_subject_path`]). Those that an earlier version stored do not; they are
-//! told apart by whoever asks, who can read their properties.
+//! A job names its node when it is added ([`crate::NewJob::with_subject_path`]). Jobs stored by an earlier version do
+//! not; the caller distinguishes them by their properties.
 
 use sqlx::Row;
 use tympan_content::NodePath;
@@ -11,12 +11,12 @@ use tympan_content::NodePath;
 use crate::sql::{database_error, job_from_row, sql_placeholders};
 use crate::{Job, JobId, JobQueues, Result};
 
-/// Given-up jobs of the topic `$1` before the job `$2`. The condition of the state does without an index, so that the one of
-/// what they are about is used.
+/// Given-up jobs of the topic `$1` before the job `$2`. The condition on the state is written so that its index is not
+/// used, which selects the index of the subject.
 const EARLIER_GIVEN_UP_CONDITION: &str =
     "topic = $1 AND id < $2 AND ended IS NOT NULL AND state || '' = 'GIVEN_UP'";
 
-/// Returns the statement that finds those about one of so many nodes.
+/// Returns the statement that finds jobs about one of the given number of nodes.
 pub(crate) fn jobs_about_nodes_sql(nodes: usize) -> String {
     format!(
         "SELECT id FROM job WHERE {EARLIER_GIVEN_UP_CONDITION} AND about IN ({})",
@@ -24,12 +24,12 @@ pub(crate) fn jobs_about_nodes_sql(nodes: usize) -> String {
     )
 }
 
-/// Returns the statement that finds those about nodes below another one.
+/// Returns the statement that finds jobs about nodes below another one.
 pub(crate) fn jobs_below_node_sql() -> String {
     format!("SELECT id FROM job WHERE {EARLIER_GIVEN_UP_CONDITION} AND about > $3 AND about < $4")
 }
 
-/// Returns the statement that finds those of which it is not known.
+/// Returns the statement that finds jobs without a known subject.
 pub(crate) fn jobs_without_subject_sql() -> String {
     format!(
         "SELECT * FROM job WHERE {EARLIER_GIVEN_UP_CONDITION} AND about IS NULL AND id > $3 ORDER BY id LIMIT $4"
@@ -37,8 +37,8 @@ pub(crate) fn jobs_without_subject_sql() -> String {
 }
 
 impl JobQueues {
-    /// Returns the jobs of a topic that were given up, were stored before another one, and are about a node, one above it or
-    /// one below it. No others are read.
+    /// Returns the given-up jobs of a topic that were stored before another job and concern a node, one above it or one
+    /// below it. No other jobs are read.
     ///
     /// # Errors
     /// If the database fails.
@@ -56,7 +56,7 @@ impl JobQueues {
             query = query.bind(node.as_str().to_owned());
         }
         let mut found = self.fetch_job_ids(query).await?;
-        // Behind the slash comes the zero, so that between both are the paths below.
+        // The character `0` follows the slash, so the paths below the node lie between the two.
         let above = path.as_str().trim_end_matches('/');
         let query = sqlx::query(sqlx::AssertSqlSafe(jobs_below_node_sql()));
         let query = query.bind(topic).bind(before.0);
@@ -67,7 +67,8 @@ impl JobQueues {
         Ok(found)
     }
 
-    /// Returns jobs as [`JobQueues::find_given_up_about`] that do not say what they are about, oldest first, beginning after one.
+    /// Like [`JobQueues::find_given_up_about`], but returns jobs that do not name a node, oldest first, beginning after
+    /// a given one.
     ///
     /// # Errors
     /// If the database fails.

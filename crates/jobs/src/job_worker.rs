@@ -1,19 +1,19 @@
-//! The worker of a process: claims the jobs of topics that have handlers, and runs them as their queues say.
+//! The worker of a process: claims the jobs of topics that have handlers, and runs them as their queues are configured.
 //!
 //! In: handlers, configurations of queues. Out: outcomes, stored.
 //!
-//! One loop writes: each round is one transaction with all that ended, all that is claimed and, now and then, the leases
-//! of all that runs, so that many short jobs share one sync.
+//! One loop writes: each round is one transaction with all ended attempts, all claims and, at intervals, the leases of
+//! all running jobs, so many short jobs share one sync.
 //!
 //! Invariants
-//! * Not more jobs of a queue run at once than it allows, and not more in all than there are threads.
-//! * What another process reserves for itself is left to it as long as it lives.
-//! * A worker that stops gives back what it has not begun, and what does not end in time.
+//! * The number of concurrent jobs does not exceed the limit of each queue, or the number of threads in total.
+//! * Topics that another live process reserves are left to it.
+//! * A worker that stops releases the jobs that it has not begun, and those that do not end in time.
 //!
-//! On failure: what cannot be stored is kept and stored when the database is there again; the leases tell others when not
-//! to wait any longer.
+//! On failure: outcomes that cannot be stored are retained and stored when the database is available again; the leases
+//! determine when other workers may take over.
 //!
-//! Not here: in which order jobs are chosen (`choose`), and what a round does to the tables (`worker_round`).
+//! Not here: the order in which jobs are selected (`job_selection`), and the statements of a round (`worker_round`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -31,41 +31,41 @@ use crate::queue_config::{QueueConfig, QueueSet};
 use crate::topic::TopicPattern;
 use crate::{JobHandler, JobId, JobQueues};
 
-/// How a worker works.
+/// Options of a worker.
 #[derive(Debug, Clone)]
 pub struct JobWorkerOptions {
-    /// What the process is: `author`, `publish`, `assets`.
+    /// The role of the process: `author`, `publish`, `assets`.
     pub role: String,
     /// A name that no other process has, now or later.
     pub name: String,
-    /// Jobs that run at once at most, of all queues together.
+    /// Maximum number of concurrent jobs, over all queues.
     pub threads: usize,
-    /// The processors of which queues take shares.
+    /// Number of processors, of which queues take shares.
     pub cores: usize,
-    /// How long others wait for this process before its jobs run again.
+    /// Time after which other workers may run this process's jobs again.
     pub lease: Duration,
-    /// How often the queues are looked at if nobody in this process adds something.
+    /// Interval at which the queues are polled if nothing in this process adds a job.
     pub poll_interval: Duration,
-    /// The topics that it takes, as patterns of queues; all if there are none.
+    /// The accepted topics, as patterns of queues; all if empty.
     pub accepted_topics: Vec<TopicPattern>,
-    /// Whether those are left to it by others as long as it lives.
+    /// True if other processes leave these topics to this one while it lives.
     pub reserves_topics: bool,
-    /// How long jobs that run may go on when the worker stops.
+    /// Maximum time for running jobs to end when the worker stops.
     pub drain_timeout: Duration,
-    /// What has to be the same in all processes on the database, by names: such as which folder holds their blobs. See
+    /// Values by name that must be the same in all processes on the database, such as the folder of their blobs. See
     /// [`JobQueues::find_fact_mismatches`].
     pub shared_facts: BTreeMap<String, String>,
-    /// The clock by which ended jobs are removed.
+    /// The clock for the removal of ended jobs.
     pub removal_clock: RemovalClock,
 }
 
-/// The clock by which ended jobs are removed for their age: one that jumped ahead must not make all of them look old.
+/// The clock for the removal of ended jobs by age. A clock that jumped ahead must not make all of them look old.
 #[derive(Clone)]
 pub struct RemovalClock(Arc<dyn Fn(SystemTime) -> SystemTime + Send + Sync>);
 
 impl RemovalClock {
-    /// Asks `trusted` for the time that is trusted, given what the clock says. It is called now and then where jobs are
-    /// claimed, so it must not take long.
+    /// Creates a clock from `trusted`, which maps the system time to the trusted time. It is called occasionally in the
+    /// claiming loop, so it must return quickly.
     #[must_use]
     pub fn new(trusted: impl Fn(SystemTime) -> SystemTime + Send + Sync + 'static) -> Self {
         Self(Arc::new(trusted))
@@ -78,7 +78,7 @@ impl RemovalClock {
 }
 
 impl Default for RemovalClock {
-    /// Trusts what the clock says.
+    /// Returns a clock that trusts the system time.
     fn default() -> Self {
         Self::new(|now| now)
     }
@@ -91,7 +91,7 @@ impl fmt::Debug for RemovalClock {
 }
 
 impl JobWorkerOptions {
-    /// Returns the usual ones; `name` is one that no other process has.
+    /// Returns the default options; `name` must be unique among all processes.
     #[must_use]
     pub fn new(role: &str, name: String) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -122,49 +122,49 @@ pub(crate) struct JobWorkerState {
     pub(crate) options: JobWorkerOptions,
     handlers: RwLock<Vec<(TopicPattern, Arc<dyn JobHandler>)>>,
     queue_set: RwLock<Arc<QueueSet>>,
-    /// Jobs by queue: those that run, and those that are claimed and wait for their turn.
+    /// Numbers of running jobs, and of claimed jobs that wait, by queue.
     queue_load: Mutex<BTreeMap<String, (usize, usize)>>,
-    /// Why queues cannot be worked off at the moment, if they cannot.
+    /// The reason why queues cannot be processed at the moment, if any.
     claim_fault: Mutex<Option<String>>,
 }
 
-/// A job that was claimed.
+/// A claimed job.
 pub(crate) struct ClaimedJob {
     pub(crate) topic: String,
     pub(crate) attempt: u32,
     pub(crate) run_at: SystemTime,
     pub(crate) context: JobContext,
     pub(crate) queue: String,
-    /// Whether its attempt is counted in the table.
+    /// True if its attempt is counted in the table.
     pub(crate) is_attempt_counted: bool,
-    /// Whether someone asked for it to stop.
+    /// True if a stop was requested.
     pub(crate) is_stop_requested: bool,
 }
 
-/// What the loop of a worker knows.
+/// State of a worker's loop.
 pub(crate) struct WorkerLoopState {
     pub(crate) executor: Arc<JobExecutor>,
     pub(crate) claimed_jobs: HashMap<JobId, ClaimedJob>,
-    /// Who was served last, by queue.
+    /// The fairness key that was served last, by queue.
     pub(crate) last_served: HashMap<String, String>,
-    /// How long a job of a queue takes, roughly.
+    /// Approximate run time of a job, by queue.
     pub(crate) average_run_times: HashMap<String, Duration>,
-    /// What ended and is not stored yet.
+    /// Ended attempts that are not stored yet.
     pub(crate) ended_attempts: Vec<EndedAttempt>,
-    /// When leases were renewed.
+    /// Time of the last lease renewal.
     pub(crate) leases_renewed_at: Option<Instant>,
-    /// When jobs were asked for that someone stopped, and progress was stored.
+    /// Time at which stop requests were last read and progress was last stored.
     pub(crate) running_checked_at: Option<Instant>,
     /// Topics of the table, for ordered queues.
     pub(crate) known_topics: Vec<String>,
     pub(crate) is_stopping: bool,
-    /// Whether more jobs that ended long ago wait to be removed.
+    /// True if more old ended jobs wait to be removed.
     pub(crate) is_pruning: bool,
     is_failing: bool,
 }
 
 impl JobWorker {
-    /// Makes a worker without handlers, with the queues that come with the program.
+    /// Creates a worker without handlers, with the default queues.
     #[must_use]
     pub fn new(queues: JobQueues, options: JobWorkerOptions) -> Self {
         let inner = JobWorkerState {
@@ -178,20 +178,20 @@ impl JobWorker {
         Self { state: Arc::new(inner) }
     }
 
-    /// Lets a handler have the jobs of its topic. Of several whose patterns cover a topic, the closest gets it.
+    /// Registers a handler for its topic. If several patterns match a topic, the most specific one applies.
     pub fn register_handler(&self, handler: Arc<dyn JobHandler>) {
         let pattern = TopicPattern::parse_handler_pattern(handler.topic());
         self.state.handlers.write().push((pattern, handler));
         self.state.queues.notify_workers();
     }
 
-    /// Replaces the configurations of queues. What is claimed already is carried out as before.
+    /// Replaces the configurations of queues. Claimed jobs are carried out as before.
     pub fn set_queue_configs(&self, queues: Vec<QueueConfig>) {
         *self.state.queue_set.write() = Arc::new(QueueSet::new(queues));
         self.state.queues.notify_workers();
     }
 
-    /// Returns the queues as they are configured now.
+    /// Returns the current queue configurations.
     #[must_use]
     pub fn queue_set(&self) -> Arc<QueueSet> {
         self.state.queue_set.read().clone()
@@ -209,31 +209,31 @@ impl JobWorker {
         &self.state.options
     }
 
-    /// Returns the topics that have a handler here, as patterns.
+    /// Returns the patterns of the topics that have a handler here.
     #[must_use]
     pub fn handled_topics(&self) -> Vec<String> {
         self.state.handlers.read().iter().map(|(pattern, _)| pattern.text().to_owned()).collect()
     }
 
-    /// Tells whether some handler here takes a topic.
+    /// Returns true if a handler here accepts a topic.
     #[must_use]
     pub fn has_handler_for(&self, topic: &str) -> bool {
         self.state.find_handler(topic).is_some()
     }
 
-    /// Returns for each queue that has any how many jobs run in this process, and how many are claimed and wait.
+    /// Returns for each queue with jobs how many run in this process, and how many are claimed and wait.
     #[must_use]
     pub fn queue_load(&self) -> BTreeMap<String, (usize, usize)> {
         self.state.queue_load.lock().clone()
     }
 
-    /// Returns why queues cannot be worked off at the moment; nothing if they can.
+    /// Returns the reason why queues cannot be processed at the moment; `None` if they can.
     #[must_use]
     pub fn claim_fault(&self) -> Option<String> {
         self.state.claim_fault.lock().clone()
     }
 
-    /// Works until `stop` turns true, then lets running jobs end.
+    /// Works until `stop` turns true, then waits for running jobs to end.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let (sender, mut ended) = mpsc::unbounded_channel();
         let mut desk = WorkerLoopState::new(JobExecutor::new(self.state.options.threads, sender));
@@ -249,7 +249,7 @@ impl JobWorker {
         self.drain_running_jobs(&mut desk, &mut ended).await;
     }
 
-    /// Stores what ended and begins what may run. Returns how long to wait for the next round.
+    /// Stores ended attempts and starts jobs that may run. Returns the delay before the next round.
     async fn run_worker_round(
         &self,
         desk: &mut WorkerLoopState,
@@ -272,7 +272,7 @@ impl JobWorker {
                     error!(reason, "queues cannot be worked off");
                 }
                 *self.state.claim_fault.lock() = Some(reason);
-                // What ended meanwhile is kept, and stored with the next round that succeeds.
+                // Attempts that end during the wait are retained, and stored with the next successful round.
                 tokio::time::sleep(FAILURE_BACKOFF).await;
                 Duration::ZERO
             }
@@ -282,7 +282,7 @@ impl JobWorker {
         wait
     }
 
-    /// Lets running jobs end, tells those that ask to stop, and gives back the rest.
+    /// Waits for running jobs to end, requests them to stop, and releases the rest.
     async fn drain_running_jobs(
         &self,
         desk: &mut WorkerLoopState,
@@ -318,7 +318,7 @@ impl JobWorker {
     }
 }
 
-/// How long a worker waits for a database that fails.
+/// Delay after a database failure.
 const FAILURE_BACKOFF: Duration = Duration::from_millis(500);
 
 impl JobWorkerState {

@@ -1,16 +1,16 @@
-//! Stored work: queues whose jobs survive a crash, and the worker that carries them out.
+//! Stored jobs: queues whose jobs survive a crash, and the worker that carries them out.
 //!
 //! In: jobs with a topic and properties, handlers by topic, configurations of queues. Out: each job carried out by the
-//! handler of its topic, as its queue says, until it is done or given up with a reason.
+//! handler of its topic, as its queue specifies, until it is done or given up with a reason.
 //!
 //! Invariants
-//! * A job that was added is done at least once; a worker that dies gives its job back when the lease ends.
+//! * An added job is done at least once; the jobs of a worker that dies are released when the lease ends.
 //! * A job never runs twice at the same time, as long as clocks of machines differ by less than a lease.
-//! * A job with a key that is waiting or running already is not added again.
+//! * A job with a key that is already waiting or running is not added again.
 //! * In an ordered queue a job waits until every older one has ended.
 //! * A change of a queue's configuration needs no restart and moves no stored job.
 //!
-//! Not here: what a job does. Handlers live with those who registered the topic.
+//! Not here: the work of a job. Handlers are defined where their topics are registered.
 
 pub mod asset;
 mod error;

@@ -1,10 +1,11 @@
-//! Configurations as Sling keeps them in content: `sling:OsgiConfig` nodes, and `.cfg.json` and `.config` files, in folders
-//! named `config` below `/apps` and `/libs`.
+//! Reads configurations as Sling stores them in content: `sling:OsgiConfig` nodes, and `.cfg.json` and `.config` files,
+//! in folders named `config` below `/apps` and `/libs`.
 //!
-//! In: a snapshot and the run modes of the instance. Out: one configuration for each PID, and what could not be read.
+//! In: a snapshot and the run modes of the instance. Out: one configuration for each PID, and the configurations that
+//! could not be read.
 //!
-//! A folder `config.author.dev` counts where all these run modes are active. Of several configurations for a PID the one
-//! with the most run modes wins, then that below `/apps`, then the first by path.
+//! A folder `config.author.dev` applies if all these run modes are active. Of several configurations for a PID the one
+//! with the most run modes applies, then the one below `/apps`, then the first by path.
 
 use std::io::Read;
 
@@ -18,11 +19,11 @@ use crate::queue_config::{MAIN_QUEUE_PID, QUEUE_FACTORY, QueueConfig, QueueKind,
 use crate::topic::TopicPattern;
 use crate::{MaxParallel, Result};
 
-/// The type of nodes that are configurations.
+/// The node type of configurations.
 pub const OSGI_CONFIG_NODE_TYPE: &str = "sling:OsgiConfig";
-/// The largest configuration file.
+/// Maximum size of a configuration file, in bytes.
 const MAX_CONFIG_FILE_BYTES: u64 = 1 << 20;
-/// How deep folders are searched.
+/// Maximum depth of the folder search.
 const MAX_SEARCH_DEPTH: usize = 32;
 
 /// A configuration.
@@ -30,17 +31,17 @@ const MAX_SEARCH_DEPTH: usize = 32;
 pub struct OsgiConfig {
     /// The PID: the name of the node or file.
     pub pid: String,
-    /// Where it stands.
+    /// The configuration's path.
     pub path: String,
-    /// Its properties: texts, numbers, truth values and lists of them.
+    /// Its properties: strings, numbers, booleans and lists of them.
     pub properties: Map<String, Json>,
-    /// How many run modes its folder names.
+    /// Number of run modes in the folder's name.
     run_mode_count: usize,
 }
 
 impl OsgiConfig {
-    /// Returns the PID of the factory, if the configuration is one of several: what stands before the last `-`, `~` or `.`
-    /// and a name.
+    /// Returns true if the configuration belongs to this factory: its PID is the factory's PID, optionally followed by
+    /// `-`, `~` or `.` and a name.
     #[must_use]
     pub fn has_factory(&self, factory: &str) -> bool {
         let rest = self.pid.strip_prefix(factory);
@@ -48,29 +49,29 @@ impl OsgiConfig {
     }
 }
 
-/// What an instance found wrong with a configuration.
+/// A fault of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFault {
-    /// Where the configuration stands.
+    /// The path of the configuration.
     pub path: String,
-    /// What is wrong, and what to do.
+    /// The fault, and its remedy.
     pub message: String,
 }
 
 /// All configurations of an instance.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct OsgiConfigs {
-    /// One for each PID, by PID.
+    /// One configuration for each PID, sorted by PID.
     pub configs: Vec<OsgiConfig>,
-    /// What could not be read.
+    /// Faults of configurations that could not be read.
     pub faults: Vec<ConfigFault>,
 }
 
 impl OsgiConfigs {
-    /// Reads them.
+    /// Reads the configurations of a snapshot.
     ///
     /// # Errors
-    /// If content cannot be read; what people wrote wrongly is a fault in the answer.
+    /// If content cannot be read; an invalid configuration is a fault in the result.
     pub fn read_snapshot(
         repository: &Repository,
         snapshot: &Snapshot,
@@ -96,7 +97,7 @@ impl OsgiConfigs {
         Ok(Self { configs: found, faults })
     }
 
-    /// Returns the queues that are configured; what is wrong with them is added to the faults.
+    /// Returns the configured queues, and adds faults of invalid ones.
     #[must_use]
     pub fn take_queue_configs(&mut self) -> Vec<QueueConfig> {
         let mut queues = Vec::new();
@@ -119,7 +120,7 @@ impl OsgiConfigs {
         queues
     }
 
-    /// Returns those that nobody here knows.
+    /// Returns the configurations that nothing here supports.
     pub fn iter_unknown<'a>(
         &'a self,
         known: &'a [&'a str],
@@ -130,7 +131,7 @@ impl OsgiConfigs {
     }
 }
 
-/// Properties of Sling's queues that change nothing here, and why.
+/// Ignored properties of Sling's queues, with the reasons.
 const IGNORED_QUEUE_PROPERTIES: &[(&str, &str)] = &[
     (
         "queue.threadPoolSize",
@@ -142,7 +143,7 @@ const IGNORED_QUEUE_PROPERTIES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Says which properties of a queue are set and ignored.
+/// Returns messages about the ignored properties that a queue sets.
 fn list_ignored_properties(config: &OsgiConfig) -> impl Iterator<Item = String> {
     let is_set = |name: &str| match config.properties.get(name) {
         None | Some(Json::Null | Json::Bool(false)) => false,
@@ -154,19 +155,19 @@ fn list_ignored_properties(config: &OsgiConfig) -> impl Iterator<Item = String> 
     set.map(|(name, reason)| format!("`{name}` is ignored: {reason}"))
 }
 
-/// Tells whether a change of a node can change configurations.
+/// Returns true if a change of a node can change configurations.
 #[must_use]
 pub fn can_change_configs(path: &NodePath) -> bool {
     let mut names = path.names();
     let is_below = matches!(names.next(), Some("apps" | "libs"));
-    // A whole application may come or go at once, with the folders in it.
+    // A whole application may be added or removed at once, with the folders in it.
     is_below
         && (path.depth() <= 2
             || names.any(|name| parse_folder_run_modes(name).is_some())
             || path.depth() <= 4)
 }
 
-/// Returns the run modes that a folder's name asks for, if it is one for configurations.
+/// Returns the run modes that a folder's name requires; `None` if it is not a configuration folder.
 fn parse_folder_run_modes(name: &str) -> Option<Vec<&str>> {
     let rest = name.strip_prefix("config")?;
     if rest.is_empty() {
@@ -263,7 +264,7 @@ impl OsgiConfigReader<'_> {
 
 type OsgiConfigParser = fn(&str) -> Result<Map<String, Json>, String>;
 
-/// Returns a node's properties as JSON, without those of JCR.
+/// Returns a node's properties as JSON, without JCR properties.
 pub(crate) fn node_properties_as_json(node: &Node) -> Map<String, Json> {
     let own = node.properties().into_iter().filter(|(name, _)| {
         name != PRIMARY_TYPE && !name.starts_with("jcr:") && !name.starts_with("sling:")
@@ -289,7 +290,7 @@ fn value_to_json(value: &Value) -> Json {
     }
 }
 
-/// Reads `.cfg.json`: JSON with comments, whose keys may name a type, as in `"queue.maxparallel:Double"`.
+/// Parses `.cfg.json`: JSON with comments, whose keys may include a type, as in `"queue.maxparallel:Double"`.
 fn parse_cfg_json(text: &str) -> Result<Map<String, Json>, String> {
     let parsed: Json =
         serde_json::from_str(&blank_comments(text)).map_err(|error| error.to_string())?;
@@ -303,7 +304,7 @@ fn parse_cfg_json(text: &str) -> Result<Map<String, Json>, String> {
     Ok(named.collect())
 }
 
-/// Replaces comments by blanks, so that places in messages stay right.
+/// Replaces comments with blanks, so that positions in messages stay correct.
 fn blank_comments(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut letters = text.chars().peekable();
@@ -338,7 +339,7 @@ fn blank_comments(text: &str) -> String {
     out
 }
 
-/// Reads `.config`, the format of Felix: `name=T"value"`, lists in brackets, lines that end in `\` go on.
+/// Parses `.config`, the format of Felix: `name=T"value"`, lists in brackets, lines continued by `\`.
 fn parse_felix_config(text: &str) -> Result<Map<String, Json>, String> {
     let mut properties = Map::new();
     let joined = text.replace("\\\r\n", "").replace("\\\n", "");
@@ -388,7 +389,7 @@ fn parse_felix_value(text: &str) -> Result<(Json, &str), String> {
     Err("a value stands in quotes, a list in brackets".to_owned())
 }
 
-/// Reads to the closing quote.
+/// Parses a text up to the closing quote. Returns it and the rest.
 fn parse_quoted(text: &str) -> Result<(String, &str), String> {
     let mut raw = String::new();
     let mut letters = text.char_indices();
@@ -414,7 +415,7 @@ fn parse_typed_value(kind: Option<char>, raw: &str) -> Result<Json, String> {
         Some('I' | 'L' | 'S' | 'X') => {
             raw.trim().parse::<i64>().map(Json::from).map_err(|_| wrong())
         }
-        // Felix writes the bits of a floating point number as an integer.
+        // Felix writes the bits of a floating-point number as an integer.
         Some('D') => {
             let bits = raw.trim().parse::<i64>().ok().filter(|bits| bits.unsigned_abs() > 1 << 32);
             let number = match bits {
@@ -436,7 +437,7 @@ fn parse_typed_value(kind: Option<char>, raw: &str) -> Result<Json, String> {
     }
 }
 
-/// Reads a queue; properties that a configuration of a shipped PID leaves out are as they are shipped.
+/// Parses a queue configuration. For a built-in PID, missing properties have the built-in values.
 fn parse_queue_config(config: &OsgiConfig) -> Result<QueueConfig, String> {
     let shipped = default_queues().into_iter().find(|queue| queue.pid == config.pid);
     let is_shipped = shipped.is_some();
@@ -455,10 +456,10 @@ fn parse_queue_config(config: &OsgiConfig) -> Result<QueueConfig, String> {
     Ok(queue)
 }
 
-/// Sets one property of a queue by Sling's name; unknown ones are left alone.
+/// Sets one property of a queue by Sling's name; unknown properties are ignored.
 ///
 /// # Errors
-/// With what is expected if the value is none.
+/// A message that describes the expected value.
 pub fn set_queue_property(queue: &mut QueueConfig, name: &str, value: &Json) -> Result<(), String> {
     let number = || {
         let text = value.as_str().and_then(|text| text.trim().parse().ok());

@@ -1,8 +1,8 @@
-//! Follows content: what queues are configured, applied while the worker runs.
+//! Follows content, and applies queue configurations while the worker runs.
 //!
 //! Invariants
-//! * What stands in content a moment after a commit is how the queues work, without a restart.
-//! * Only a difference that touches a configuration has them read anew.
+//! * A committed configuration takes effect after a moment, without a restart.
+//! * Configurations are read again only if a difference affects one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::follower_loop::FollowerLoop;
 use crate::osgi_config::{OsgiConfigs, can_change_configs};
 use crate::{JobWorker, Result};
 
-/// How often the newest root is looked at.
+/// Interval at which the newest root is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Keeps a worker's queues as content says. Clones are the same.
+/// Applies the configurations in content to a worker's queues. Clones share its state.
 #[derive(Debug, Clone)]
 pub struct OsgiConfigWatcher {
     state: Arc<OsgiConfigWatcherState>,
@@ -37,7 +37,7 @@ struct OsgiConfigWatcherState {
 }
 
 impl OsgiConfigWatcher {
-    /// Makes one for the run modes of an instance, such as `author`.
+    /// Creates a watcher for the run modes of an instance, such as `author`.
     #[must_use]
     pub fn new(worker: JobWorker, repository: Repository, run_modes: &[&str]) -> Self {
         let run_modes = run_modes.iter().map(|mode| (*mode).to_owned()).collect();
@@ -61,27 +61,27 @@ impl OsgiConfigWatcher {
         &self.state.worker
     }
 
-    /// Returns the run modes by which configurations are chosen.
+    /// Returns the run modes that select configurations.
     pub fn run_modes(&self) -> impl Iterator<Item = &str> {
         self.state.run_modes.iter().map(String::as_str)
     }
 
-    /// Returns the configurations that are in force.
+    /// Returns the current configurations.
     #[must_use]
     pub fn configs(&self) -> Arc<OsgiConfigs> {
         self.state.configs.read().clone()
     }
 
-    /// Returns what tells that other configurations are in force.
+    /// Returns a receiver that is notified when the configurations change.
     #[must_use]
     pub fn subscribe_changes(&self) -> watch::Receiver<()> {
         self.state.change_sender.subscribe()
     }
 
-    /// Applies the newest state, if it differs in what is configured. Tells whether it did.
+    /// Applies the newest state, if its configurations differ. Returns true if they do.
     ///
     /// # Errors
-    /// If content cannot be read; what is in force stays so.
+    /// If content cannot be read; the current configurations stay in force.
     pub fn refresh_configs(&self) -> Result<bool> {
         let inner = &self.state;
         let mut seen = inner.configured_root.lock();
@@ -90,7 +90,7 @@ impl OsgiConfigWatcher {
             return Ok(false);
         }
         let snapshot = inner.repository.snapshot()?;
-        // A root that is collected by now tells nothing: everything is read.
+        // If the earlier root was collected, everything is read.
         let before = seen.and_then(|root| inner.repository.snapshot_at(root).ok());
         if let Some(changed) = before.and_then(|before| before.changed_paths(&snapshot).ok())
             && !changed.iter().any(can_change_configs)

@@ -1,4 +1,4 @@
-//! How SQLite goes about the statements of this room: none grows with jobs that it is not about.
+//! Checks SQLite's query plans of this crate's statements: no statement's cost grows with unrelated jobs.
 
 use sqlx::any::AnyPoolOptions;
 use sqlx::{AnyPool, Row};
@@ -18,13 +18,13 @@ async fn open_test_database() -> AnyPool {
     pool
 }
 
-/// Returns how the table of jobs is looked at, one look after the other.
+/// Returns the accesses to the table of jobs in a query plan, in order.
 async fn explain_query_plan(pool: &AnyPool, text: &str) -> Vec<String> {
     let text = format!("EXPLAIN QUERY PLAN {text}");
     let rows = sqlx::query(sqlx::AssertSqlSafe(text)).fetch_all(pool).await.unwrap();
     let steps = rows.iter().map(|row| row.try_get::<String, _>("detail").unwrap());
     let is_look = |step: &String| step.starts_with("SEARCH job") || step.starts_with("SCAN job");
-    // A sort is a look at all that is sorted.
+    // A sort reads all sorted rows.
     steps.filter(|step| is_look(step) || step.contains("B-TREE")).collect()
 }
 

@@ -1,44 +1,43 @@
-//! What a queue is: which topics it takes, how many jobs at once, how often again.
+//! Queue configurations: accepted topics, concurrency, retries.
 //!
 //! Names, properties and defaults are Sling's (`org.apache.sling.event.jobs.QueueConfiguration`).
 //!
 //! Invariants
-//! * Each topic has one queue at any time: of the queues whose patterns cover it the one with the highest ranking, then
-//!   the one whose pattern is closest, then the first by PID; otherwise the main queue.
+//! * Each topic has one queue at any time: of the queues whose patterns match it the one with the highest ranking, then
+//!   the one with the most specific pattern, then the first by PID; otherwise the main queue.
 
 use std::time::Duration;
 
 use crate::job::JobPriority;
 use crate::topic::{TopicPattern, aem_topic_names};
 
-/// The factory of queue configurations.
+/// Factory PID of queue configurations.
 pub const QUEUE_FACTORY: &str = "org.apache.sling.event.jobs.QueueConfiguration";
-/// The name of the queue of all topics that no other one takes.
+/// The queue of all topics that no other queue accepts.
 pub const MAIN_QUEUE: &str = "<main queue>";
-/// The PID of its configuration.
+/// The PID of the main queue's configuration.
 pub const MAIN_QUEUE_PID: &str = "org.apache.sling.event.impl.jobs.jcr.MainQueue";
-/// The topic below which each workflow model has one of its own.
+/// The topic below which each workflow model has its own topic.
 pub const WORKFLOW_TOPIC: &str = "com/adobe/granite/workflow/job";
-/// The same for steps that start something elsewhere and look after it.
+/// The same for steps that start and monitor work in another system.
 pub const EXTERNAL_TOPIC: &str = "com/adobe/granite/workflow/external/job";
-/// The same for steps that are not done in time.
+/// The same for timeouts of steps.
 pub const TIMEOUT_TOPIC: &str = "com/adobe/granite/workflow/timeout/job";
-/// The same for workflows that leave no traces in content.
+/// The same for transient workflows, which leave no traces in content.
 pub const TRANSIENT_TOPIC: &str = "com/adobe/granite/workflow/transient/job";
-/// The topics of work on assets.
+/// The topics of asset jobs.
 const ASSET_TOPICS: &str = "dam/*";
 
-/// The topic below which each task of maintenance has one of its own.
+/// The topic below which each maintenance task has its own topic.
 pub const MAINTENANCE_TOPIC: &str = "com/adobe/granite/maintenance/job";
 
-/// Whether jobs of a queue may overtake each other.
+/// The order in which a queue runs its jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum QueueKind {
-    /// Any job, several at once.
+    /// Any order, several at once.
     #[default]
     Unordered,
-    /// One after the other by age, also with several processes: a job that waits for its next attempt holds up all behind
-    /// it.
+    /// One after the other by age, over all processes: a job that waits for its next attempt blocks all later ones.
     Ordered,
     /// Topics take turns, several at once.
     TopicRoundRobin,
@@ -55,7 +54,7 @@ impl QueueKind {
         }
     }
 
-    /// Finds a kind by Sling's name, ignoring case.
+    /// Returns the kind with Sling's name, ignoring case.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         let name = name.trim();
@@ -64,20 +63,20 @@ impl QueueKind {
     }
 }
 
-/// How many jobs of a queue run at once in one process.
+/// Maximum number of concurrent jobs of a queue in one process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MaxParallel {
-    /// As many as there are processors.
+    /// The number of processors.
     Cores,
     /// A share of the processors, rounded, at least one.
     Share(f64),
-    /// This many.
+    /// A fixed number.
     Count(u32),
 }
 
 impl MaxParallel {
-    /// Reads Sling's number: -1 and below is all processors, 0 < x < 1 a share of them, 1 and above a count. Zero counts as
-    /// one job.
+    /// Converts Sling's number: -1 and below means all processors, 0 < x < 1 a share of them, 1 and above a count. Zero
+    /// means one job.
     #[must_use]
     pub fn from_number(number: f64) -> Self {
         if number < 0.0 {
@@ -85,12 +84,12 @@ impl MaxParallel {
         } else if number > 0.0 && number < 1.0 {
             Self::Share(number)
         } else {
-            // A number beyond any machine, and what is no number, come out as the nearest count.
+            // The cast maps out-of-range values and NaN to the nearest count.
             Self::Count((number.round() as u32).max(1))
         }
     }
 
-    /// Returns the number that Sling writes.
+    /// Returns Sling's number.
     #[must_use]
     pub fn to_number(self) -> f64 {
         match self {
@@ -100,7 +99,7 @@ impl MaxParallel {
         }
     }
 
-    /// Returns how many jobs that is with so many processors.
+    /// Returns the maximum number of concurrent jobs for the given number of processors.
     #[must_use]
     pub fn job_limit(self, cores: usize) -> usize {
         let cores = cores.max(1);
@@ -115,32 +114,33 @@ impl MaxParallel {
 /// The configuration of a queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueConfig {
-    /// Its name; `{0}` in it stands for what the wildcard of a topic stands for, so that each has a queue of its own.
+    /// The name. `{0}` in it stands for the part of the topic that the wildcard matches, so each such part has a queue
+    /// of its own.
     pub name: String,
-    /// The topics that it takes.
+    /// The topics that it accepts.
     pub topics: Vec<TopicPattern>,
-    /// Whether jobs may overtake each other.
+    /// The order of its jobs.
     pub kind: QueueKind,
-    /// How many run at once in each process.
+    /// Maximum number of concurrent jobs in each process.
     pub max_parallel: MaxParallel,
-    /// How many times a job that failed is tried again; nothing for any number of times.
+    /// Maximum number of retries of a failed job; `None` for no limit.
     pub retries: Option<u32>,
-    /// How long a job that failed waits.
+    /// Delay before a retry.
     pub retry_delay: Duration,
-    /// Which queue goes first when threads are short.
+    /// Priority of the queue if threads are short.
     pub priority: JobPriority,
-    /// Whether jobs that are done stay in the list for a while.
+    /// True if completed jobs are retained for a while.
     pub keeps_finished_jobs: bool,
-    /// Which of several queues for a topic takes it: the highest.
+    /// Ranking among several queues that match a topic; the highest applies.
     pub ranking: i64,
     /// The PID of the configuration.
     pub pid: String,
-    /// Where it stands in content; nothing for those that come with the program.
+    /// Path in content; `None` for built-in queues.
     pub path: Option<String>,
 }
 
 impl QueueConfig {
-    /// Makes a queue with Sling's defaults.
+    /// Creates a queue with Sling's defaults.
     #[must_use]
     pub fn new(name: &str, topics: &[&str]) -> Self {
         Self {
@@ -158,8 +158,8 @@ impl QueueConfig {
         }
     }
 
-    /// Returns the name of the queue that a topic has here, and how closely it is described. A topic may be described by
-    /// what it is called in AEM.
+    /// Returns the queue's name for a topic, and the specificity of the match. A pattern may also match the topic's
+    /// name in AEM.
     fn match_topic(&self, topic: &str) -> Option<(String, (u8, usize))> {
         let names = || std::iter::once(topic).chain(aem_topic_names(topic).iter().copied());
         let covering = self.topics.iter().flat_map(|pattern| {
@@ -171,10 +171,10 @@ impl QueueConfig {
     }
 }
 
-/// A queue that exists: the configuration, under the name that a topic gave it.
+/// A queue resolved for a topic: the configuration, and the name for this topic.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResolvedQueue<'a> {
-    /// Its name.
+    /// The queue's name.
     pub name: String,
     /// Its configuration.
     pub config: &'a QueueConfig,
@@ -183,13 +183,13 @@ pub struct ResolvedQueue<'a> {
 /// All queues of an instance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueSet {
-    /// By falling ranking, then by PID.
+    /// Sorted by descending ranking, then by PID.
     queues: Vec<QueueConfig>,
     main_queue: QueueConfig,
 }
 
 impl QueueSet {
-    /// Puts queues together; a configuration with the PID of one that comes with the program replaces it.
+    /// Combines queues; a configuration with the PID of a built-in queue replaces it.
     #[must_use]
     pub fn new(configured: Vec<QueueConfig>) -> Self {
         let mut all = configured;
@@ -230,21 +230,21 @@ impl QueueSet {
         self.queues.iter().chain(std::iter::once(&self.main_queue))
     }
 
-    /// Finds the configuration of a queue that exists, or that a topic may give rise to, by its name.
+    /// Returns the configuration of a queue by its name; the queue exists, or a topic may create it.
     #[must_use]
     pub fn config_for_queue(&self, name: &str) -> Option<&QueueConfig> {
         self.iter_configs()
             .find(|queue| queue.name == name || matches_name_pattern(&queue.name, name))
     }
 
-    /// Finds a configuration by the name of its queue or its PID.
+    /// Returns the configuration with the given queue name or PID.
     #[must_use]
     pub fn find_config(&self, name: &str) -> Option<&QueueConfig> {
         self.iter_configs().find(|queue| queue.name == name || queue.pid == name)
     }
 }
 
-/// Tells whether a name is one that a pattern with `{0}` gives.
+/// Returns true if a name matches a pattern with `{0}`.
 fn matches_name_pattern(pattern: &str, name: &str) -> bool {
     pattern.split_once("{0}").is_some_and(|(before, after)| {
         name.len() > before.len() + after.len() && name.starts_with(before) && name.ends_with(after)
@@ -261,7 +261,7 @@ fn main_queue_config() -> QueueConfig {
     QueueConfig { pid: MAIN_QUEUE_PID.to_owned(), ..QueueConfig::new(MAIN_QUEUE, &[]) }
 }
 
-/// The queues that come with the program, under the names and topics that AEM ships.
+/// Returns the built-in queues, with the names and topics that AEM ships.
 #[must_use]
 pub fn default_queues() -> Vec<QueueConfig> {
     let named = |pid: &str, name: &str, topic: &str| QueueConfig {
@@ -271,7 +271,7 @@ pub fn default_queues() -> Vec<QueueConfig> {
     vec![
         QueueConfig {
             max_parallel: MaxParallel::Share(0.5),
-            // AEM's processing of assets is a workflow, and so in this queue.
+            // In AEM, asset processing is a workflow, and so uses this queue.
             topics: [&*format!("{WORKFLOW_TOPIC}*"), ASSET_TOPICS]
                 .map(TopicPattern::parse_queue_pattern)
                 .into(),
@@ -375,7 +375,7 @@ mod tests {
         check(&set, &other, "Granite Workflow Queue");
     }
 
-    /// The recipe of AEM's guide: a queue for the topic of the model that uploads start there.
+    /// The recipe of AEM's guide: a queue for the topic of the workflow model that uploads start in AEM.
     #[test]
     fn uploads_are_taken_by_a_queue_that_calls_them_as_aem_does() {
         let names =

@@ -1,7 +1,7 @@
-//! When a schedule runs: Quartz's expressions, which Sling uses, or a fixed period, or one time.
+//! Schedule rules: Quartz expressions, which Sling uses, a fixed period, or a single time.
 //!
-//! `second minute hour day month weekday [year]`; `*`, `?`, lists, ranges, steps, names of months and days, `L`, `nL` and
-//! `n#k`. Times are UTC.
+//! `second minute hour day month weekday [year]`; `*`, `?`, lists, ranges, steps, names of months and days, `L`, `nL`
+//! and `n#k`. Times are UTC.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,22 +9,23 @@ use jiff::civil::{Date, DateTime, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
-/// A rule for when something runs.
+/// A rule for the run times of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScheduleRule {
-    /// By a calendar.
+    /// A calendar expression.
     Cron(Box<CronExpression>),
-    /// Again and again after this time.
+    /// A fixed interval.
     Interval(Duration),
-    /// Once.
+    /// A single time.
     Once(SystemTime),
 }
 
 impl ScheduleRule {
-    /// Reads a rule: a Quartz expression, `every 90s` or `every 500ms`, or `at` and a number of milliseconds since 1970.
+    /// Parses a rule: a Quartz expression, `every 90s` or `every 500ms`, or `at` and a number of milliseconds since
+    /// 1970.
     ///
     /// # Errors
-    /// With what is expected.
+    /// A message that describes the expected format.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if let Some(span) = text.strip_prefix("every ") {
@@ -50,7 +51,7 @@ impl ScheduleRule {
         CronExpression::parse(text).map(|cron| Self::Cron(Box::new(cron)))
     }
 
-    /// Returns the first time after `now` at which it runs; nothing if there is none.
+    /// Returns the first run time after `now`; `None` if there is none.
     #[must_use]
     pub fn next_run_after(&self, now: SystemTime) -> Option<SystemTime> {
         match self {
@@ -74,27 +75,27 @@ pub struct CronExpression {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct CronDays {
-    /// Days of the month; bit 0 stands for the last.
+    /// Days of the month; bit 0 means the last day.
     of_month: Option<u64>,
-    /// Days of the week, Sunday is 1.
+    /// Days of the week; Sunday is 1.
     of_week: Option<u64>,
-    /// The last such day of the week in the month.
+    /// The last occurrence of this weekday in the month.
     last_weekday: Option<i8>,
-    /// The day of the week, and which of the month's.
+    /// The weekday, and its occurrence number in the month.
     nth_weekday: Option<(i8, i8)>,
 }
 
 const MONTH_NAMES: [&str; 12] =
     ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 const WEEKDAY_NAMES: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
-/// Later years are not looked at.
+/// The last year that is searched.
 const MAX_SCHEDULE_YEAR: i16 = 2199;
 
 impl CronExpression {
-    /// Reads an expression.
+    /// Parses an expression.
     ///
     /// # Errors
-    /// With the part that is wrong.
+    /// A message that names the invalid part.
     pub fn parse(text: &str) -> Result<Self, String> {
         let upper = text.to_ascii_uppercase();
         let parts: Vec<&str> = upper.split_whitespace().collect();
@@ -142,7 +143,7 @@ impl CronExpression {
                 return Some(SystemTime::from(zoned.timestamp()));
             }
             floor = None;
-            // A month that is not asked for is left at once.
+            // A month that does not match is skipped at once.
             date = if contains_number(self.months, date.month()) {
                 date.tomorrow().ok()?
             } else {
@@ -157,7 +158,7 @@ impl CronExpression {
         is_year && contains_number(self.months, date.month()) && self.days.matches_date(date)
     }
 
-    /// Returns the first time of a day that is not before `floor`.
+    /// Returns the first matching time of a day that is not before `floor`.
     fn first_time_of_day(&self, date: Date, floor: Option<DateTime>) -> Option<DateTime> {
         let least = floor.unwrap_or_else(|| date.at(0, 0, 0, 0));
         for hour in (least.hour()..24).filter(|hour| contains_number(self.hours, *hour)) {
@@ -225,7 +226,7 @@ fn parse_days(day: &str, weekday: &str) -> Result<CronDays, String> {
     Ok(days)
 }
 
-/// Reads a list of numbers, ranges and steps as a set.
+/// Parses a list of numbers, ranges and steps as a bit set.
 fn parse_field(text: &str, (least, most): (i8, i8), names: &[&str]) -> Result<u64, String> {
     let mut set = 0;
     for part in text.split(',') {
@@ -247,7 +248,7 @@ fn parse_field(text: &str, (least, most): (i8, i8), names: &[&str]) -> Result<u6
         let mut at = first;
         loop {
             set |= 1 << at;
-            // A range such as `FRI-MON` goes over the end.
+            // A range such as `FRI-MON` wraps around.
             let is_over =
                 if first <= last { at + step > last } else { at < first && at + step > last };
             if is_over {

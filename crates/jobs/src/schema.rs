@@ -1,6 +1,6 @@
-//! The tables of this room, as steps that are run once each.
+//! The tables of this crate, as migrations that run once each.
 
-/// The steps that bring a state database to this room's newest tables; `store::state` runs each once.
+/// Migrations of a state database to this crate's current tables; `store::state` runs each once.
 pub const JOB_MIGRATIONS: &[&str] = &[
     "CREATE TABLE job (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -20,7 +20,7 @@ pub const JOB_MIGRATIONS: &[&str] = &[
     "CREATE INDEX job_by_queue ON job (queue, id)",
     "CREATE UNIQUE INDEX job_by_key ON job (queue, job_key)",
     "CREATE TABLE follower (name TEXT PRIMARY KEY, root TEXT NOT NULL)",
-    // A queue is found by the topic alone from here on, so that a change of its configuration moves no rows.
+    // From this migration on, a queue is found by the topic alone, so a change of its configuration moves no rows.
     "ALTER TABLE job ADD COLUMN tenant TEXT NOT NULL DEFAULT '';
      ALTER TABLE job ADD COLUMN lane TEXT NOT NULL DEFAULT '';
      ALTER TABLE job ADD COLUMN priority BIGINT NOT NULL DEFAULT 0;
@@ -34,7 +34,8 @@ pub const JOB_MIGRATIONS: &[&str] = &[
      DROP INDEX job_by_queue;
      DROP INDEX job_by_key;
      ALTER TABLE job DROP COLUMN queue",
-    // A lane is the waiting work of one topic and one tenant; its jobs stand in the order in which they are claimed.
+    // A lane is the waiting jobs of one topic and one tenant; the index has them in the order in which they are
+    // claimed.
     "CREATE INDEX job_waiting ON job (lane, priority DESC, id) WHERE state = 'QUEUED';
      CREATE INDEX job_delayed ON job (run_at) WHERE state = 'DELAYED';
      CREATE INDEX job_leased ON job (lease_until) WHERE state IN ('ACTIVE', 'HELD');
@@ -104,15 +105,15 @@ pub const JOB_MIGRATIONS: &[&str] = &[
      CREATE INDEX workflow_about ON workflow (payload);
      CREATE INDEX workflow_ended ON workflow (ended) WHERE ended IS NOT NULL",
     "CREATE INDEX job_ended ON job (ended) WHERE ended IS NOT NULL",
-    // A step names the job that carries it out, and an instance the step of another one that it is gone through for.
+    // A step references the job that executes it; a nested instance references the step of its parent instance.
     "ALTER TABLE work_item ADD COLUMN job BIGINT;
      ALTER TABLE workflow ADD COLUMN parent_item BIGINT;
      CREATE INDEX workflow_part_of ON workflow (parent_item) WHERE parent_item IS NOT NULL",
-    // What has to be the same in all processes on a database, as each of them has it.
+    // Each process's facts, which must be equal in all processes on a database.
     "ALTER TABLE job_worker ADD COLUMN facts TEXT NOT NULL DEFAULT ''",
-    // Very many jobs may have been given up, and no work is to grow with them that is not about them: those that ended and those
-    // that did not have indexes of their own. The former are listed by state, of all topics or one, and found by what they
-    // are about, which is compared by its bytes.
+    // Very many jobs may have been given up, and unrelated work must not grow with them, so ended and open jobs have
+    // separate indexes. Ended jobs are listed by state, of all topics or one, and found by their subject, which is
+    // compared by its bytes.
     "UPDATE job SET ended = run_at WHERE ended IS NULL AND state IN ('GIVEN_UP', 'ERROR', 'SUCCEEDED', 'STOPPED');
      CREATE INDEX job_open ON job (topic, id) WHERE ended IS NULL;
      CREATE INDEX job_ended_by_state ON job (state, id) WHERE ended IS NOT NULL;

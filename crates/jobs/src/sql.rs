@@ -1,4 +1,5 @@
-//! What the statements of this room share: times as numbers, rows as jobs, and where the two dialects differ.
+//! Code shared by the statements of this crate: times as numbers, rows as jobs, and differences between the two
+//! dialects.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -13,21 +14,22 @@ use tokio::sync::OwnedMutexGuard;
 use crate::job::JobProgress;
 use crate::{Error, Job, JobId, JobPriority, JobState, Result};
 
-/// A transaction that writes. In SQLite only one of this process is open at a time: two would wait for each other by
-/// sleeping.
+/// A writing transaction. In SQLite only one of this process is open at a time, because two would wait for each other
+/// by sleeping.
 pub(crate) struct WriteTransaction {
     sql_transaction: sqlx::Transaction<'static, sqlx::Any>,
     writes: Arc<DatabaseWrites>,
     _write_guard: Option<OwnedMutexGuard<()>>,
 }
 
-/// The writes of a process: each statement or transaction that is one on disk. Counted, and cut off where a test says so.
+/// The writes of a process: each statement or transaction that is one sync. They are counted, and cut off if a test
+/// requests it.
 #[derive(Debug, Default)]
 pub(crate) struct DatabaseWrites {
     completed_count: AtomicU64,
     /// The write at which the process counts as killed; 0 for none.
     cut_at: AtomicU64,
-    /// Whether that write still happens.
+    /// True if that write is still executed.
     is_cut_after: AtomicBool,
 }
 
@@ -46,12 +48,12 @@ impl DatabaseWrites {
         cut > 0 && self.write_count() >= cut
     }
 
-    /// Refuses what a killed process would not do.
+    /// Returns an error after the cut-off, as if the process were killed.
     pub(crate) fn check_cut_off(&self) -> Result<(), sqlx::Error> {
         if self.is_cut_off() { Err(sqlx::Error::PoolClosed) } else { Ok(()) }
     }
 
-    /// Does one write.
+    /// Performs one write.
     pub(crate) async fn perform_write<T>(
         &self,
         write: impl Future<Output = Result<T, sqlx::Error>>,
@@ -68,12 +70,12 @@ impl DatabaseWrites {
     }
 }
 
-/// On which side of a write a process is cut off.
+/// The side of a write on which a process is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteCutSide {
-    /// The write does not happen.
+    /// The write is not executed.
     Before,
-    /// It happens, and nobody hears of it.
+    /// The write is executed, but its result is lost.
     After,
 }
 
@@ -106,7 +108,7 @@ impl DerefMut for WriteTransaction {
     }
 }
 
-/// Which database is spoken to.
+/// The database's SQL dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SqlDialect {
     Sqlite,
@@ -114,7 +116,7 @@ pub(crate) enum SqlDialect {
 }
 
 impl SqlDialect {
-    /// Finds out from the address of a pool.
+    /// Returns the dialect for the address of a pool.
     pub(crate) fn of_pool(pool: &AnyPool) -> Self {
         if pool.connect_options().database_url.scheme().starts_with("postgres") {
             Self::Postgres
@@ -123,8 +125,8 @@ impl SqlDialect {
         }
     }
 
-    /// Returns how a transaction that will write begins. In SQLite one that begins by reading would fail at once when
-    /// another one writes, instead of waiting for it.
+    /// Returns the statement that begins a writing transaction. In SQLite a transaction that begins with a read would
+    /// fail at once when another one writes, instead of waiting for it.
     pub(crate) fn begin_write_sql(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN IMMEDIATE",
@@ -132,7 +134,7 @@ impl SqlDialect {
         }
     }
 
-    /// Returns what a choice of rows ends with, so that workers do not wait for each other.
+    /// Returns the suffix of a row selection that makes workers skip locked rows.
     pub(crate) fn skip_locked_sql(self) -> &'static str {
         match self {
             Self::Sqlite => "",
@@ -141,8 +143,8 @@ impl SqlDialect {
     }
 }
 
-/// The condition that a job runs. The index of leased jobs serves its first half; by the second alone, all jobs would be
-/// read, those that ended included.
+/// The condition that a job is running. The index of leased jobs serves its first half; with the second half alone, all
+/// jobs would be read, including ended ones.
 macro_rules! runs {
     () => {
         "state IN ('ACTIVE', 'HELD') AND state || '' = 'ACTIVE'"
@@ -154,7 +156,7 @@ pub(crate) fn database_error(action: &'static str) -> impl Fn(sqlx::Error) -> Er
     move |source| Error::Database { action, source }
 }
 
-/// Writes a time as milliseconds since 1970; earlier ones do not occur.
+/// Returns a time as milliseconds since 1970; earlier times do not occur.
 pub(crate) fn to_epoch_millis(time: SystemTime) -> i64 {
     duration_to_millis(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
@@ -167,7 +169,7 @@ pub(crate) fn from_epoch_millis(millis: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(millis.unsigned_abs())
 }
 
-/// Joins numbers for an `IN` list.
+/// Joins job numbers for an `IN` list.
 pub(crate) fn join_job_ids(ids: impl IntoIterator<Item = JobId>) -> String {
     ids.into_iter().map(|id| id.0.to_string()).collect::<Vec<_>>().join(",")
 }

@@ -1,7 +1,7 @@
-//! The threads on which handlers run: as many as are needed, never more than allowed, none while nothing runs.
+//! The threads on which handlers run: as many as needed, up to a limit, none while nothing runs.
 //!
-//! They are threads of their own rather than those of the async runtime, so that a handler that does not stop cannot keep
-//! the process from ending.
+//! They are separate from the threads of the async runtime, so that a handler that does not stop cannot prevent the
+//! process from exiting.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 type PoolTask = Box<dyn FnOnce() + Send>;
 
-/// How long a thread without work stays.
+/// Time after which an idle thread ends.
 const IDLE_THREAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A bounded pool of threads.
@@ -38,7 +38,7 @@ impl ThreadPool {
         Self { shared: Arc::new(shared), max_threads: max.max(1) }
     }
 
-    /// Runs a task on a thread; it waits for one if all are busy.
+    /// Runs a task on a thread. If all threads are busy, the task waits.
     pub(crate) fn run_task(&self, task: PoolTask) -> std::io::Result<()> {
         let mut state = self.shared.state.lock();
         state.tasks.push_back(task);

@@ -1,17 +1,17 @@
-//! Topics: what kind of work a job is, and patterns over them.
+//! Topics, which identify the kind of a job, and patterns over them.
 //!
 //! In: a topic such as `com/adobe/granite/workflow/job/var/workflow/models/scale`, and patterns of queues and handlers.
-//! Out: whether a pattern covers the topic, which part the wildcard stands for, and which pattern says it more closely.
+//! Out: whether a pattern matches the topic, the part that the wildcard matches, and the specificity of the pattern.
 //!
-//! Queues and handlers read a trailing `*` differently, as in Sling: a queue's `a/*` is everything below, a handler's is
-//! one level, and `a/**` everything below.
+//! Queues and handlers interpret a trailing `*` differently, as in Sling: a queue's `a/*` is everything below, a
+//! handler's is one level, and `a/**` everything below.
 
 use crate::{Error, Result};
 
-/// The longest topic.
+/// Maximum length of a topic, in bytes.
 pub const MAX_TOPIC_BYTES: usize = 512;
 
-/// Topics of work that comes with the program, with what they are called in AEM, where workflow models do it.
+/// Built-in topics, with their names in AEM, where workflow models do the work.
 const AEM_TOPIC_NAMES: [(&str, &[&str]); 1] = [(
     "dam/update_asset",
     &[
@@ -20,21 +20,21 @@ const AEM_TOPIC_NAMES: [(&str, &[&str]); 1] = [(
     ],
 )];
 
-/// Returns what a topic of this program is called in AEM. A queue that takes one of these takes the topic.
+/// Returns the AEM names of a topic. A queue that accepts one of these accepts the topic.
 #[must_use]
 pub fn aem_topic_names(topic: &str) -> &'static [&'static str] {
     let known = AEM_TOPIC_NAMES.iter().find(|(own, _)| *own == topic);
     known.map_or(&[], |(_, names)| names)
 }
 
-/// Returns the topic that jobs have for what somebody calls as AEM does.
+/// Returns the topic of jobs for a name used in AEM.
 #[must_use]
 pub fn topic_of_aem_name(named: &str) -> &str {
     let known = AEM_TOPIC_NAMES.iter().find(|(_, names)| names.contains(&named));
     known.map_or(named, |(own, _)| own)
 }
 
-/// Refuses what is no topic: parts of letters, digits, `_`, `-`, `.`, `:`, `{`, `}` and `~`, joined by `/`.
+/// Validates a topic: parts of letters, digits, `_`, `-`, `.`, `:`, `{`, `}` and `~`, joined by `/`.
 ///
 /// # Errors
 /// [`Error::InvalidTopic`].
@@ -47,7 +47,7 @@ pub fn check_topic(topic: &str) -> Result<()> {
     Err(Error::InvalidTopic(topic.chars().take(MAX_TOPIC_BYTES).collect()))
 }
 
-/// Makes a part of a topic of any text, such as a node path: what no topic may hold becomes `_`.
+/// Converts any text, such as a node path, to a part of a topic: invalid characters become `_`.
 #[must_use]
 pub fn escape_topic_part(text: &str) -> String {
     let kept = |character: char| {
@@ -57,7 +57,7 @@ pub fn escape_topic_part(text: &str) -> String {
     text.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
 }
 
-/// Which topics a queue or a handler takes.
+/// The topics that a queue or a handler accepts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TopicPattern {
     text: String,
@@ -66,7 +66,7 @@ pub struct TopicPattern {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum TopicRule {
-    /// This topic.
+    /// Exactly this topic.
     Exact(String),
     /// Topics one level below; the text ends in `/`.
     Children(String),
@@ -75,8 +75,8 @@ enum TopicRule {
 }
 
 impl TopicPattern {
-    /// Reads a pattern of a queue, as Sling does: `a/b` is exact, `a/b/.` and `a/b.` are the topics directly below,
-    /// `a/b/*` and `a/b*` all below, `*` all there are.
+    /// Parses a pattern of a queue, as Sling does: `a/b` is exact, `a/b/.` and `a/b.` are the topics directly below,
+    /// `a/b/*` and `a/b*` all below, `*` all topics.
     #[must_use]
     pub fn parse_queue_pattern(text: &str) -> Self {
         let text = text.trim();
@@ -90,7 +90,7 @@ impl TopicPattern {
         Self { text: text.to_owned(), rule }
     }
 
-    /// Reads a pattern of a handler: `a/b` is exact, `a/b/*` are the topics directly below, `a/b/**` all below.
+    /// Parses a pattern of a handler: `a/b` is exact, `a/b/*` are the topics directly below, `a/b/**` all below.
     #[must_use]
     pub fn parse_handler_pattern(text: &str) -> Self {
         let text = text.trim();
@@ -114,8 +114,8 @@ impl TopicPattern {
         &self.text
     }
 
-    /// Returns the part of the topic that the wildcard stands for, if the pattern covers the topic: nothing of it for an
-    /// exact one.
+    /// Returns the part of the topic that the wildcard matches, if the pattern matches the topic; empty for an exact
+    /// pattern.
     #[must_use]
     pub fn wildcard_match<'t>(&self, topic: &'t str) -> Option<&'t str> {
         match &self.rule {
@@ -129,13 +129,13 @@ impl TopicPattern {
         }
     }
 
-    /// Tells whether the pattern covers a topic.
+    /// Returns true if the pattern matches a topic.
     #[must_use]
     pub fn covers(&self, topic: &str) -> bool {
         self.wildcard_match(topic).is_some()
     }
 
-    /// Returns how closely the pattern describes what it covers; exact ones are closest, then longer ones.
+    /// Returns the specificity of the pattern; exact patterns are most specific, then longer ones.
     #[must_use]
     pub fn specificity(&self) -> (u8, usize) {
         match &self.rule {
@@ -146,7 +146,7 @@ impl TopicPattern {
     }
 }
 
-/// Ends the folder of a wildcard with a slash, but for that of all topics.
+/// Appends a slash to a wildcard's parent, except for the pattern of all topics.
 fn with_trailing_slash(parent: &str) -> String {
     if parent.is_empty() || parent.ends_with('/') {
         parent.to_owned()

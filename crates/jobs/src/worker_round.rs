@@ -1,4 +1,4 @@
-//! One round of a worker, in one transaction: what ended is stored, leases are renewed, what may run is claimed.
+//! One round of a worker, in one transaction: stores ended attempts, renews leases, and claims jobs that may run.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant, SystemTime};
@@ -20,26 +20,26 @@ use crate::sql::{
 use crate::topic::TopicPattern;
 use crate::{Job, JobClaim, JobId, JobOutcome, JobState, Result};
 
-/// Jobs that are claimed ahead are as many as a queue does in this time, so that short ones need not wait for a sync.
+/// As many jobs are claimed ahead as a queue completes in this time, so that short jobs need not wait for a sync.
 const CLAIM_AHEAD_TIME: Duration = Duration::from_millis(50);
-/// The most jobs of a queue that are claimed ahead.
+/// Maximum number of jobs of a queue that are claimed ahead.
 const MAX_CLAIMED_AHEAD: usize = 512;
-/// How often running jobs hear that someone stopped them, and progress is stored.
+/// Interval at which stop requests of running jobs are read and progress is stored.
 const RUNNING_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long jobs stay in the list that were done or stopped, in queues that keep them.
+/// Retention time of completed or stopped jobs, in queues that retain them.
 const DONE_RETENTION: Duration = Duration::from_hours(2 * 24);
-/// How long jobs that failed wait for someone.
+/// Retention time of failed jobs.
 const FAILED_RETENTION: Duration = Duration::from_hours(30 * 24);
 
-/// Renews the lease of all that a worker runs.
+/// Renews the leases of all jobs that a worker runs.
 pub(crate) const RENEW_LEASES_SQL: &str =
     concat!("UPDATE job SET lease_until = $1 WHERE worker = $2 AND ", runs!());
-/// Finds what a worker runs, and what of it someone stopped.
+/// Returns the jobs that a worker runs, with their stop requests.
 pub(crate) const RUNNING_JOBS_SQL: &str =
     concat!("SELECT id, cancel FROM job WHERE lease_until > 0 AND worker = $1 AND ", runs!());
 
-/// What is written about a topic's ended jobs.
+/// Statistics to store for a topic's ended jobs.
 #[derive(Default)]
 struct TopicTally {
     finished: i64,
@@ -49,7 +49,7 @@ struct TopicTally {
     run_millis: i64,
 }
 
-/// What becomes of a job.
+/// The final state of a job after an attempt.
 enum JobDisposition {
     Removed,
     Retained(JobState, Option<String>),
@@ -61,7 +61,7 @@ impl JobWorkerState {
         JobClaim { worker: &self.options.name, lease: self.options.lease }
     }
 
-    /// Does one round. Returns how long to wait for the next one.
+    /// Runs one round. Returns the delay before the next one.
     pub(crate) async fn run_round(
         &self,
         desk: &mut WorkerLoopState,
@@ -85,7 +85,7 @@ impl JobWorkerState {
         }
         let due = self.next_due_time(&mut transaction).await?;
         transaction.commit().await.map_err(database_error(action))?;
-        // Only what is stored is believed.
+        // The state in memory is updated only after the commit.
         self.forget_stored(desk, &counted);
         desk.is_pruning = is_pruning;
         desk.running_checked_at = has_looked.then_some(began).or(desk.running_checked_at);
@@ -117,7 +117,7 @@ impl JobWorkerState {
         QueueAllowance { max_jobs: jobs, priority: config.priority }
     }
 
-    /// Forgets what is stored now.
+    /// Removes stored attempts from memory.
     fn forget_stored(&self, desk: &mut WorkerLoopState, counted: &[JobId]) {
         for id in counted {
             if let Some(held) = desk.claimed_jobs.get_mut(id) {
@@ -163,7 +163,7 @@ impl JobWorkerState {
             run_time: Duration::ZERO,
         };
         if config.retries.is_some_and(|retries| spent > retries) {
-            // Each attempt that ended otherwise gave it up: those before this one ended with their process.
+            // An attempt with another outcome gave the job up; the attempts before this one ended with their process.
             desk.ended_attempts
                 .push(failed(format!("the process that ran it ended in each of {spent} attempts")));
         } else if let Some(handler) = self.find_handler(&topic) {
@@ -207,7 +207,7 @@ impl JobWorkerState {
         Ok(())
     }
 
-    /// Removes jobs that are done.
+    /// Removes completed jobs.
     async fn remove_jobs(&self, transaction: &mut WriteTransaction, ids: &[JobId]) -> Result<()> {
         if ids.is_empty() {
             return Ok(());
@@ -244,7 +244,7 @@ impl JobWorkerState {
             JobDisposition::Retained(state, reason) => (*state, reason.as_deref(), None, 0),
             JobDisposition::Requeued { run_at: at, reason, is_attempt_counted: is_counted } => {
                 let state = if *at > now { JobState::Delayed } else { JobState::Queued };
-                // What was claimed ahead and not begun has no attempt to give back.
+                // A job that was claimed ahead and not begun has no counted attempt to give back.
                 let was_counted = held.is_attempt_counted || held.context.started_at().is_some();
                 let given_back = i64::from(!is_counted && was_counted);
                 (state, reason.as_deref(), Some(to_epoch_millis(*at)), given_back)
@@ -252,7 +252,7 @@ impl JobWorkerState {
         };
         let is_open = state.is_open();
         let key = if is_open { "job_key" } else { "NULL" };
-        // Of one that ended it is told who ran it.
+        // An ended job keeps the name of its worker.
         let worker = if is_open { "NULL" } else { "worker" };
         let text = format!(
             "UPDATE job SET state = $1, run_at = COALESCE($2, run_at), worker = {worker}, lease_until = NULL, \
@@ -281,7 +281,8 @@ impl JobWorkerState {
         Ok(())
     }
 
-    /// Counts the attempts of jobs that were claimed ahead and began since, but for those that are done. Returns which.
+    /// Counts the attempts of jobs that were claimed ahead and have begun since, except for completed ones. Returns
+    /// their numbers.
     async fn count_started_attempts(
         &self,
         transaction: &mut WriteTransaction,
@@ -299,7 +300,7 @@ impl JobWorkerState {
         Ok(begun)
     }
 
-    /// Removes jobs that ended long ago, as many as one round may. Returns how many.
+    /// Removes old ended jobs, up to the limit of one round. Returns the number of removed jobs.
     async fn prune_ended_jobs(
         &self,
         transaction: &mut WriteTransaction,
@@ -310,7 +311,7 @@ impl JobWorkerState {
         self.queues.prune_batch(transaction, before(DONE_RETENTION), before(FAILED_RETENTION)).await
     }
 
-    /// Renews what this process holds and says that it lives, if it is time to. Tells whether it did.
+    /// Renews the leases and the process's own liveness, if due. Returns true if it did.
     async fn renew_leases(
         &self,
         transaction: &mut WriteTransaction,
@@ -354,8 +355,8 @@ impl JobWorkerState {
         Ok(true)
     }
 
-    /// Stores progress, tells jobs to stop that someone cancelled or another worker has, and gives back what is claimed in
-    /// this worker's name without its knowledge. Does so now and then, and tells whether it did.
+    /// Stores progress, stops jobs that were canceled or that another worker holds, and releases claims in this
+    /// worker's name that it does not know. Does this at an interval, and returns true if it did.
     async fn check_running_jobs(
         &self,
         transaction: &mut WriteTransaction,
@@ -400,7 +401,7 @@ impl JobWorkerState {
                 None => held.context.mark_lease_lost(),
             }
         }
-        // A commit whose answer was lost has claimed what nobody here knows of.
+        // A commit whose response was lost may have claimed jobs that are unknown here.
         let unknown = mine.into_keys().filter(|id| !desk.claimed_jobs.contains_key(id));
         self.release_jobs(transaction, &unknown.collect::<Vec<_>>()).await?;
         Ok(true)
@@ -423,7 +424,8 @@ impl JobWorkerState {
             .map(crate::sql::from_epoch_millis))
     }
 
-    /// Claims what queues have room for. Returns each job with its queue, and whether its attempt is counted.
+    /// Claims jobs up to the free capacity of the queues. Returns each job with its queue, and true if its attempt is
+    /// counted.
     async fn claim_for_queues(
         &self,
         transaction: &mut WriteTransaction,
@@ -495,7 +497,7 @@ impl JobWorkerState {
         };
         let mut taken = self.queues.claim_by_id(transaction, &[id], self.job_claim(), now).await?;
         let job = taken.pop();
-        // Another of its topics may be left to another process.
+        // Another of the queue's topics may be reserved by another process.
         if let Some(job) = &job
             && !lanes.iter().any(|lane| lane.topic == job.topic)
         {
@@ -517,7 +519,7 @@ impl JobWorkerState {
             desk.average_run_times.get(name).map_or(0, |pace| claim_ahead_count(parallel, *pace));
         let holds = desk.executor.count_held(name);
         let want = (parallel + ahead).saturating_sub(holds);
-        // Few free places are not worth a round while there is enough at hand.
+        // Little free capacity is not worth a round while enough jobs are ready.
         if want == 0 || (ahead > 0 && holds > parallel + ahead / 2) {
             return Ok(Vec::new());
         }
@@ -539,7 +541,7 @@ impl JobWorkerState {
         Ok(taken.chain(reserved.into_iter().map(|job| (job, name.to_owned(), false))).collect())
     }
 
-    /// Returns what living processes keep for themselves, but for this one.
+    /// Returns the topics that other live processes reserve.
     async fn reserved_topics(
         &self,
         transaction: &mut WriteTransaction,
@@ -559,7 +561,7 @@ impl JobWorkerState {
             let text: String = row.try_get(0).map_err(database_error(action))?;
             patterns.extend(text.lines().map(TopicPattern::parse_queue_pattern));
         }
-        // Two that reserve the same share it.
+        // Two processes that reserve the same topic share it.
         if self.options.reserves_topics {
             patterns.retain(|pattern| !self.options.accepted_topics.contains(pattern));
         }
@@ -603,17 +605,17 @@ impl JobWorkerState {
         Ok(())
     }
 
-    /// Gives back all jobs that were not begun or do not end, and says that the process is gone.
+    /// Releases all jobs that were not begun or do not end, and marks the process as stopped.
     pub(crate) async fn shut_down(&self, desk: &mut WorkerLoopState) -> Result<()> {
         let action = "end a worker";
         let mut transaction = self.queues.begin_write(action).await?;
-        // Those whose attempt is counted and that were not begun get it back.
+        // Jobs whose attempt is counted but that were not begun get the attempt back.
         let is_unbegun =
             |held: &ClaimedJob| held.context.started_at().is_none() && held.is_attempt_counted;
         let unbegun = desk.claimed_jobs.iter().filter(|(_, held)| is_unbegun(held));
         let unbegun: Vec<JobId> = unbegun.map(|(id, _)| *id).collect();
         self.release_jobs(&mut transaction, &unbegun).await?;
-        // Those that still run keep their lease: they are not to run twice at the same time.
+        // Running jobs keep their lease, because they must not run twice at the same time.
         let running =
             desk.claimed_jobs.iter().filter(|(_, held)| held.context.started_at().is_some());
         let running: Vec<JobId> = running.map(|(id, _)| *id).collect();
@@ -648,7 +650,7 @@ impl JobWorkerState {
     }
 }
 
-/// Returns how many jobs of a queue to claim ahead.
+/// Returns the number of jobs of a queue to claim ahead.
 fn claim_ahead_count(parallel: usize, pace: Duration) -> usize {
     if pace >= CLAIM_AHEAD_TIME {
         return 0;

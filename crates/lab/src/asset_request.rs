@@ -1,4 +1,5 @@
-//! Requests of an author, uploads of assets, and what an asset says of itself: for all that loads or fills an author.
+//! Requests to an author, asset uploads, and the processing state of an asset: shared by all code that loads or fills
+//! an author.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,24 +8,24 @@ use serde_json::Value;
 
 use crate::net::{ExchangeOutcome, LoadTarget, ResponseRetention, TargetRequest};
 
-/// An answer about an asset is not longer than that.
+/// Maximum size in bytes of a response about an asset.
 pub(crate) const MAX_ASSET_RESPONSE_BYTES: usize = 1 << 20;
 
-/// What an author is asked for.
+/// A request to an author.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AssetRequest<'a> {
     pub(crate) method: &'static str,
-    /// As it stands in the request line.
+    /// The path as it is written in the request line.
     pub(crate) path: &'a str,
-    /// The media type of the body, and the body; both empty where there is none.
+    /// The media type of the body, and the body; both are empty if there is none.
     pub(crate) body: (&'a str, &'a [u8]),
-    /// What of the answer is wanted.
+    /// The parts of the response to retain.
     pub(crate) retention: ResponseRetention,
-    /// Longest silence of the author.
+    /// Maximum time without data from the author.
     pub(crate) idle_timeout: Duration,
 }
 
-/// Returns the request that asks, with `headers` besides those that every one has.
+/// Builds the request; `headers` are added to those that every request has.
 pub(crate) fn build_asset_request(
     target: &Arc<LoadTarget>,
     headers: &[(String, String)],
@@ -58,8 +59,8 @@ pub(crate) fn build_asset_request(
     }
 }
 
-/// Returns media type and body of the form that uploads a file, whose pieces follow each other; `boundary` stands nowhere
-/// in them.
+/// Returns the media type and the body of the form that uploads a file. The file's parts are concatenated; `boundary`
+/// must not occur in them.
 pub(crate) fn build_upload_form(
     (name, media_type): (&str, &str),
     boundary: &str,
@@ -75,14 +76,15 @@ pub(crate) fn build_upload_form(
     (format!("multipart/form-data; boundary={boundary}"), body)
 }
 
-/// How the work on an asset ended.
+/// The final state of an asset's processing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AssetProcessingOutcome {
     Done,
     Failed,
 }
 
-/// Returns how the work on an asset ended, by the answer to a question for its content; nothing as long as it goes on.
+/// Returns the final processing state of an asset, from the response to a request for its content; `None` while
+/// processing continues.
 pub(crate) fn asset_processing_outcome(reply: &ExchangeOutcome) -> Option<AssetProcessingOutcome> {
     let response = reply.result.as_ref().ok().filter(|response| response.status == 200)?;
     parse_processing_state(&response.body)

@@ -1,19 +1,19 @@
-//! The arithmetic of a performance plan: what a sheet of paper beside the load test is used for.
+//! The arithmetic of a performance plan, such as the hand calculations that accompany a load test.
 
 use std::fmt;
 use std::time::Duration;
 
-/// How many of a site's requests a cache answered.
+/// The share of a site's requests that a cache served.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CacheHitRatio {
-    /// Requests in all.
+    /// Total number of requests.
     pub total_requests: u64,
-    /// Those that reached the publisher.
+    /// Requests that reached the publisher.
     pub publisher_requests: u64,
 }
 
 impl CacheHitRatio {
-    /// Returns the share that the cache answered: (total - reached) / total.
+    /// Returns the share that the cache served: (total - reached) / total.
     #[must_use]
     pub fn hit_share(&self) -> f64 {
         if self.total_requests == 0 {
@@ -36,14 +36,14 @@ impl fmt::Display for CacheHitRatio {
     }
 }
 
-/// Visitors who each ask once in a while.
+/// Load from visitors who each send requests at intervals.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct VisitorLoad {
-    /// How many.
+    /// Number of visitors.
     pub user_count: u64,
-    /// How often each asks.
+    /// Time between two requests of one visitor.
     pub request_interval: Duration,
-    /// How long an answer takes.
+    /// Duration of a response.
     pub response_time: Duration,
 }
 
@@ -54,13 +54,13 @@ impl VisitorLoad {
         self.user_count as f64 / self.request_interval.as_secs_f64()
     }
 
-    /// Returns requests under way at a time (Little's law): what ab's `-c` would have to be.
+    /// Returns the number of concurrent requests (Little's law), which is the value for ab's `-c`.
     #[must_use]
     pub fn in_flight(&self) -> f64 {
         self.arrival_rate() * self.response_time.as_secs_f64()
     }
 
-    /// Returns how many visitors a rate stands for.
+    /// Returns the number of visitors that a rate corresponds to.
     #[must_use]
     pub fn users_for_rate(rate: f64, every: Duration) -> f64 {
         rate * every.as_secs_f64()
@@ -90,64 +90,64 @@ impl fmt::Display for VisitorLoad {
     }
 }
 
-/// Returns by how much the busy time exceeds the average, if `share` of the work falls into `time` of the time.
+/// Returns the ratio of peak load to average load, if `share` of the work falls into `time` of the time.
 ///
 /// 80 % of all edits in 20 % of the time is four times the average.
 #[must_use]
 pub fn peak_factor(share: f64, time: f64) -> f64 {
-    // In whole per mille, because 0.8 / 0.2 is not 4 in binary fractions for every pair.
+    // Use whole per mille, because 0.8 / 0.2 is not 4 in binary fractions for every pair.
     (share * 1000.0).round() / (time * 1000.0).round()
 }
 
 /// Assets that arrive in a working day.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct UploadWorkload {
-    /// How many per window.
+    /// Assets per window.
     pub assets_per_window: f64,
     /// Megabytes of an original.
     pub original_mb: f64,
     /// Megabytes of its renditions.
     pub renditions_mb: f64,
-    /// The window.
+    /// The length of the window.
     pub window: Duration,
     /// From [`peak_factor`].
     pub peak_factor: f64,
 }
 
 impl UploadWorkload {
-    /// Returns megabytes per second on average.
+    /// Returns the average throughput in megabytes per second.
     #[must_use]
     pub fn average_mb_per_second(&self) -> f64 {
         self.assets_per_window * (self.original_mb + self.renditions_mb) / self.window.as_secs_f64()
     }
 
-    /// Returns megabytes per second in the busy time: the goal of an upload test.
+    /// Returns the peak throughput in megabytes per second, which is the goal of an upload test.
     #[must_use]
     pub fn peak_mb_per_second(&self) -> f64 {
         self.average_mb_per_second() * self.peak_factor
     }
 
-    /// Returns assets per minute in the busy time.
+    /// Returns the peak number of assets per minute.
     #[must_use]
     pub fn peak_assets_per_minute(&self) -> f64 {
         self.assets_per_window / self.window.as_secs_f64() * 60.0 * self.peak_factor
     }
 }
 
-/// Returns the working time that a backup costs: its duration times the throughput that it takes away.
+/// Returns the working time that a backup costs: its duration times the share of throughput that it takes.
 #[must_use]
 pub fn backup_cost(duration: Duration, loss: f64) -> Duration {
     duration.mul_f64(loss.clamp(0.0, 1.0))
 }
 
-/// How much faster one setting is than another, from the extremes of several runs.
+/// The speedup of one setting over another, from the extremes of several runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SpeedupBounds {
     /// The fastest default run divided by the slowest run of the setting.
     pub min_speedup: f64,
     /// The slowest default run divided by the fastest run of the setting.
     pub max_speedup: f64,
-    /// The means divided.
+    /// The mean default run divided by the mean run of the setting.
     pub mean_speedup: f64,
 }
 
@@ -186,7 +186,7 @@ impl fmt::Display for SpeedupBounds {
     }
 }
 
-/// Reads `64MiB`, `1.5 GB`, `300 kB`, `12B`; a bare number is refused.
+/// Parses `64MiB`, `1.5 GB`, `300 kB`, `12B`; a number without a unit is rejected.
 #[must_use]
 pub fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
@@ -202,11 +202,11 @@ pub fn parse_size(text: &str) -> Option<u64> {
         "GiB" => 1_073_741_824.0,
         _ => return None,
     };
-    // No size above what a number holds.
+    // Reject sizes that the integer type cannot hold.
     number.parse().ok().map(|number: f64| (number * unit) as u64)
 }
 
-/// Reads `22m21s`, `1h5m`, `150ms`, `2s`, `1.5h`; a bare number is refused.
+/// Parses `22m21s`, `1h5m`, `150ms`, `2s`, `1.5h`; a number without a unit is rejected.
 #[must_use]
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let mut rest = text.trim();

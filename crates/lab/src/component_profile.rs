@@ -1,4 +1,5 @@
-//! What each component of a page took, as the server tells: Tympan by `?tympan-profile=1`, others by `Server-Timing`.
+//! The time of each component of a page, as reported by the server: Tympan with `?tympan-profile=1`, other servers with
+//! `Server-Timing`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,41 +16,41 @@ use crate::scripted_fetch::{
 };
 use crate::{Error, Result};
 
-/// How to ask.
+/// Options of a component profile.
 #[derive(Debug, Clone)]
 pub struct ComponentProfileOptions {
-    /// The page.
+    /// The URL of the page.
     pub url: String,
     /// Sent with every request.
     pub headers: Vec<(String, String)>,
-    /// `user:password` of an administrator, without whom Tympan tells nothing.
+    /// `user:password` of an administrator; Tympan reports timings to administrators only.
     pub login: Option<String>,
-    /// How often; the middle of all times counts.
+    /// Number of requests; the median of all times is reported.
     pub request_count: usize,
 }
 
 /// One component of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ComponentTimingRow {
-    /// How deep it is included; the page is 0.
+    /// Inclusion depth; the page is 0.
     pub depth: usize,
     /// Its script, or the name of a phase.
     pub script: String,
-    /// The node that it draws.
+    /// The path of the rendered node.
     pub node_path: String,
-    /// With everything that it includes.
+    /// Time including all included components.
     pub total_time: Duration,
-    /// Without.
+    /// Time excluding included components.
     pub own_time: Duration,
-    /// How often it was called there.
+    /// Number of calls at this position.
     pub call_count: u64,
-    /// Nodes that it looked up.
+    /// Number of nodes read.
     pub node_reads: u64,
-    /// Queries that it made.
+    /// Number of queries executed.
     pub query_count: u64,
 }
 
-/// Returns the rows that Tympan writes at the end of a page; empty if it writes none.
+/// Returns the rows that Tympan appends to a page; empty if there are none.
 #[must_use]
 pub fn parse_component_rows(page: &str) -> Vec<ComponentTimingRow> {
     let Some(at) = page.rfind("<!-- tympan: total us") else { return Vec::new() };
@@ -67,7 +68,7 @@ fn parse_row(line: &str) -> Option<ComponentTimingRow> {
         *number = trimmed.get(..end)?.parse().ok()?;
         rest = trimmed.get(end..)?;
     }
-    // Two spaces part the numbers from the script; two more stand for each level.
+    // Two spaces separate the numbers from the script; each level adds two more.
     let script = rest.trim_start();
     let depth = (rest.len() - script.len()).saturating_sub(2) / 2;
     let (script, path) = script.split_once(' ').unwrap_or((script, ""));
@@ -84,7 +85,7 @@ fn parse_row(line: &str) -> Option<ComponentTimingRow> {
     })
 }
 
-/// Asks for the page and tells what its components took.
+/// Requests the page and reports the times of its components.
 ///
 /// # Errors
 /// [`Error::InvalidUrl`], [`Error::UnusableInput`], [`Error::Engine`].
@@ -92,7 +93,7 @@ pub fn profile_components(profile: &ComponentProfileOptions) -> Result<ReportShe
     Ok(build_profile_sheet(profile, &fetch_page_repeatedly(profile)?))
 }
 
-/// Asks for the page as often as it is wanted.
+/// Requests the page the configured number of times.
 ///
 /// # Errors
 /// As [`profile_components`].
@@ -121,7 +122,7 @@ pub(crate) fn fetch_page_repeatedly(
     Ok(all)
 }
 
-/// Returns the middle of what the server told of components; nothing if it told nothing.
+/// Returns the median of the component times that the server reported; empty if it reported none.
 pub(crate) fn median_server_rows(answered: &[&ScriptedResponse]) -> Vec<ComponentTimingRow> {
     let of = |got: &&ScriptedResponse| {
         let rows = parse_component_rows(&decode_text(
@@ -203,7 +204,7 @@ fn row_to_json(row: &ComponentTimingRow) -> Value {
     })
 }
 
-/// Returns the phases of the header as rows beside each other.
+/// Returns the phases in the header as rows of equal depth.
 fn rows_from_header(got: &ScriptedResponse) -> Vec<ComponentTimingRow> {
     let row = |(name, millis): (String, f64)| {
         let time = Duration::try_from_secs_f64(millis / 1000.0).unwrap_or_default();
@@ -221,7 +222,7 @@ fn rows_from_header(got: &ScriptedResponse) -> Vec<ComponentTimingRow> {
     parse_server_timing(&got.response_head).into_iter().map(row).collect()
 }
 
-/// Returns the rows of the run with the most rows, each with the median of its times.
+/// Returns the rows of the run with the most rows, each with its median times.
 fn median_rows(runs: &[Vec<ComponentTimingRow>]) -> Vec<ComponentTimingRow> {
     let Some(longest) = runs.iter().max_by_key(|rows| rows.len()) else { return Vec::new() };
     let is_same = |one: &ComponentTimingRow, other: &ComponentTimingRow| {

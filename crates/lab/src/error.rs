@@ -2,25 +2,25 @@ use std::path::PathBuf;
 
 use crate::finding::FileFinding;
 
-/// Why a run, a plan or an analysis did not come about.
+/// The error of a run, a plan or an analysis.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address of a target does not read.
+    /// The URL of a target is invalid.
     #[error(
         "`{url}` is no URL that a load can go to: {reason}; expected `http://host[:port]/path` or `https://...`"
     )]
     InvalidUrl {
-        /// The address as it was given.
+        /// The URL as given.
         url: String,
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
-    /// The name of a host has no address.
+    /// The name of a host cannot be resolved.
     #[error("cannot find an address of `{host}`")]
     Resolve {
-        /// The host.
+        /// The host name.
         host: String,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// A file cannot be read or written.
@@ -28,39 +28,39 @@ pub enum Error {
     FileAccess {
         /// `read` or `write`.
         verb: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// A plan, a goals file or a log has faults; nothing was run.
+    /// A plan, a goals file or a log has errors; nothing was run.
     #[error("{}", format_findings(.0))]
     InvalidFile(Vec<FileFinding>),
-    /// The input does not hold what the analysis needs.
+    /// The input lacks data that the analysis needs.
     #[error("{0}")]
     UnusableInput(String),
-    /// The system gave no epoll, thread or socket.
+    /// The system could not provide an epoll instance, a thread or a socket.
     #[error("cannot start the load engine")]
     Engine(#[source] std::io::Error),
-    /// A target gave no whole answer.
+    /// A target did not return a complete response.
     #[error("`{url}` gave no answer: {reason}")]
     NoResponse {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// What happened instead.
+        /// The reason.
         reason: String,
     },
-    /// A program that was to be measured failed.
+    /// A measured program failed.
     #[error("`{command}` {outcome}{}", stderr_suffix(.stderr_tail))]
     ProgramFailed {
-        /// The words that started it.
+        /// Its command line.
         command: String,
-        /// How it ended.
+        /// Its exit status.
         outcome: String,
-        /// The end of what it wrote to standard error.
+        /// The end of its standard error output.
         stderr_tail: String,
     },
-    /// Agents, or their controller, cannot be reached or went away.
+    /// An agent or the controller cannot be reached or has disconnected.
     #[error("{0}")]
     FleetConnection(String),
     /// TLS cannot be set up.
@@ -69,7 +69,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Reports whether the fault lies in what the caller gave, not in the system or the target.
+    /// Returns true if the error lies in the caller's input, not in the system or the target.
     #[must_use]
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::InvalidUrl { .. } | Self::InvalidFile(_) | Self::UnusableInput(_))

@@ -1,4 +1,5 @@
-//! Two arrangements of a system under the same load and the same event, in turn: what a change of configuration gains.
+//! Compares two arrangements of a system under the same load and the same event, in turn, to measure the gain from a
+//! change of configuration.
 //!
 //! ```toml
 //! name = "Re-fetching flush"
@@ -17,8 +18,8 @@
 //! ```
 //!
 //! Invariants
-//! * Arrangements alternate, so that a machine that grows slower does so for both.
-//! * A setup or an event that fails ends the experiment: its figures would be of something else.
+//! * Arrangements alternate, so that a machine that becomes slower affects both.
+//! * A setup or an event that fails ends the experiment, because later measurements would describe a different system.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
@@ -76,12 +77,12 @@ struct ExperimentArrangement {
     requests: Option<PathBuf>,
 }
 
-/// What is done, read and checked.
+/// A load experiment as read from its file.
 #[derive(Debug)]
 pub struct LoadExperiment {
     /// Its name.
     pub name: String,
-    /// How often each arrangement is measured.
+    /// Number of measurements per arrangement.
     pub rounds: usize,
     definition: ExperimentFile,
     base_folder: PathBuf,
@@ -91,30 +92,30 @@ pub struct LoadExperiment {
 /// One measurement of one arrangement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExperimentTrial {
-    /// Whether this is the second arrangement.
+    /// True if this is the second arrangement.
     pub is_after_arrangement: bool,
     /// JMeter's summary line.
     pub summary: String,
-    /// Requests per second that were answered without an error.
+    /// Successful requests per second.
     pub rate: f64,
-    /// Mean time.
+    /// Mean time in milliseconds.
     pub mean_ms: f64,
-    /// The longest time.
+    /// Maximum time in milliseconds.
     pub max_ms: f64,
-    /// Share of errors.
+    /// Share of failed requests.
     pub error_rate: f64,
-    /// Requests that reached the publisher since the event.
+    /// Number of requests that reached the publisher since the event.
     pub publisher_requests: Option<u64>,
-    /// Why it is no measurement of the target, if it is none.
+    /// Reasons why the trial is not a valid measurement of the target; empty if it is valid.
     pub doubts: Vec<String>,
 }
 
-/// What an experiment came to.
+/// The results of an experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExperimentResults {
-    /// All measurements, in their order.
+    /// All trials, in execution order.
     pub trials: Vec<ExperimentTrial>,
-    /// Requests per second, after divided by before, per round.
+    /// Requests per second after the change divided by those before it, per round.
     pub gains: Vec<f64>,
 }
 
@@ -133,13 +134,13 @@ impl ExperimentResults {
         Self { trials, gains }
     }
 
-    /// Returns the mean of the rounds' gains.
+    /// Returns the mean gain over all rounds.
     #[must_use]
     pub fn mean_gain(&self) -> f64 {
         self.gains.iter().sum::<f64>() / self.gains.len().max(1) as f64
     }
 
-    /// Returns the mean time before and after, over all rounds.
+    /// Returns the mean times before and after the change, over all rounds.
     #[must_use]
     pub fn mean_times(&self) -> (f64, f64) {
         let mean = |is_after| {
@@ -156,7 +157,7 @@ impl ExperimentResults {
 }
 
 impl LoadExperiment {
-    /// Reads an experiment; names of files count from `folder`.
+    /// Parses an experiment; relative file names are resolved against `folder`.
     ///
     /// # Errors
     /// [`Error::InvalidFile`].
@@ -199,10 +200,10 @@ impl LoadExperiment {
         })
     }
 
-    /// Carries it out; `tell` hears each trial.
+    /// Runs the experiment; `tell` receives each trial.
     ///
     /// # Errors
-    /// [`Error::ProgramFailed`] if a setup or the event fails; what a plan or a load returns.
+    /// [`Error::ProgramFailed`] if a setup or the event fails; the errors of the plan or the load.
     pub fn run(&self, tell: &mut dyn FnMut(&ExperimentTrial)) -> Result<ExperimentResults> {
         let mut trials = Vec::new();
         for _ in 0..self.rounds {
@@ -262,7 +263,7 @@ impl LoadExperiment {
             .map(drop)
     }
 
-    /// Waits for the event's moment and makes it happen; returns where the publisher's log ended just before.
+    /// Waits until the event is due and triggers it; returns the size of the publisher's log immediately before.
     fn trigger_event(&self, log: Option<&Path>) -> Result<u64> {
         let length = || log.and_then(|path| path.metadata().ok()).map_or(0, |data| data.len());
         let Some(event) = &self.definition.event else { return Ok(length()) };
@@ -299,7 +300,7 @@ impl LoadExperiment {
     }
 }
 
-/// Returns JMeter's line of a whole run.
+/// Returns JMeter's summary line for the whole run.
 fn jmeter_summary_line(results: &RunResults) -> String {
     let total = results.total_stats();
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -315,7 +316,7 @@ fn jmeter_summary_line(results: &RunResults) -> String {
     format_summary_line("summary", '=', &tally, ms(results.elapsed), None)
 }
 
-/// Counts the entries of a request.log behind the byte `from`.
+/// Counts the entries of a request.log after byte offset `from`.
 fn count_log_entries(path: &Path, from: u64) -> Result<u64> {
     let lost = |error| Error::read_failed(path, error);
     let mut file = std::fs::File::open(path).map_err(lost)?;

@@ -1,17 +1,17 @@
-//! What a reader of plans and goals says about a place in a file.
+//! Findings of the parsers of plans and goals, with their position in the file.
 
 use std::fmt;
 
-/// One fault, as `file:line:column: message`.
+/// One finding, displayed as `file:line:column: message`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileFinding {
     /// The file as the caller named it.
     pub file: String,
-    /// Counted from 1; 0 if the fault is the whole file's.
+    /// Line number, counted from 1; 0 if the finding concerns the whole file.
     pub line: u32,
-    /// Counted from 1.
+    /// Column number, counted from 1.
     pub column: u32,
-    /// What is wrong, and what to do.
+    /// The problem and how to fix it.
     pub message: String,
 }
 

@@ -1,4 +1,4 @@
-//! `tympan lab get`: one or more URLs under load, closed or on a schedule.
+//! `tympan lab get`: one or more URLs under load, in the closed model or on a schedule.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,62 +24,62 @@ use crate::net::{
 use crate::plan::sample_response::{decode_content, decode_text};
 use crate::{Error, Result};
 
-/// How arrivals of the open model follow each other.
+/// The distribution of arrivals in the open model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum GetArrivals {
-    /// At equal distances.
+    /// At equal intervals.
     #[default]
     Uniform,
-    /// Independently, as visitors come.
+    /// Independent of each other, like visitors.
     Poisson,
 }
 
-/// What to ask, how often.
+/// The requests of a load and their rate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GetLoad {
-    /// Asked in turn.
+    /// URLs, requested in rotation.
     pub urls: Vec<String>,
-    /// `GET`.
+    /// The HTTP method, such as `GET`.
     pub method: String,
-    /// Added to, or replacing, the ones that are always sent.
+    /// Headers added to, or replacing, the default ones.
     pub headers: Vec<(String, String)>,
     /// The body of each request.
     pub body: Vec<u8>,
     /// Users of the closed model.
     pub users: usize,
-    /// Requests in all.
+    /// Total number of requests.
     pub requests: Option<u64>,
-    /// When to stop.
+    /// Duration of the run.
     pub duration: Option<Duration>,
     /// Arrivals per second: the open model.
     pub rate: Option<f64>,
-    /// How they follow each other.
+    /// The distribution of arrivals.
     pub arrivals: GetArrivals,
-    /// Most users at a time in the open model.
+    /// Maximum number of concurrent users in the open model.
     pub max_users: usize,
-    /// Pause of a user between an answer and the next request.
+    /// Pause of a user between a response and the next request.
     pub think: Duration,
-    /// Threads; 0 for one per processor.
+    /// Number of worker threads; 0 for one per processor.
     pub workers: usize,
-    /// Whether connections are used again.
+    /// True if connections are reused.
     pub keep_alive: bool,
-    /// Longest wait for a connection, and for the next byte.
+    /// Maximum wait for a connection, and for the next byte.
     pub timeout: Duration,
-    /// Whether redirects are followed.
+    /// True if redirects are followed.
     pub follow: bool,
-    /// Whether each connection makes a full TLS handshake.
+    /// True if each connection makes a full TLS handshake.
     pub forgets_sessions: bool,
-    /// Whether connections speak HTTP/2.
+    /// True if connections use HTTP/2.
     pub is_http2: bool,
-    /// Result file to write.
+    /// The result file to write.
     pub rows: Option<PathBuf>,
-    /// Columns that its rows have besides JMeter's.
+    /// Columns of its rows in addition to JMeter's.
     pub added: JtlExtraColumns,
-    /// What random arrivals derive from.
+    /// The seed of random arrivals.
     pub seed: u64,
-    /// How many exchanges of each label are kept whole.
+    /// Number of exchanges per label that are stored completely.
     pub trace: usize,
-    /// The run's name, if each request says which sample of it it belongs to.
+    /// The name of the run, if each request is marked with the sample that it belongs to.
     pub mark: Option<String>,
 }
 
@@ -112,19 +112,19 @@ impl Default for GetLoad {
     }
 }
 
-/// Bytes of a body that are kept whole.
+/// Maximum size of a body that is stored completely, in bytes.
 const MAX_BODY_BYTES: usize = 1 << 20;
 
 impl GetLoad {
     /// Runs the load.
     ///
     /// # Errors
-    /// [`Error::UnusableInput`] and [`Error::InvalidUrl`] for what cannot be run, [`Error::Resolve`], [`Error::Engine`].
+    /// [`Error::UnusableInput`] and [`Error::InvalidUrl`] for invalid options, [`Error::Resolve`], [`Error::Engine`].
     pub fn run(&self) -> Result<RunResults> {
         self.run_portion(LoadPortion::default(), &mut ())
     }
 
-    /// Runs the load and shows it meanwhile.
+    /// Runs the load and displays its progress.
     ///
     /// # Errors
     /// As [`GetLoad::run`].
@@ -132,7 +132,7 @@ impl GetLoad {
         self.run_portion(LoadPortion::default(), live)
     }
 
-    /// Runs the portion of the load that falls to this process; `observer` is told about every second.
+    /// Runs this process's portion of the load; `observer` is notified every second.
     pub(crate) fn run_portion(
         &self,
         portion: LoadPortion,
@@ -168,7 +168,7 @@ impl GetLoad {
         if self.rate.is_some() { wanted } else { wanted.min(users).max(1) }
     }
 
-    /// Says what of the load cannot be run.
+    /// Validates the load.
     ///
     /// # Errors
     /// [`Error::UnusableInput`].
@@ -226,7 +226,7 @@ impl GetLoad {
         self.build_request_with_login(targets, url, None)
     }
 
-    /// Returns the request for an address, with the credentials that stand in it.
+    /// Returns the request for a URL, with the credentials that the URL contains.
     fn build_request_with_login(
         &self,
         targets: &TargetRegistry,
@@ -344,20 +344,20 @@ struct GetSharedState {
     options: GetLoad,
     pages: Vec<GetPage>,
     targets: TargetRegistry,
-    /// Requests that may still be sent.
+    /// Number of requests that may still be sent.
     remaining_requests: AtomicI64,
     portion: LoadPortion,
-    /// Names samples to servers, if they are told.
+    /// Generates sample marks for servers, if marks are enabled.
     sample_marks: Option<SampleMarkGenerator>,
 }
 
-/// Which page an arrival asks for: the arrivals' number in the whole schedule says it, whoever is free and however the
-/// schedule is divided, so that a slow page is asked for as often as a quick one.
+/// Selects the page of an arrival by the arrival's number in the whole schedule. The selection does not depend on which
+/// user is free or how the schedule is divided, so that a slow page is requested as often as a fast one.
 #[derive(Debug)]
 struct GetPageSequence {
-    /// The number of this worker's next arrival.
+    /// The index of this worker's next arrival.
     next_arrival: AtomicU64,
-    /// From one arrival of this worker to the next.
+    /// The distance between two arrivals of this worker.
     arrival_step: u64,
 }
 
@@ -365,7 +365,7 @@ struct GetPageSequence {
 #[derive(Debug)]
 struct GetUser {
     shared: Arc<GetSharedState>,
-    /// In the open model.
+    /// Set in the open model.
     page_sequence: Option<Arc<GetPageSequence>>,
     page_index: usize,
     label_ids: Vec<SampleLabelId>,
@@ -381,9 +381,9 @@ struct PendingGet {
     current_url: AbsoluteUrl,
     sent_bytes: u64,
     received_bytes: u64,
-    /// The request as it was sent, if the exchange is kept whole.
+    /// The request as sent, if the exchange is traced.
     traced_request: Option<Arc<[u8]>>,
-    /// By which servers know the sample.
+    /// The mark by which servers identify the sample.
     sample_mark: Option<Box<str>>,
 }
 
@@ -415,7 +415,7 @@ impl GetUser {
         }
         let Some(page) = shared.pages.get(self.page_index) else { return UserStep::Leave };
         self.pending = Some(PendingGet {
-            // Without pauses a user is due when it is there.
+            // Without think time a user is due as soon as it is ready.
             due_at: if is_open || !shared.options.think.is_zero() { turn.due_at } else { turn.now },
             started_at: None,
             redirect_count: 0,
@@ -433,14 +433,14 @@ impl GetUser {
         UserStep::Fetch(request)
     }
 
-    /// Tells the server which sample a request belongs to.
+    /// Adds the mark of the sample to the request.
     fn mark_request(&self, request: &mut TargetRequest) {
         if let Some(mark) = self.pending.as_ref().and_then(|asked| asked.sample_mark.as_deref()) {
             insert_mark_header(&mut request.encoded_bytes, mark);
         }
     }
 
-    /// Has an exchange kept whole.
+    /// Starts the trace of an exchange.
     fn start_trace(&mut self, request: &mut TargetRequest) {
         request.retention = ResponseRetention::Body(MAX_BODY_BYTES);
         if let Some(asked) = &mut self.pending {
@@ -448,7 +448,7 @@ impl GetUser {
         }
     }
 
-    /// Returns the request that a redirect asks for.
+    /// Returns the request that follows a redirect.
     fn redirect_request(
         &self,
         asked: &mut PendingGet,
@@ -475,7 +475,7 @@ impl GetUser {
         Some(request)
     }
 
-    /// Reports whether an answer leads to another address that is to be asked.
+    /// Returns true if the response is a redirect that is to be followed.
     fn is_followed_redirect(&self, response: &TargetResponse) -> bool {
         self.shared.options.follow && matches!(response.status, 301 | 302 | 303 | 307 | 308)
     }
@@ -486,7 +486,7 @@ impl GetUser {
         asked: &PendingGet,
         mut reply: ExchangeOutcome,
     ) {
-        // The last of too many redirects is no answer.
+        // After too many redirects, the last one is not a valid response.
         if asked.redirect_count >= MAX_REDIRECTS
             && reply.result.as_ref().is_ok_and(|response| self.is_followed_redirect(response))
         {
@@ -564,7 +564,7 @@ impl GetUser {
     }
 }
 
-/// Returns an exchange that is kept whole.
+/// Returns the trace of an exchange.
 fn build_trace(
     label: &str,
     at: &AbsoluteUrl,

@@ -1,4 +1,4 @@
-//! Goals in TOML, and whether a run meets them.
+//! Goals in TOML, and their evaluation against a run.
 //!
 //! ```toml
 //! [goal."*"]
@@ -11,8 +11,8 @@
 //! trend = "<2%/h"
 //! abort_after = "30s"
 //! ```
-//! With `abort_after` a run ends when a limit of the same table is missed after that time; a trend of its beginning ends none.
-//! The name is a label of the run, or `*` for all labels together.
+//! With `abort_after` a run ends when a limit of the same table is missed after that time; the trend of an incomplete
+//! run never ends it. The name is a label of the run, or `*` for all labels together.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,42 +25,42 @@ use crate::measurement::{RunResults, SampleStats};
 use crate::phase::endurance;
 use crate::{Error, FileFinding, Result};
 
-/// What must hold for one label.
+/// A requirement for one label.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadGoal {
     /// The label; `*` for all.
     pub label: String,
-    /// What is limited.
+    /// The limit.
     pub limit: GoalLimit,
-    /// From when on a run ends that misses it; never without.
+    /// Time after which a miss ends the run; `None` if a miss never ends it.
     pub abort_after: Option<Duration>,
 }
 
-/// One limit.
+/// The kind and value of a limit.
 #[derive(Debug, Clone, PartialEq)]
 pub enum GoalLimit {
-    /// The share (0 to 1) of requests that must stay under a time; 1 is the longest.
+    /// The share (0 to 1) of requests that must stay under a time; 1 is the maximum.
     PercentileUnder(f64, Duration),
     /// The mean must stay under a time.
     MeanUnder(Duration),
-    /// At most this share of errors, 0 to 1.
+    /// Maximum share of errors, 0 to 1.
     MaxErrorRate(f64),
-    /// At least this many requests per second that did not fail.
+    /// Minimum number of successful requests per second.
     MinThroughput(f64),
-    /// The 95th percentile must not grow, beyond chance, by more than this share of its median in an hour.
+    /// The 95th percentile must not grow, beyond chance, by more than this share of its median per hour.
     MaxTrend(f64),
 }
 
-/// A goal beside what was measured.
+/// A goal with the measured value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GoalResult {
     /// The goal's label.
     pub label: String,
-    /// What was wanted, in words.
+    /// The requirement as text.
     pub requirement: String,
-    /// What was measured, in words.
+    /// The measured value as text.
     pub measured: String,
-    /// Whether it holds.
+    /// True if the goal is met.
     pub is_met: bool,
 }
 
@@ -70,15 +70,15 @@ struct GoalFile {
     goal: BTreeMap<String, BTreeMap<Spanned<String>, Spanned<toml::Value>>>,
 }
 
-/// The keys of a goal, for the nearest one to a typing mistake.
+/// The keys of a goal, used to suggest the nearest one for a misspelled key.
 const GOAL_KEYS: [&str; 8] =
     ["p70", "p95", "max", "mean", "error_rate", "throughput", "trend", ABORT_AFTER_KEY];
-/// The key that says from when on a run ends.
+/// The key of the time after which a miss ends the run.
 const ABORT_AFTER_KEY: &str = "abort_after";
-/// What was measured where nothing was.
+/// The measured value if there is no measurement.
 const NO_MEASUREMENT: &str = "none";
 
-/// Returns the latency goal of a site: 70, 95, 99 and 100 % under 100, 300, 500 and 1000 ms.
+/// Returns the default latency goals of a site: 70, 95, 99 and 100 % under 100, 300, 500 and 1000 ms.
 #[must_use]
 pub fn latency_goals() -> Vec<LoadGoal> {
     crate::request_log::LATENCY_GOAL
@@ -91,10 +91,10 @@ pub fn latency_goals() -> Vec<LoadGoal> {
         .collect()
 }
 
-/// Reads goals.
+/// Parses goals.
 ///
 /// # Errors
-/// [`Error::InvalidFile`] with every fault and its line.
+/// [`Error::InvalidFile`] with every error and its line.
 pub fn parse_goals(text: &str, file: &str) -> Result<Vec<LoadGoal>> {
     let place = |at: usize| {
         let before = text.get(..at).unwrap_or_default();
@@ -130,7 +130,7 @@ pub fn parse_goals(text: &str, file: &str) -> Result<Vec<LoadGoal>> {
         goals.extend(parse_goal_table(&label, limits, &mut note));
     }
     if goals.is_empty() && findings.is_empty() {
-        // A run that nothing judges would be told as one that met its goals.
+        // A run without goals would be reported as one that met its goals.
         findings.push(finding(
             0,
             "no goals; a goals file holds `[goal.\"LABEL\"]` with limits such as `p95 = \"300ms\"`"
@@ -140,7 +140,7 @@ pub fn parse_goals(text: &str, file: &str) -> Result<Vec<LoadGoal>> {
     if findings.is_empty() { Ok(goals) } else { Err(Error::InvalidFile(findings)) }
 }
 
-/// Returns the goals of one label's table, whose keys stand at places of a file.
+/// Returns the goals of one label's table; positions of the keys are used in findings.
 pub(crate) fn parse_goal_table<'t>(
     label: &str,
     limits: impl Iterator<Item = (&'t str, &'t str, usize)>,
@@ -164,7 +164,7 @@ pub(crate) fn parse_goal_table<'t>(
     goals
 }
 
-/// Returns the first goal that ends a run as far as it has come; what nothing was measured for ends none.
+/// Returns the first goal whose miss ends the run at this point; a goal without a measurement never ends it.
 pub(crate) fn aborting_breach(goals: &[LoadGoal], results: &RunResults) -> Option<String> {
     let due = |goal: &&LoadGoal| {
         let is_trend = matches!(goal.limit, GoalLimit::MaxTrend(_));
@@ -221,7 +221,7 @@ fn parse_limit(key: &str, value: &str) -> Result<GoalLimit, String> {
     }
 }
 
-/// Judges a run.
+/// Evaluates the goals against a run.
 #[must_use]
 pub fn judge_goals(goals: &[LoadGoal], results: &RunResults) -> Vec<GoalResult> {
     let total = results.total_stats();
@@ -237,7 +237,7 @@ pub fn judge_goals(goals: &[LoadGoal], results: &RunResults) -> Vec<GoalResult> 
             let is_of_time =
                 !matches!(goal.limit, GoalLimit::MaxErrorRate(_) | GoalLimit::MinThroughput(_));
             match stats.filter(|stats| stats.count() > 0) {
-                // A site that refuses everything at once is not a quick one.
+                // A site that rejects every request immediately must not count as fast.
                 Some(stats) if is_of_time && stats.error_count >= stats.count() => GoalResult {
                     label: goal.label.clone(),
                     requirement: "at least one sample that did not fail".to_owned(),
@@ -316,7 +316,7 @@ fn judge_goal(goal: &LoadGoal, stats: &SampleStats, results: &RunResults) -> Goa
             )
         }
         GoalLimit::MinThroughput(least) => {
-            // What fails at once is no throughput.
+            // Failed requests do not count as throughput.
             let rate = results.rate_of(stats.count().saturating_sub(stats.error_count));
             (format!("at least {least}/s"), format!("{rate:.1}/s"), rate >= least)
         }
@@ -324,7 +324,7 @@ fn judge_goal(goal: &LoadGoal, stats: &SampleStats, results: &RunResults) -> Goa
     GoalResult { label: goal.label.clone(), requirement: wanted, measured, is_met }
 }
 
-/// Shows a time with three digits.
+/// Formats a time with three digits.
 #[must_use]
 pub fn format_response_time(time: Duration) -> String {
     let ms = time.as_secs_f64() * 1000.0;

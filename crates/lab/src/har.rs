@@ -1,8 +1,9 @@
-//! Reads HAR files, in which browsers save what they asked for, as if it had gone through the recording proxy.
+//! Parses HAR files, in which browsers save their requests, as if they had passed through the recording proxy.
 //!
-//! In: the text of a file. Out: a [`HarFile`]: exchanges with the site that the file begins with, and what was left out.
+//! In: the text of a file. Out: a [`HarFile`]: the exchanges with the site of the first request, and a summary of
+//! omissions.
 //!
-//! Not here: what becomes of the exchanges ([`crate::recording`]).
+//! Not here: the processing of the exchanges ([`crate::recording`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,25 +15,25 @@ use serde_json::Value;
 use crate::recording_proxy::ProxyExchange;
 use crate::{Error, Result};
 
-/// What a file holds.
+/// The contents of a HAR file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HarFile {
     /// The site, such as `https://www.example.com`.
     pub target_site: String,
-    /// What was asked of it, in the order of time.
+    /// Exchanges with this site, in chronological order.
     pub exchanges: Vec<ProxyExchange>,
-    /// Requests to other sites, per site.
+    /// Number of requests to each other site.
     pub other_site_counts: BTreeMap<String, usize>,
-    /// Requests that were never answered, or that are no HTTP.
+    /// Number of requests without a response or not over HTTP.
     pub unanswered_count: usize,
-    /// Requests with files, which a HAR file does not hold.
+    /// Number of requests with file uploads, whose content a HAR file does not include.
     pub file_upload_count: usize,
 }
 
-/// Reads a file called `name`; takes the requests to `site`, or to the site of the first request.
+/// Parses a file called `name`; selects the requests to `site`, or to the site of the first request.
 ///
 /// # Errors
-/// [`Error::UnusableInput`] that names the entry which cannot be read.
+/// [`Error::UnusableInput`] that names the invalid entry.
 pub fn parse_har(text: &str, name: &str, site: Option<&str>) -> Result<HarFile> {
     let fault = |what: String| Error::UnusableInput(format!("{name}: {what}"));
     let document: HarDocument =
@@ -73,8 +74,8 @@ pub fn parse_har(text: &str, name: &str, site: Option<&str>) -> Result<HarFile> 
     Ok(har)
 }
 
-/// What is read of a file: answers' bodies and what browsers add, such as who asked for what, may be most of it, and nested
-/// as deeply as their scripts.
+/// The parsed fields of a file. Response bodies and additions of browsers, such as the initiator of a request, may make
+/// up most of the file and be as deeply nested as the scripts.
 #[derive(Deserialize)]
 struct HarDocument {
     log: Option<HarLog>,
@@ -135,7 +136,7 @@ impl HarFile {
             .push(ProxyExchange { started_after: Duration::from_millis(since), ..entry.exchange });
     }
 
-    /// Returns what was left out, in words.
+    /// Returns the omissions as text.
     #[must_use]
     pub fn describe_omissions(&self) -> Vec<String> {
         let mut remarks = Vec::new();
@@ -192,7 +193,7 @@ impl ParsedHarEntry {
     }
 }
 
-/// Splits an address into its site and its path with the query, in which what no URL may hold is written with `%`.
+/// Splits a URL into its site and its path with the query; characters that are invalid in a URL are percent-encoded.
 fn split_site_and_path(url: &str) -> Option<(String, String)> {
     let (scheme, rest) = url.split_once("://")?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -216,7 +217,7 @@ fn parse_headers(list: Option<&Value>) -> Vec<(String, String)> {
     list.iter()
         .filter_map(|header| {
             let name = header.get("name")?.as_str()?;
-            // What HTTP/2 puts in front stands in the request line here.
+            // The pseudo-headers of HTTP/2 are part of the request line here.
             let is_own = !name.is_empty() && !name.starts_with(':');
             is_own.then(|| {
                 (
@@ -239,14 +240,14 @@ fn response_headers(response: &HarResponse) -> Vec<(String, String)> {
     all
 }
 
-/// Returns the body of a request, and whether it held files.
+/// Returns the body of a request, and true if it held files.
 fn request_body(data: &Value) -> (Vec<u8>, bool) {
     let fields = data.get("params").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let has_files = fields.iter().any(|field| field.get("fileName").is_some());
     if let Some(text) = data.get("text").and_then(Value::as_str).filter(|text| !text.is_empty()) {
         return (text.as_bytes().to_vec(), has_files);
     }
-    // Browsers tell the fields of a form instead of its text; some encode them, some do not.
+    // Browsers store the fields of a form instead of its text; some encode them, others do not.
     let encode = |text: &str| {
         let plain = percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
         utf8_percent_encode(&plain, NON_ALPHANUMERIC).to_string()
@@ -300,7 +301,7 @@ mod tests {
 
     #[test]
     fn what_browsers_add_is_passed_over_however_deep_it_is() {
-        // A browser notes who asked for a file: the stack of a script, with the stacks that led to it.
+        // A browser records the initiator of a request: the stack of a script, with the stacks that led to it.
         let stack = format!("{}{{}}{}", "{\"parent\":".repeat(5_000), "}".repeat(5_000));
         let text = format!(
             r#"{{"log":{{"entries":[{{"_initiator":{stack},"startedDateTime":"2026-01-02T03:04:05.006Z","time":7,

@@ -1,8 +1,10 @@
-//! Each component of a page by itself, beside the whole page: what each takes, and whether the parts are more than the whole.
+//! Measures each component of a page in isolation and the whole page, and compares the sum of the parts with the whole.
 //!
-//! In: a page of a server that tells which components it has, as [`crate::component_profile`] reads them. Out: a [`ReportSheet`].
+//! In: a page of a server that lists its components, as [`crate::component_profile`] parses them. Out: a
+//! [`ReportSheet`].
 //!
-//! Everything is asked for one at a time. Times are the server's where it tells them (`Server-Timing`), else the client's.
+//! Requests are sent one at a time. Times are the server's if it reports them (`Server-Timing`), otherwise the
+//! client's.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,11 +21,11 @@ use crate::scripted_fetch::{
 };
 use crate::{Error, Result};
 
-/// What was measured of one address.
+/// The measurement of one URL.
 #[derive(Debug, Clone, Default)]
 struct AddressMeasurement {
     response_times: Vec<Duration>,
-    /// Why it could not be had, if it could not.
+    /// The failure reason, if a request failed.
     failure_reason: Option<String>,
     is_server_time: bool,
 }
@@ -42,7 +44,7 @@ impl AddressMeasurement {
         self.response_times.push(told.unwrap_or_else(|| got.elapsed()));
     }
 
-    /// Returns why it could never be had.
+    /// Returns the failure reason if no request succeeded.
     fn failure_if_never_ok(&self) -> Option<&String> {
         self.failure_reason.as_ref().filter(|_| self.response_times.is_empty())
     }
@@ -54,10 +56,10 @@ impl AddressMeasurement {
     }
 }
 
-/// Draws each component of a page alone, and the page.
+/// Renders each component of a page alone, and the page.
 ///
 /// # Errors
-/// [`Error::InvalidUrl`]; [`Error::UnusableInput`] if the server tells no components; [`Error::Engine`].
+/// [`Error::InvalidUrl`]; [`Error::UnusableInput`] if the server reports no components; [`Error::Engine`].
 pub fn measure_components_alone(profile: &ComponentProfileOptions) -> Result<ReportSheet> {
     let page = AbsoluteUrl::parse(&profile.url)?;
     let asked = component_profile::fetch_page_repeatedly(profile)?;
@@ -77,7 +79,7 @@ pub fn measure_components_alone(profile: &ComponentProfileOptions) -> Result<Rep
         path_and_query: component_url_path(&row.node_path),
         ..page.clone()
     }));
-    // The server's caches are passed by: each is to be drawn.
+    // Bypass the server's caches, so that each component is rendered.
     for url in urls.iter_mut().filter(|_| profile.login.is_some()) {
         let sign = if url.path_and_query.contains('?') { '&' } else { '?' };
         url.path_and_query.push_str(&format!("{sign}_flex=nocache"));
@@ -86,7 +88,8 @@ pub fn measure_components_alone(profile: &ComponentProfileOptions) -> Result<Rep
     Ok(build_component_sheet(profile, &rows, &timed))
 }
 
-/// Returns the address at which the node at `path` is drawn by itself: `jcr:content` is `_jcr_content` there, as in Sling.
+/// Returns the URL path that renders the node at `path` alone; it contains `_jcr_content` for `jcr:content`, as in
+/// Sling.
 fn component_url_path(path: &str) -> String {
     let segment = |segment: &str| match segment.split_once(':') {
         Some((prefix, name)) => format!("_{prefix}_{name}"),
@@ -95,7 +98,7 @@ fn component_url_path(path: &str) -> String {
     format!("{}.html", path.split('/').map(segment).collect::<Vec<_>>().join("/"))
 }
 
-/// Asks for all addresses in turn, as often as it is wanted.
+/// Requests all URLs in turn, the configured number of times.
 fn measure_addresses(
     urls: &[AbsoluteUrl],
     profile: &ComponentProfileOptions,

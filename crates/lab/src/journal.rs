@@ -1,12 +1,15 @@
-//! The diary of tuning: one change at a time, what was asked, what was measured, and what may be compared.
+//! The tuning journal: one change at a time, with the requests made, the measurements, and which steps are comparable.
 //!
-//! In: [`JournalStep`]s, one JSON object per line of a file. Out: a table with a factor per step, or the reason why there is none.
+//! In: [`JournalStep`]s, one JSON object per line of a file. Out: a table with a factor per step, or the reason why
+//! there is none.
 //!
 //! Invariants
-//! * A factor stands only between steps that asked for the same thing: what differs in [`JournalStep::asked`] is told instead.
-//! * The file is only ever added to.
+//! * A factor is given only between steps that made the same requests; otherwise the differences in
+//!   [`JournalStep::asked`] are listed instead.
+//! * The file is append-only.
 //!
-//! Not here: running what a step measures (the binary), reading diaries of ab's texts ([`crate::ab::parse_ab_reports`]).
+//! Not here: running the measurement of a step (the binary), parsing journals of ab's text
+//! ([`crate::ab::parse_ab_reports`]).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,34 +23,34 @@ use serde_json::Value;
 use crate::ab::AbReport;
 use crate::{Error, FileFinding, Result};
 
-/// Answers whose mean length differs by more than this share are another document.
+/// Responses whose mean length differs by more than this share count as a different document.
 const MAX_LENGTH_DIFFERENCE: f64 = 0.01;
-/// The name under which the mean length of answers stands in [`JournalStep::asked`].
+/// The key of the mean response length in [`JournalStep::asked`].
 const MEAN_LENGTH_KEY: &str = "document length";
 
-/// One step.
+/// One step of the journal.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JournalStep {
-    /// What was changed.
+    /// The change.
     pub what: String,
-    /// When, as RFC 3339.
+    /// The time, as RFC 3339.
     pub at: String,
-    /// The words of the command.
+    /// The command and its arguments.
     pub command: Vec<String>,
-    /// What was asked for, by name: whatever makes two runs comparable.
+    /// The parameters of the requests by name: everything that must be equal for two runs to be comparable.
     pub asked: BTreeMap<String, String>,
-    /// What was measured.
+    /// The measurements.
     pub figures: RunFigures,
 }
 
-/// What a run measured.
+/// The measurements of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunFigures {
-    /// Requests.
+    /// Number of requests.
     pub samples: u64,
-    /// Failed ones.
+    /// Number of failed requests.
     pub errors: u64,
     /// Requests per second.
     pub rate: f64,
@@ -55,20 +58,20 @@ pub struct RunFigures {
     pub mean_ms: f64,
     /// Median time.
     pub p50_ms: f64,
-    /// 95 of 100 were faster.
+    /// 95th percentile of the time.
     pub p95_ms: f64,
-    /// 98 of 100 were faster.
+    /// 98th percentile of the time.
     pub p98_ms: f64,
-    /// 99 of 100 were faster.
+    /// 99th percentile of the time.
     pub p99_ms: f64,
-    /// The longest.
+    /// Maximum time.
     pub max_ms: f64,
-    /// Mean length of an answer's body.
+    /// Mean length of a response body.
     pub length: f64,
 }
 
 impl RunFigures {
-    /// Returns the figures of a report of this lab in JSON; `None` if it is none.
+    /// Returns the figures of a JSON report of this lab; `None` if it is not one.
     #[must_use]
     pub fn from_report(report: &Value) -> Option<Self> {
         let total = report.get("total")?;
@@ -109,12 +112,12 @@ impl RunFigures {
 }
 
 impl JournalStep {
-    /// Notes the length of the answers among what was asked for.
+    /// Records the response length among the parameters of the requests.
     pub fn record_response_length(&mut self) {
         self.asked.insert(MEAN_LENGTH_KEY.to_owned(), format!("{:.0}", self.figures.length));
     }
 
-    /// Returns what keeps this step from being compared with an earlier one; empty if nothing does.
+    /// Returns the reasons why this step is not comparable with an earlier one; empty if it is.
     #[must_use]
     pub fn differences_from(&self, before: &Self) -> Vec<String> {
         let mut names: Vec<&String> = self.asked.keys().chain(before.asked.keys()).collect();
@@ -142,7 +145,7 @@ fn is_same_length(old: &str, new: &str) -> bool {
     }
 }
 
-/// Adds a step at the end of a file, which is made if it is not there.
+/// Appends a step to a file, which is created if it does not exist.
 ///
 /// # Errors
 /// [`Error::FileAccess`].
@@ -157,7 +160,7 @@ pub fn append_step(path: &Path, step: &JournalStep) -> Result<()> {
 /// Reads all steps of a file.
 ///
 /// # Errors
-/// [`Error::FileAccess`]; [`Error::InvalidFile`] with every line that is no step.
+/// [`Error::FileAccess`]; [`Error::InvalidFile`] with every invalid line.
 pub fn read_steps(path: &Path) -> Result<Vec<JournalStep>> {
     let text = std::fs::read_to_string(path).map_err(|error| Error::read_failed(path, error))?;
     let mut steps = Vec::new();
@@ -179,23 +182,23 @@ pub fn read_steps(path: &Path) -> Result<Vec<JournalStep>> {
 /// One row of the table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JournalRow {
-    /// Counted from 1.
+    /// Row number, counted from 1.
     pub number: usize,
-    /// What was changed.
+    /// The change.
     pub what: String,
-    /// What was measured.
+    /// The measurements.
     pub figures: RunFigures,
-    /// Requests per second, divided by those of the step before; none where the two may not be compared.
+    /// Requests per second, divided by those of the previous step; `None` if the two are not comparable.
     pub factor: Option<f64>,
     /// The same against the first step.
     pub of_first: Option<f64>,
-    /// Why there is no factor.
+    /// The reasons why there is no factor.
     pub differences: Vec<String>,
-    /// The step repeats the one before: its caches were filled by it.
+    /// True if the step repeats the previous one, which filled its caches.
     pub is_repeat: bool,
 }
 
-/// Compares each step with the one before and with the first.
+/// Compares each step with the previous and the first step.
 #[must_use]
 pub fn compare_steps(steps: &[JournalStep]) -> Vec<JournalRow> {
     let factor = |step: &JournalStep, before: &JournalStep| {

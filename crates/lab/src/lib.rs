@@ -1,17 +1,19 @@
 //! The performance lab: plans, load engine, recording, goals, analysis, reports.
 //!
-//! It sees a system only as HTTP and log files and imports no room that it may be asked to judge, so that the same
-//! plan measures Tympan, AEM or OpenCms.
+//! It accesses a system only through HTTP and log files and imports none of the crates that it may be used to evaluate,
+//! so that the same plan measures Tympan, AEM or OpenCms.
 //!
-//! * Sending: [`get_load`] and [`ab`] (URLs), [`plan`] (plans of JMeter and our own), [`phase`] (tests of several phases),
-//!   [`page_visit`] (pages with all their parts), [`component_profile`], [`slo`],
-//!   all on one load engine.
+//! * Sending: [`get_load`] and [`ab`] (URLs), [`plan`] (JMeter plans and our own), [`phase`] (tests of several phases),
+//!   [`page_visit`] (pages with all their parts), [`component_profile`], [`slo`], all on one load engine.
 //! * Sending from several processes or machines as from one: [`fleet`].
-//! * Numbers: [`measurement`] (histograms, result files, summary lines), [`result_validity`] (may they be believed), [`goal`].
-//! * Reading what others measured: [`ab::parse_ab_report`], [`measurement::jtl`], [`request_log`] (logs), [`calculator`], [`metric_comparison`].
-//! * Telling: [`live_display`] (while it runs), [`report`].
-//! * Keeping: [`plan_redaction`] (copies of plans without secrets).
-//! * Proof: [`verification`], [`log_watch`], [`sweep`], [`tuning`], [`paired_run`], [`journal`], which keeps no secrets ([`redaction`]).
+//! * Numbers: [`measurement`] (histograms, result files, summary lines), [`result_validity`] (validity of results),
+//!   [`goal`].
+//! * Parsing measurements of other tools: [`ab::parse_ab_report`], [`measurement::jtl`], [`request_log`] (logs),
+//!   [`calculator`], [`metric_comparison`].
+//! * Output: [`live_display`] (during a run), [`report`].
+//! * Archiving: [`plan_redaction`] (copies of plans without secrets).
+//! * Verification: [`verification`], [`log_watch`], [`sweep`], [`tuning`], [`paired_run`], [`journal`], which stores no
+//!   secrets ([`redaction`]).
 //! * Projects: [`content_generator`], [`experiment`], [`project`], [`tough_day`] (Tough Day).
 //! * Sites: [`cacheability`], [`traffic_profile`], [`replay`], [`recording_proxy`], [`har`], [`recording`].
 //!

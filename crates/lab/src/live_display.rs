@@ -1,12 +1,13 @@
-//! Shows a run while it goes on: a board that is drawn anew every second on a terminal, a line every ten seconds elsewhere.
+//! Displays the progress of a run: a board that is redrawn every second on a terminal, a line every ten seconds
+//! elsewhere.
 //!
-//! In: what the workers measured in a second. Out: text for a terminal, or lines.
+//! In: the measurements of the workers per second. Out: text for a terminal, or lines.
 //!
 //! Invariants
-//! * The board is taken away before anything else is written, and at the end: what a run prints stays whole.
-//! * Percentiles are of histograms that were added, as in reports.
+//! * The board is erased before anything else is written, and at the end, so that the output of a run stays intact.
+//! * Percentiles come from merged histograms, as in reports.
 //!
-//! On failure: what cannot be written is not shown; the run goes on.
+//! On failure: output that cannot be written is dropped; the run continues.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::Write;
@@ -17,26 +18,26 @@ use crate::goal::{self, LoadGoal};
 use crate::load::{LoadObserver, processor_count};
 use crate::measurement::{RunResults, TimingHistogram, WorkerInterval, counted_label};
 
-/// Seconds between lines where there is no terminal.
+/// Seconds between lines without a terminal.
 const LINE_INTERVAL_SECONDS: u64 = 10;
-/// Seconds that the curve of rates shows.
+/// Seconds in the rate chart.
 const CURVE_SECONDS: usize = 60;
-/// Most labels on the board.
+/// Maximum number of labels on the board.
 const MAX_BOARD_LABELS: usize = 8;
-/// Longest label on the board, in letters.
+/// Maximum length of a label on the board, in characters.
 const MAX_LABEL_CHARS: usize = 40;
 
-/// Where a run is shown.
+/// The live display of a run.
 pub struct LiveDisplay {
     output: Box<dyn Write + Send>,
     mode: LiveDisplayMode,
     title: String,
-    /// How long the run lasts, if that is known.
+    /// Duration of the run, if known.
     run_duration: Option<Duration>,
     started_at: Instant,
     elapsed_seconds: u64,
     last_line_second: u64,
-    /// Lines of the board that stand on the terminal.
+    /// Number of board lines on the terminal.
     board_lines: usize,
     recent_window: LiveWindow,
     total_window: LiveWindow,
@@ -47,16 +48,16 @@ pub struct LiveDisplay {
     cpu_by_worker: HashMap<usize, Duration>,
 }
 
-/// What the place takes.
+/// The kind of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LiveDisplayMode {
-    /// A terminal: a board that is drawn anew.
+    /// A terminal: a board that is redrawn.
     Board,
-    /// Anything else: a line now and then.
+    /// Anything else: a line at intervals.
     Lines,
 }
 
-/// What was measured in some span of time.
+/// The measurements of a time span.
 #[derive(Debug, Clone, Default)]
 struct LiveWindow {
     response_times: TimingHistogram,
@@ -115,7 +116,7 @@ fn format_clock(time: Duration) -> String {
     }
 }
 
-/// Returns a row of blocks as high as the numbers.
+/// Returns a bar chart of the numbers in block characters.
 fn format_bars(numbers: &VecDeque<u64>) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = numbers.iter().copied().max().unwrap_or(0).max(1);
@@ -127,7 +128,7 @@ fn format_bars(numbers: &VecDeque<u64>) -> String {
 }
 
 impl LiveDisplay {
-    /// Shows a run called `title` at `out`.
+    /// Creates a display of a run called `title` that writes to `out`.
     #[must_use]
     pub fn new(
         out: Box<dyn Write + Send>,
@@ -138,7 +139,7 @@ impl LiveDisplay {
         Self {
             output: out,
             mode: form,
-            // What a plan or an address holds must not steer the terminal.
+            // Text from a plan or a URL must not control the terminal.
             title: title.chars().filter(|letter| !letter.is_control()).collect(),
             run_duration: lasts,
             started_at: Instant::now(),
@@ -154,17 +155,17 @@ impl LiveDisplay {
         }
     }
 
-    /// Says how long the run lasts, where that is known only when it begins.
+    /// Sets the duration of the run if it is known only at the start.
     pub(crate) fn set_run_duration(&mut self, lasts: Duration) {
         self.run_duration = Some(lasts);
     }
 
-    /// Ends a run that misses a goal with [`LoadGoal::abort_after`].
+    /// Sets the goals; a run that misses a goal with [`LoadGoal::abort_after`] is ended.
     pub fn set_abort_goals(&mut self, goals: &[LoadGoal]) {
         self.abort_goals = goals.to_vec();
     }
 
-    /// Takes the board away, so that something else can be written.
+    /// Erases the board, so that other output can be written.
     pub fn clear_board(&mut self) {
         if self.board_lines > 0 {
             let text = format!("\x1b[{}A\x1b[J", self.board_lines);
@@ -174,7 +175,7 @@ impl LiveDisplay {
     }
 
     fn write_text(&mut self, text: &str) {
-        // A terminal that is gone is no reason to end a run.
+        // A closed terminal must not end the run.
         self.output.write_all(text.as_bytes()).and_then(|()| self.output.flush()).ok();
     }
 
@@ -189,7 +190,7 @@ impl LiveDisplay {
             window.active_users = interval.active_users;
         }
         for (name, stats, is_transaction) in &interval.labels {
-            // Sums of transactions count samples again that are there by themselves.
+            // Transactions are sums of samples that are already counted.
             if *is_transaction {
                 continue;
             }
@@ -218,7 +219,7 @@ impl LiveDisplay {
             LiveDisplayMode::Board => {
                 let board = self.format_board();
                 self.clear_board();
-                // Long lines are cut by the terminal, or the board would have more lines than it knows.
+                // The terminal truncates long lines; otherwise the board would occupy more lines than recorded.
                 let text = format!("\x1b[?7l{}\n\x1b[?7h", board.join("\n"));
                 self.board_lines = board.len();
                 self.write_text(&text);
@@ -298,7 +299,7 @@ impl LiveDisplay {
         lines
     }
 
-    /// Returns a warning if the generator is at its limits, by the marks of [`crate::result_validity`].
+    /// Returns a warning if the generator is at its limits, by the thresholds of [`crate::result_validity`].
     fn generator_warning(&self) -> &'static str {
         let is_late = self.recent_window.schedule_lag.quantile(0.99) > Duration::from_millis(10);
         let is_busy = Self::cpu_share(&self.recent_window, 1.0) > 85.0;
@@ -351,7 +352,7 @@ impl LoadObserver for LiveDisplay {
 
     fn on_load_end(&mut self, _: &RunResults, _: bool) {
         self.clear_board();
-        // The next part of a plan has workers of its own, whose processor time begins anew.
+        // The next part of a plan has new workers, whose CPU time starts at zero.
         self.cpu_by_worker.clear();
     }
 
@@ -387,7 +388,7 @@ mod tests {
         }
     }
 
-    /// Returns what a terminal shows after it was sent `text`.
+    /// Returns the screen content after a terminal received `text`.
     fn screen(text: &str) -> Vec<String> {
         let (mut lines, mut at) = (vec![String::new()], 0usize);
         let mut rest = text;

@@ -1,10 +1,10 @@
-//! Watches a log file for new lines that tell of errors.
+//! Watches a log file for new lines that report errors.
 //!
-//! In: a file before a load begins. Out: [`LogErrors`], the lines that were added to it since, as [`LogWatchResult`] beside the goals
-//! of the run.
+//! In: a file before a load begins. Out: [`LogErrors`], the lines that were added to it since, as [`LogWatchResult`]
+//! beside the goals of the run.
 //!
-//! A file that was replaced or cut meanwhile is read from its start. At the end of a watch, a line that is still being
-//! written counts with what is there of it.
+//! A file that was replaced or truncated in the meantime is read from its start. At the end of a watch, an incomplete
+//! last line counts with the part that is present.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
@@ -17,12 +17,12 @@ use regex::bytes::Regex;
 use crate::goal::GoalResult;
 use crate::{Error, Result};
 
-/// Most lines that are kept of a log; further ones are counted.
+/// Maximum number of stored log lines; further ones are only counted.
 pub const MAX_LOGGED_LINES: usize = 100;
-/// Longest part of a line that is kept, in letters.
+/// Maximum stored length of a line, in characters.
 const MAX_LOGGED_LINE_LEN: usize = 1000;
 
-/// Where a log ended when it was last looked at.
+/// The position in a log at the last check.
 #[derive(Debug)]
 pub struct LogWatch {
     path: PathBuf,
@@ -31,10 +31,10 @@ pub struct LogWatch {
     read_length: u64,
 }
 
-/// Lines that tell of errors.
+/// Log lines that report errors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogErrors {
-    /// How many there are.
+    /// Number of such lines.
     pub error_count: u64,
     /// The first of them, at most [`MAX_LOGGED_LINES`].
     pub first_lines: Vec<String>,
@@ -45,26 +45,26 @@ impl LogErrors {
         self.error_count += 1;
         if self.first_lines.len() < MAX_LOGGED_LINES {
             let text = String::from_utf8_lossy(line);
-            // What a visitor sent may stand in a log, and must not steer the terminal.
+            // A log may contain text from visitors, which must not control the terminal.
             let letters = text.chars().filter(|letter| !letter.is_control() || *letter == '\t');
             self.first_lines.push(letters.take(MAX_LOGGED_LINE_LEN).collect());
         }
     }
 }
 
-/// What was written to a log while a load ran.
+/// The errors written to a log during a load.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogWatchResult {
-    /// The log.
+    /// The path of the log.
     pub log_file: String,
-    /// Lines that tell of errors.
+    /// Lines that report errors.
     pub errors: LogErrors,
-    /// Why the log could not be read, if it could not: what was logged is not known then.
+    /// The reason why the log could not be read; its errors are then unknown.
     pub read_failure: Option<String>,
 }
 
 impl LogWatchResult {
-    /// Returns the goal that nothing is logged as an error, judged.
+    /// Returns the evaluated goal that no errors are logged.
     #[must_use]
     pub fn to_judged_goal(&self) -> GoalResult {
         let measured = match (&self.read_failure, self.errors.error_count) {
@@ -80,7 +80,7 @@ impl LogWatchResult {
         }
     }
 
-    /// Returns what the log tells, line by line, for people.
+    /// Returns a human-readable description, line by line.
     pub fn describe_lines(&self) -> impl Iterator<Item = String> {
         let more = self.errors.error_count.saturating_sub(self.errors.first_lines.len() as u64);
         let lines = self.errors.first_lines.iter();
@@ -90,7 +90,7 @@ impl LogWatchResult {
         lines.chain(more).chain(unread)
     }
 
-    /// Returns the same for machines.
+    /// Returns the result as JSON.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({
@@ -102,15 +102,16 @@ impl LogWatchResult {
     }
 }
 
-/// Level words where loggers put them, and what a panic begins with.
+/// Level names at the position that loggers use, and the beginning of a panic message.
 const ERROR_LINE_PATTERN: &str =
     r#"(?:^|[\s\[*"=<(])(?:ERROR|FATAL|SEVERE|CRITICAL)(?:[\s\]*":>)]|$)|panicked at"#;
 
 impl LogWatch {
-    /// Begins to watch; lines that `pattern` matches count, or lines of the usual levels.
+    /// Starts a watch; counts lines that match `pattern`, or by default lines of the usual error levels.
     ///
     /// # Errors
-    /// [`Error::UnusableInput`] for a pattern that does not read; [`Error::FileAccess`] unless the file is readable or not there yet.
+    /// [`Error::UnusableInput`] for an invalid pattern; [`Error::FileAccess`] unless the file is readable or does not
+    /// exist yet.
     pub fn start(path: &Path, pattern: Option<&str>) -> Result<Self> {
         let pattern = Regex::new(pattern.unwrap_or(ERROR_LINE_PATTERN))
             .map_err(|error| Error::UnusableInput(format!("the pattern does not read: {error}")))?;
@@ -122,21 +123,21 @@ impl LogWatch {
         Ok(Self { path: path.to_owned(), pattern, inode, read_length: length })
     }
 
-    /// Returns the log.
+    /// Returns the path of the log.
     #[must_use]
     pub fn log_path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the lines that came since, were added to the file, and tell of errors.
+    /// Returns the error lines that were added to the file since the last position.
     ///
     /// # Errors
-    /// [`Error::FileAccess`], also for a file that is not there: what was logged is not known then.
+    /// [`Error::FileAccess`], also for a missing file: its errors are then unknown.
     pub fn read_errors(&self) -> Result<LogErrors> {
         self.read_until(UnterminatedLine::Counted).map(|(errors, _)| errors)
     }
 
-    /// Returns what [`LogWatch::read_errors`] does of lines that are complete, and watches from there on.
+    /// Returns the same as [`LogWatch::read_errors`] for complete lines, and advances the position past them.
     ///
     /// # Errors
     /// As [`LogWatch::read_errors`].
@@ -146,7 +147,7 @@ impl LogWatch {
         Ok(errors)
     }
 
-    /// Returns the errors, and up to where the file was read.
+    /// Returns the errors, and the position up to which the file was read.
     fn read_until(&self, end: UnterminatedLine) -> Result<(LogErrors, (u64, u64))> {
         let lost = |error| Error::read_failed(&self.path, error);
         let mut file = File::open(&self.path).map_err(lost)?;
@@ -173,16 +174,16 @@ impl LogWatch {
     }
 }
 
-/// What a last line without a line break is.
+/// The treatment of a last line without a line break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UnterminatedLine {
-    /// A line that counts.
+    /// Counted as a line.
     Counted,
-    /// The beginning of one that is looked at later.
+    /// Left for the next check, as the beginning of a line.
     Deferred,
 }
 
-/// Returns a line without the sequences by which terminals show colors.
+/// Returns a line without ANSI color sequences.
 fn strip_ansi_colors(line: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     #[expect(clippy::expect_used, reason = "the pattern is a constant")]
     static COLOR: LazyLock<Regex> =

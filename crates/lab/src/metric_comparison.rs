@@ -1,13 +1,14 @@
-//! Two series of runs side by side: means without the extremes, the difference, and whether it is more than noise.
+//! Compares two series of runs: trimmed means, their difference, and its statistical significance.
 //!
-//! The verdict comes from the medians' ratio: a bootstrap interval of 95 %, and the Mann-Whitney test. Where the first median
-//! is 0, as that of errors commonly is, the interval is of the medians' difference, since nothing is a multiple of 0.
+//! The verdict comes from the ratio of the medians: a bootstrap interval of 95 %, and the Mann-Whitney test. If the
+//! first median is 0, as that of errors commonly is, the interval is of the medians' difference, since nothing is a
+//! multiple of 0.
 
 use std::fmt;
 
 use crate::load::random_number;
 
-/// Which direction is good.
+/// The direction in which a metric improves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BetterDirection {
     /// Such as requests per second.
@@ -16,32 +17,32 @@ pub enum BetterDirection {
     Lower,
 }
 
-/// One metric of two series.
+/// The comparison of one metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricComparison {
-    /// What was measured.
+    /// The name of the metric.
     pub metric: String,
-    /// Mean of the first series without its extremes.
+    /// Trimmed mean of the first series.
     pub mean_before: f64,
-    /// Mean of the second.
+    /// Trimmed mean of the second series.
     pub mean_after: f64,
     /// `after - before`.
     pub difference: f64,
     /// The difference as a share of `before`; `None` if that is 0.
     pub difference_share: Option<f64>,
-    /// Bounds of the difference of the medians, with 95 % confidence.
+    /// Bounds of the difference of the medians, at 95 % confidence.
     pub confidence_interval: (f64, f64),
-    /// What the bounds are of.
+    /// The basis of the bounds.
     pub interval_basis: DifferenceBasis,
-    /// Probability of a difference at least as large by chance.
+    /// Probability of a difference at least this large by chance.
     pub p_value: f64,
-    /// Whether so many runs could tell any difference from chance.
+    /// True if this number of runs suffices to distinguish any difference from chance.
     pub has_enough_runs: bool,
-    /// Which direction is good.
+    /// The direction in which the metric improves.
     pub better_direction: BetterDirection,
 }
 
-/// What bounds of a difference are of.
+/// The basis of the bounds of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DifferenceBasis {
     /// Shares of the first median.
@@ -50,16 +51,16 @@ pub enum DifferenceBasis {
     AbsoluteDifference,
 }
 
-/// What a comparison amounts to.
+/// The verdict of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ComparisonVerdict {
     /// Better beyond noise.
     Better,
     /// Worse beyond noise.
     Worse,
-    /// No difference can be told.
+    /// No significant difference.
     NoDifference,
-    /// No difference could be told, however large: there are too few runs.
+    /// Too few runs to detect a difference of any size.
     TooFewRuns,
 }
 
@@ -72,10 +73,10 @@ pub fn trimmed_mean(values: &[f64], trim: usize) -> f64 {
     if kept.is_empty() { 0.0 } else { kept.iter().sum::<f64>() / kept.len() as f64 }
 }
 
-/// A difference that comes by chance as often as this is noise.
+/// A difference whose probability by chance reaches this value is noise.
 const SIGNIFICANCE_LEVEL: f64 = 0.05;
 
-/// Compares a metric of two series; `trim` values are dropped at each end for the means, if something stays.
+/// Compares a metric of two series; `trim` values are dropped at each end for the means, if any remain.
 #[must_use]
 pub fn compare_series(
     metric: &str,
@@ -102,7 +103,7 @@ pub fn compare_series(
     }
 }
 
-/// Reports whether series of these lengths differ by more than chance if they differ as much as they can.
+/// Returns true if series of these lengths can differ significantly at all.
 fn can_be_significant(before: usize, after: usize) -> bool {
     let apart = |from: usize, count: usize| -> Vec<f64> {
         (from..from + count).map(|value| value as f64).collect()
@@ -111,7 +112,7 @@ fn can_be_significant(before: usize, after: usize) -> bool {
 }
 
 impl MetricComparison {
-    /// Returns what the comparison amounts to.
+    /// Returns the verdict of the comparison.
     #[must_use]
     pub fn verdict(&self) -> ComparisonVerdict {
         let (low, high) = self.confidence_interval;
@@ -129,7 +130,7 @@ impl MetricComparison {
         }
     }
 
-    /// Reports whether the difference points in the good direction, noise or not: what a table colors.
+    /// Returns true if the difference is in the good direction, significant or not; tables use it for colors.
     #[must_use]
     pub fn is_improvement(&self) -> bool {
         match self.better_direction {
@@ -138,7 +139,7 @@ impl MetricComparison {
         }
     }
 
-    /// Returns the difference as a table shows it, `-1.01 (-0.4 %)`: that of the means beside it, which are rounded.
+    /// Formats the difference for a table, `-1.01 (-0.4 %)`: the difference of the displayed means, which are rounded.
     #[must_use]
     pub fn format_difference(&self) -> String {
         let hundredths = |value: f64| (value * 100.0).round();
@@ -150,7 +151,7 @@ impl MetricComparison {
     }
 }
 
-/// Shows a share: one decimal below 10 %, none above.
+/// Formats a share as a percentage: one decimal below 10 %, none above.
 #[must_use]
 pub fn format_percent(share: f64) -> String {
     let percent = share * 100.0;
@@ -195,7 +196,7 @@ fn median_of_sorted(sorted: &[f64]) -> f64 {
     }
 }
 
-/// Returns bounds of the difference of the medians, and what they are of; the samples are drawn from a fixed seed.
+/// Returns the bounds of the difference of the medians, and their basis; resampling uses a fixed seed.
 fn bootstrap_interval(before: &[f64], after: &[f64]) -> (DifferenceBasis, (f64, f64)) {
     const ROUNDS: u64 = 2000;
     let mut sorted = before.to_vec();
@@ -231,7 +232,7 @@ fn bootstrap_interval(before: &[f64], after: &[f64]) -> (DifferenceBasis, (f64, 
             let (one, two) = (draw(before), draw(after));
             match basis {
                 DifferenceBasis::AbsoluteDifference => two - one,
-                // A draw may happen to have a median of 0 where the series has none.
+                // A resample may have a median of 0 even if the series does not.
                 DifferenceBasis::ShareOfMedian if one == 0.0 => (two - one) / base,
                 DifferenceBasis::ShareOfMedian => two / one - 1.0,
             }
@@ -245,7 +246,7 @@ fn bootstrap_interval(before: &[f64], after: &[f64]) -> (DifferenceBasis, (f64, 
     (basis, (at(0.025), at(0.975)))
 }
 
-/// Returns the two-sided probability of the Mann-Whitney test, by the normal approximation with ties.
+/// Returns the two-sided p-value of the Mann-Whitney test, by the normal approximation with ties.
 fn mann_whitney_p_value(one: &[f64], two: &[f64]) -> f64 {
     let (n, m) = (one.len() as f64, two.len() as f64);
     if n == 0.0 || m == 0.0 {

@@ -1,4 +1,4 @@
-//! What a page makes a browser fetch, as the tags of HTML and the text of style sheets tell.
+//! Extracts the resources that a page makes a browser fetch, from HTML tags and style sheets.
 
 use std::cell::{Cell, RefCell};
 
@@ -8,28 +8,28 @@ use html5ever::tokenizer::{
     BufferQueue, Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts,
 };
 
-/// What a page refers to.
+/// The references of a page.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct PageReferences {
     /// `<base href>`.
     pub(crate) base_href: Option<String>,
-    /// Each once, in the order of the page.
+    /// References without duplicates, in page order.
     pub(crate) references: Vec<String>,
 }
 
-/// Reads a page.
+/// Parses a page.
 pub(crate) fn parse_page_references(html: &str) -> PageReferences {
     let sink = PageReferenceSink::default();
     let tokenizer = Tokenizer::new(sink, TokenizerOpts::default());
     let input = BufferQueue::default();
     input.push_back(StrTendril::from(html));
-    // A script of a page does not run here, so nothing interrupts the reading.
+    // Scripts of the page are not executed, so nothing interrupts the tokenizer.
     drop(tokenizer.feed(&input));
     tokenizer.end();
     tokenizer.sink.page_references.into_inner()
 }
 
-/// Reads a style sheet: what `url(...)` and `@import` name.
+/// Parses a style sheet: returns the references in `url(...)` and `@import`.
 pub(crate) fn parse_style_references(css: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = css;
@@ -51,7 +51,7 @@ pub(crate) fn parse_style_references(css: &str) -> Vec<String> {
     found
 }
 
-/// Returns how the text of an element is read that begins with a tag of this name: in some, tags are no tags.
+/// Returns the tokenizer mode for the content of an element: in some elements, tags are plain text.
 pub(crate) fn raw_text_mode(name: &str) -> TokenSinkResult<()> {
     match name {
         "script" => TokenSinkResult::RawData(RawKind::ScriptData),
@@ -84,7 +84,7 @@ fn add_reference(found: &mut Vec<String>, reference: &str) {
 #[derive(Debug, Default)]
 struct PageReferenceSink {
     page_references: RefCell<PageReferences>,
-    /// Inside `<noscript>`, which browsers with scripts do not look into.
+    /// True inside `<noscript>`, which browsers with scripting ignore.
     is_in_noscript: Cell<bool>,
     is_in_style: Cell<bool>,
 }
@@ -166,7 +166,7 @@ impl PageReferenceSink {
     }
 }
 
-/// Returns the first picture of a `srcset`, which a browser of the usual density takes.
+/// Returns the first image of a `srcset`, which a browser of normal pixel density uses.
 fn first_srcset_candidate(set: &str) -> Option<String> {
     set.split(',').next()?.split_whitespace().next().map(str::to_owned)
 }

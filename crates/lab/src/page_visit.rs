@@ -1,7 +1,7 @@
-//! Pages as visitors see them: the page, and everything it makes a browser fetch, six at a time from each host.
+//! Page visits as in a browser: the page and everything it makes a browser fetch, six requests at a time per host.
 //!
-//! A page's time is from its start to the last byte of its last part. Parts of parts (pictures of style sheets) are
-//! fetched when all style sheets are there.
+//! A page's time is from its start to the last byte of its last part. Parts of parts (images in style sheets) are
+//! fetched after all style sheets are complete.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,49 +19,49 @@ use crate::report::report_sheet::{ReportPart, ReportSheet, ReportTable, ReportTo
 use crate::scripted_fetch::{ScriptedRequest, ScriptedResponse, run_fetch_script};
 use crate::{Error, Result};
 
-/// How pages are visited.
+/// Options of page visits.
 #[derive(Debug, Clone)]
 pub struct PageVisitOptions {
     /// The pages.
     pub urls: Vec<String>,
-    /// Sent with every request; credentials, cookies and `Host` only to the server of the page that is named.
+    /// Sent with every request; credentials, cookies and `Host` only to the server of the named page.
     pub headers: Vec<(String, String)>,
-    /// How often each page is visited.
+    /// Number of visits per page.
     pub visits_per_page: usize,
-    /// Later visits of a page have the browser's cache of the first one.
+    /// True if later visits of a page reuse the browser cache of the first one.
     pub reuses_cache: bool,
-    /// Limits for `*`, or for the address of a page.
+    /// Limits for `*`, or for the URL of a page.
     pub goals: Vec<LoadGoal>,
 }
 
-/// Requests at a time to one host, as browsers do.
+/// Maximum number of concurrent requests per host, as in browsers.
 const MAX_PARALLEL_PER_HOST: usize = 6;
 const MAX_REDIRECTS: usize = 20;
-/// Parts of a page; more are a loop of pages that refer to each other.
+/// Maximum number of parts of a page; more indicate a loop of pages that refer to each other.
 const MAX_PAGE_PARTS: usize = 2000;
 
 /// One request of a visit.
 #[derive(Debug, Clone)]
 pub struct VisitRequest {
-    /// Its address.
+    /// The requested URL.
     pub url: String,
     /// The media type, without parameters.
     pub media_type: String,
-    /// Since the visit's start.
+    /// Start time since the start of the visit.
     pub start_offset: Duration,
-    /// Connecting.
+    /// Connect time.
     pub connect_time: Duration,
-    /// Until the first byte, after connecting.
+    /// Time until the first byte, after connecting.
     pub wait_time: Duration,
-    /// Until the last byte.
+    /// Time from the first to the last byte.
     pub receive_time: Duration,
     /// 0 if there was no response.
     pub status: u16,
-    /// Why it failed.
+    /// The failure reason.
     pub failure: Option<String>,
-    /// Bytes over the wire.
+    /// Bytes received over the network.
     pub received_bytes: u64,
-    /// A cache in front of the site answered, as headers tell.
+    /// True if headers report that a cache in front of the site served the response.
     pub is_cache_hit: bool,
     /// Phases of the server, in milliseconds, from `Server-Timing`.
     pub server_phases: Vec<(String, f64)>,
@@ -101,14 +101,14 @@ pub(crate) fn format_url(url: &AbsoluteUrl) -> String {
     format!("{scheme}://{}{port}{}", url.host, url.path_and_query)
 }
 
-/// Reports whether headers say that a cache answered.
+/// Returns true if headers report a cache hit.
 pub(crate) fn is_cache_hit_head(head: &TargetResponseHead) -> bool {
     ["X-Cache", "Cache-Status", "X-Cache-Info", "Age"].into_iter().any(|name| {
         head.header_values(name).any(|value| cache_hit_from_header(name, value) == Some(true))
     })
 }
 
-/// Returns the phases that the server tells: names and milliseconds.
+/// Returns the phases that the server reports: names and milliseconds.
 pub(crate) fn parse_server_timing(head: &TargetResponseHead) -> Vec<(String, f64)> {
     let mut phases = Vec::new();
     for value in head.header_values("Server-Timing") {
@@ -145,11 +145,11 @@ fn split_outside_quotes(text: &str, separator: char) -> Vec<&str> {
     parts
 }
 
-/// What a page took.
+/// The measurements of one page visit.
 #[derive(Debug, Clone)]
 struct PageVisit {
     visit_requests: Vec<VisitRequest>,
-    /// Parts that the browser's own cache had.
+    /// Number of parts served from the browser's own cache.
     browser_cache_hits: usize,
 }
 
@@ -169,7 +169,7 @@ impl PageVisit {
 
 /// The script of one visit.
 struct PageVisitScript {
-    /// The page as it was named, whose server is told the credentials.
+    /// The URL of the page, whose server receives the credentials.
     page_url: AbsoluteUrl,
     headers: Vec<(String, String)>,
     cache: Option<Arc<Mutex<ClientCache>>>,
@@ -214,7 +214,7 @@ impl PageVisitScript {
         }
     }
 
-    /// Returns what an answer makes a browser fetch.
+    /// Returns the URLs that a response makes a browser fetch.
     fn referenced_urls(&mut self, got: &ScriptedResponse) -> Vec<AbsoluteUrl> {
         let location =
             got.response_head.header("Location").filter(|_| (301..=308).contains(&got.status));
@@ -259,7 +259,7 @@ impl PageVisitScript {
             let mut ask = ScriptedRequest::get(url, &headers);
             if let Some(cache) = &self.cache {
                 let cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
-                // The page itself is asked for again, as by a visitor who comes back.
+                // The page itself is requested again, as by a returning visitor.
                 if self.is_page_loaded && cache.is_fresh(&shown, &[], SystemTime::now()) {
                     self.visit.lock().unwrap_or_else(PoisonError::into_inner).browser_cache_hits +=
                         1;
@@ -322,7 +322,7 @@ pub fn visit_pages(visits: &PageVisitOptions) -> Result<ReportSheet> {
             of_page.push(visit_page(url, visits, cache.as_ref())?);
         }
         let mut series = LabelSeries::default();
-        // The first visit fills the cache; what is judged is the visitor who comes back.
+        // The first visit fills the cache; the goals apply to the returning visitor.
         let judged = usize::from(visits.reuses_cache && of_page.len() > 1);
         for visit in of_page.iter().skip(judged) {
             series.total.response_times.record(visit.load_time());
@@ -430,7 +430,7 @@ fn waterfall_bar(element: &VisitRequest) -> WaterfallBar {
     }
 }
 
-/// Returns the average of every request of a page over its visits.
+/// Returns the averages of every request of a page over its visits.
 fn request_grid(url: &str, visits: &[PageVisit]) -> ReportTable {
     let mut sums: Vec<(String, u32, Duration, Duration, VisitRequest)> = Vec::new();
     for element in visits.iter().flat_map(|visit| &visit.visit_requests) {
@@ -473,7 +473,7 @@ fn request_grid(url: &str, visits: &[PageVisit]) -> ReportTable {
     grid
 }
 
-/// Returns the phases that the server told, averaged per page.
+/// Returns the phases that the server reported, averaged per page; `None` if there are none.
 fn server_phase_grid(url: &str, visits: &[PageVisit]) -> Option<ReportTable> {
     let mut sums: BTreeMap<(String, String), (f64, u32)> = BTreeMap::new();
     for element in visits.iter().flat_map(|visit| &visit.visit_requests) {

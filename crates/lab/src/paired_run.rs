@@ -1,9 +1,9 @@
-//! Two programs measured in turn, and two series of reports side by side.
+//! Measures two programs in alternation, and compares two series of reports.
 //!
-//! Two systems that were measured on different days differ by the days. So runs go A B A B, beginning with the one that
-//! a seed chooses, after one run of each that does not count.
+//! Systems that are measured on different days differ by the conditions of those days. Therefore runs go A B A B,
+//! beginning with the one that a seed selects, after one uncounted run of each.
 //!
-//! Not here: what a difference amounts to ([`crate::metric_comparison`]).
+//! Not here: the significance of a difference ([`crate::metric_comparison`]).
 
 use std::path::Path;
 
@@ -18,24 +18,24 @@ use crate::{Error, Result};
 /// Runs of two programs, in pairs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PairedRuns {
-    /// The first program's.
+    /// Measurements of the first program.
     pub measures_before: Vec<ProgramMeasurement>,
-    /// The second's.
+    /// Measurements of the second program.
     pub measures_after: Vec<ProgramMeasurement>,
 }
 
-/// How to measure in turn.
+/// Options of alternating measurements.
 #[derive(Debug, Clone, Copy)]
 pub struct PairedRunOptions {
-    /// Runs of each that count.
+    /// Number of counted runs per program.
     pub runs_per_program: usize,
-    /// Runs of each before that, which do not.
+    /// Number of uncounted warm-up runs per program.
     pub warm_up_runs: usize,
-    /// Chooses who begins.
+    /// Selects the program that runs first.
     pub seed: u64,
 }
 
-/// Measures two programs in turn.
+/// Measures two programs in alternation.
 ///
 /// # Errors
 /// As [`MeasuredProgram::measure`].
@@ -63,7 +63,7 @@ pub fn measure_pairs(
 }
 
 impl PairedRuns {
-    /// Compares times, memory and, where both print one, the number that was looked for.
+    /// Compares times, memory and, if both programs print it, the extracted number.
     #[must_use]
     pub fn compare_metrics(&self, trim: usize, better: BetterDirection) -> Vec<MetricComparison> {
         let of = |series: &[ProgramMeasurement],
@@ -86,10 +86,10 @@ impl PairedRuns {
     }
 }
 
-/// Reads a report in JSON, or every report in a folder and the folders in it, in the order of their names.
+/// Reads a JSON report, or every report in a folder and its subfolders, ordered by name.
 ///
 /// # Errors
-/// [`Error::FileAccess`]; [`Error::UnusableInput`] if nothing there is a report.
+/// [`Error::FileAccess`]; [`Error::UnusableInput`] if there is no report.
 pub fn read_reports(path: &Path) -> Result<Vec<RunFigures>> {
     let mut figures = Vec::new();
     if path.is_dir() {
@@ -102,7 +102,7 @@ pub fn read_reports(path: &Path) -> Result<Vec<RunFigures>> {
         for entry in entries {
             let is_json = entry.extension().is_some_and(|extension| extension == "json");
             if is_json || entry.is_dir() {
-                // Other files of a run may be JSON too.
+                // Other JSON files of a run may be in the folder.
                 figures.extend(read_reports(&entry).unwrap_or_default());
             }
         }

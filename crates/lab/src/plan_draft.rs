@@ -1,67 +1,67 @@
-//! Writes plans of our own: what a log or a recording becomes.
+//! Writes plans in Tympan's own format from a log or a recording.
 //!
 //! Not here: reading plans ([`crate::plan`]).
 
 use std::fmt::Write as _;
 
-/// A plan to be written.
+/// A plan to write.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PlanDraft {
-    /// Lines of comment at the top.
+    /// Comment lines at the top of the file.
     pub comment_lines: Vec<String>,
-    /// Its name.
+    /// The plan's name.
     pub name: String,
-    /// Where it goes, such as `http://127.0.0.1:8080`.
+    /// The target server, such as `http://127.0.0.1:8080`.
     pub target: String,
-    /// The load, as key and value in TOML.
+    /// The load settings, as TOML keys and values.
     pub load_settings: Vec<(String, String)>,
-    /// What is asked.
+    /// The plan's scenarios.
     pub scenarios: Vec<DraftScenario>,
 }
 
-/// What one visitor does.
+/// The requests of one visitor.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DraftScenario {
-    /// Its name.
+    /// The scenario's name.
     pub name: String,
-    /// How often it comes, beside the other scenarios.
+    /// The scenario's relative frequency among all scenarios.
     pub weight: u64,
-    /// Its requests.
+    /// The scenario's requests.
     pub steps: Vec<DraftStep>,
 }
 
 /// One request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DraftStep {
-    /// `GET`.
+    /// The HTTP method, such as `GET`.
     pub method: String,
     /// Path and query.
     pub path: String,
-    /// Headers that matter.
+    /// The headers to send.
     pub headers: Vec<(String, String)>,
     /// The body, if it is text.
     pub body: String,
-    /// Statuses that are expected although they are errors.
+    /// An error status that is expected.
     pub expected_status: Option<u16>,
     /// Pause after the request, such as `2s`.
     pub think_time: Option<String>,
 }
 
-/// Returns `text` as a string of TOML.
+/// Returns `text` as a TOML string.
 pub(crate) fn quote_toml(text: &str) -> String {
-    // A basic string of TOML is one of JSON, but for the one control character that JSON lets stand.
+    // A TOML basic string is a JSON string, except for one control character that JSON leaves unescaped.
     serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007F")
 }
 
-/// Returns a path without what a plan would take for a variable.
+/// Returns a path in which nothing can be parsed as a variable of the plan.
 fn literal_path(text: &str) -> String {
     text.replace("${", "%24%7B")
 }
 
-/// The variable that stands for the sign with which variables begin, in bodies and headers.
+/// The variable that stands for the dollar sign, which begins variables in bodies and headers.
 const DOLLAR_VARIABLE: &str = "dollar";
 
-/// Returns a text that a plan sends as it is.
+/// Returns a text that the plan sends literally.
 fn literal_text(text: &str) -> String {
     text.replace("${", &format!("${{{DOLLAR_VARIABLE}}}{{"))
 }

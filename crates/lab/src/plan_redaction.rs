@@ -1,19 +1,20 @@
-//! Copies of plans that are kept with a run, without the secrets that stand in them.
+//! Redacts plans: makes a copy without secrets, which is stored with a run.
 //!
-//! In: the text of a plan. Out: the same plan in which each secret is a property, `${__P(kept.password,)}`, with a remark
-//! at its head that names the properties. The copy is a plan still: it runs when they are given, and is refused when not.
+//! In: the text of a plan. Out: the same plan in which each secret is a property, `${__P(kept.password,)}`, with a
+//! comment at the top that names the properties. The copy is still a valid plan: it runs if the properties are given,
+//! and is rejected if not.
 //!
-//! What is a secret
-//! * Passwords of authorization managers and proxies, values of cookie managers.
-//! * Values of variables, parameters, fields, headers, user parameters and keys of TOML whose names are those of secrets
-//!   ([`crate::redaction::is_secret_name`]); in what is sent and in scripts, the same names in addresses, forms, JSON and XML, and where
-//!   a script gives a value to one.
-//! * Defaults that `__P` and `__property` give such a name.
+//! Secrets are:
+//! * Passwords of authorization managers and proxies, and values of cookie managers.
+//! * Values of variables, parameters, fields, headers, user parameters and TOML keys whose names are those of secrets
+//!   ([`crate::redaction::is_secret_name`]). In sent texts and scripts, the same names in addresses, forms, JSON and
+//!   XML, and in assignments of a script.
+//! * Defaults that `__P` and `__property` give for such a name.
 //!
-//! Invariant: what a plan gets from elsewhere (`${PASS}` of a data file, `${__P(password,)}`) stays as it is.
+//! Invariant: a value that the plan gets from elsewhere (`${PASS}` of a data file, `${__P(password,)}`) is unchanged.
 //!
-//! Not here: data files, which are not copied, and what no name tells, such as a password in the path of an address or in a
-//! comment.
+//! Not here: data files, which are not copied, and secrets that no name identifies, such as a password in the path of
+//! an address or in a comment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -28,19 +29,19 @@ use crate::plan::parse_xml;
 use crate::plan_draft::quote_toml;
 use crate::redaction::is_secret_name;
 
-/// How the names of properties begin that stand for secrets.
+/// Prefix of the names of properties that replace secrets.
 const SECRET_PROPERTY_PREFIX: &str = "kept.";
 
-/// A copy of a plan.
+/// A redacted copy of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedactedPlan {
-    /// The plan without secrets.
+    /// The plan's text without secrets.
     pub text: String,
-    /// The properties that it needs in their place, in the order of their names.
+    /// The properties that replace the secrets, sorted by name.
     pub required_properties: Vec<String>,
 }
 
-/// Returns a copy of a plan in TOML; nothing if the text is not TOML.
+/// Returns a redacted copy of a TOML plan; `None` if the text is not TOML.
 #[must_use]
 pub fn redact_toml_plan(text: &str) -> Option<RedactedPlan> {
     let table = DeTable::parse(text).ok()?;
@@ -49,7 +50,7 @@ pub fn redact_toml_plan(text: &str) -> Option<RedactedPlan> {
     Some(desk.into_redacted_plan("# ", "\n"))
 }
 
-/// Returns a copy of a plan of JMeter; nothing if the text is not XML.
+/// Returns a redacted copy of a JMeter plan; `None` if the text is not XML.
 #[must_use]
 pub fn redact_jmx_plan(text: &str) -> Option<RedactedPlan> {
     let document = parse_xml(text).ok()?;
@@ -58,7 +59,7 @@ pub fn redact_jmx_plan(text: &str) -> Option<RedactedPlan> {
     Some(desk.into_redacted_plan("<!-- ", " -->\n"))
 }
 
-/// Returns the properties that a kept copy needs.
+/// Returns the properties that a redacted copy needs.
 pub(crate) fn find_required_properties(text: &str) -> BTreeSet<String> {
     let found = REQUIRED_PROPERTY_PATTERN.captures_iter(text);
     found.filter_map(|found| Some(found.get(1)?.as_str().to_owned())).collect()
@@ -71,15 +72,16 @@ fn compile_pattern(text: &str) -> Regex {
 
 static REQUIRED_PROPERTY_PATTERN: LazyLock<Regex> =
     LazyLock::new(|| compile_pattern(r"\$\{__P\((kept\.[a-z0-9._-]+),\)\}"));
-/// Properties with a default: the function, the name, the rest.
+/// Matches properties with a default. Groups: the function, the name, the rest.
 static DEFAULT_PROPERTY_PATTERN: LazyLock<Regex> =
     LazyLock::new(|| compile_pattern(r"\$\{(__P|__property)\(([^,(){}]+),([^(){}]*)\)\}"));
 static URL_USER_PATTERN: LazyLock<Regex> =
     LazyLock::new(|| compile_pattern(r"(?i)\b(https?://)[^/?#\s@{}]+(?:@[^/?#\s@{}]*)*@"));
-/// Ways in which texts give a value to a name: before it with the name, the value, behind it.
+/// Matches the ways in which texts assign a value to a name. Groups: the text before the value including the name, the
+/// value, the text after it.
 static ASSIGNMENT_PATTERNS: LazyLock<[Regex; 5]> = LazyLock::new(|| {
     [
-        // A form or an address.
+        // A form or a query string.
         compile_pattern(r"((?:^|[?&;])(?P<name>[^=&;#\s?<{]+)=)(?P<value>[^&;#\s]+)()"),
         // JSON.
         compile_pattern(r#"("(?P<name>[^"\\]+)"\s*:\s*")(?P<value>(?:[^"\\]|\\.)+)(")"#),
@@ -92,7 +94,7 @@ static ASSIGNMENT_PATTERNS: LazyLock<[Regex; 5]> = LazyLock::new(|| {
     ]
 });
 
-/// Properties of JMeter's elements whose texts are sent, or are scripts.
+/// Properties of JMeter elements whose texts are sent or are scripts.
 const SENT_TEXT_PROPERTIES: [&str; 11] = [
     "Argument.value",
     "Header.value",
@@ -106,23 +108,24 @@ const SENT_TEXT_PROPERTIES: [&str; 11] = [
     "BeanShellAssertion.parameters",
     "BeanShellPreProcessor.query",
 ];
-/// Parts of property names of elements that secrets go by; `auth` and `cookie` are parts of the elements' own.
+/// Parts of element property names that indicate a secret. `auth` and `cookie` are absent because the elements' own
+/// property names contain them.
 const SECRET_FIELD_PARTS: [&str; 5] = ["pass", "pwd", "secret", "token", "apikey"];
-/// Words before a secret that are none.
+/// Words that precede a secret but are not part of it.
 const AUTH_SCHEMES: [&str; 4] = ["basic", "bearer", "digest", "token"];
-/// Functions whose arguments hold no secret.
+/// Functions whose arguments contain no secret.
 const SECRETLESS_FUNCTIONS: [&str; 7] =
     ["__P", "__property", "__V", "__evalVar", "__Random", "__RandomString", "__time"];
-/// Tables of a plan in TOML that send nothing.
+/// Tables of a TOML plan that send nothing.
 const UNSENT_TABLES: [&str; 4] = ["load", "expect", "extract", "goal"];
 
-/// Where a copy is made.
+/// State of one redaction.
 #[derive(Debug, Default)]
 struct PlanRedactor<'t> {
     source_text: &'t str,
-    /// What stands in the place of which bytes.
+    /// Byte ranges of the text and their replacements.
     edits: Vec<(Range<usize>, String)>,
-    /// The property of each secret, by the name that it goes by and itself.
+    /// The property of each secret, by the secret's name and value.
     secret_properties: BTreeMap<(String, String), String>,
 }
 
@@ -145,7 +148,7 @@ impl PlanRedactor<'_> {
                 "{before}A copy without secrets. To run it, give them: {}{behind}",
                 list.join(" ")
             );
-            // Nothing may stand before the declaration of XML.
+            // Nothing may precede the XML declaration.
             let head = match out.starts_with("<?xml") {
                 true => out.find("?>").map_or(0, |at| at + 2),
                 false => 0,
@@ -156,7 +159,7 @@ impl PlanRedactor<'_> {
         RedactedPlan { text: out, required_properties: properties }
     }
 
-    /// Returns a reference to the property that stands for a secret.
+    /// Returns a reference to the property that replaces a secret.
     fn property_reference(&mut self, name: &str, secret: &str) -> String {
         let key = (name.to_ascii_lowercase(), secret.to_owned());
         if let Some(known) = self.secret_properties.get(&key) {
@@ -168,7 +171,7 @@ impl PlanRedactor<'_> {
             .map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' })
             .take(40)
             .collect();
-        // Comments of XML hold no two hyphens in a row.
+        // XML comments cannot contain two hyphens in a row.
         let words: Vec<&str> = letters.split('-').filter(|word| !word.is_empty()).collect();
         let bare = format!("{SECRET_PROPERTY_PREFIX}{}", words.join("-"));
         let is_taken = |name: &String| self.secret_properties.values().any(|known| known == name);
@@ -182,7 +185,7 @@ impl PlanRedactor<'_> {
         format!("${{__P({property},)}}")
     }
 
-    /// Returns what stands in the place of the value of a name that secrets go by.
+    /// Returns the replacement for a value whose name is that of a secret.
     fn redact_value(&mut self, name: &str, value: &str) -> String {
         let mut out = String::new();
         for segment in split_references(value) {
@@ -213,7 +216,7 @@ impl PlanRedactor<'_> {
         format!("{blank}{scheme}{}", self.property_reference(name, secret))
     }
 
-    /// Returns a text in which the values of names that secrets go by are hidden.
+    /// Returns the text with the values of secret names redacted.
     fn redact_assignments(&mut self, text: &str) -> String {
         let mut text = URL_USER_PATTERN.replace_all(text, "$1").into_owned();
         for pattern in ASSIGNMENT_PATTERNS.iter() {
@@ -231,7 +234,7 @@ impl PlanRedactor<'_> {
         remove_secret_defaults(&text)
     }
 
-    /// Looks at an element of a plan of JMeter.
+    /// Redacts an element of a JMeter plan.
     fn redact_element(&mut self, node: Node<'_, '_>) {
         let name = node.attribute("name").unwrap_or_default();
         if name == "UserParameters.thread_values" {
@@ -255,7 +258,7 @@ impl PlanRedactor<'_> {
         self.replace_node_text(node, value, &new);
     }
 
-    /// Hides the values of user parameters, which stand apart from their names.
+    /// Redacts the values of user parameters, which are stored apart from their names.
     fn redact_user_parameters(&mut self, node: Node<'_, '_>) {
         let names = node
             .parent()
@@ -291,7 +294,7 @@ impl PlanRedactor<'_> {
         self.edits.push((first.range().start..last.range().end, escaped));
     }
 
-    /// Looks at a table of a plan in TOML.
+    /// Redacts a table of a TOML plan.
     fn redact_table(&mut self, table: &DeTable<'_>, above: &str) {
         for (key, value) in table.iter() {
             let key: &str = key.get_ref();
@@ -329,7 +332,7 @@ impl PlanRedactor<'_> {
     }
 }
 
-/// Returns the name that a property's value is a secret by; nothing if it is none.
+/// Returns the name that makes a property's value a secret; `None` if the value is not a secret.
 fn secret_property_name(node: Node<'_, '_>, name: &str) -> Option<String> {
     let parent = node.parent();
     let beside = |wanted: &str| {
@@ -350,11 +353,11 @@ fn secret_property_name(node: Node<'_, '_>, name: &str) -> Option<String> {
     }
 }
 
-/// A piece of a text.
+/// A segment of a text.
 #[derive(Debug, PartialEq, Eq)]
 enum PlanTextSegment<'t> {
     Plain(&'t str),
-    /// `${...}`, references inside it included.
+    /// `${...}`, including nested references.
     Reference(&'t str),
 }
 
@@ -390,14 +393,14 @@ fn split_references(text: &str) -> Vec<PlanTextSegment<'_>> {
     found
 }
 
-/// Reports whether a reference tells no secret: a variable, or a function without texts of its own.
+/// Returns true if a reference reveals no secret: it is a variable, or a function without literal text of its own.
 fn is_secretless_reference(reference: &str) -> bool {
     let inner = reference.trim_start_matches("${").trim_end_matches('}');
     let Some((name, arguments)) = inner.split_once('(') else { return true };
     SECRETLESS_FUNCTIONS.contains(&name.trim()) || !arguments.chars().any(char::is_alphanumeric)
 }
 
-/// Leaves out what properties with the names of secrets are if nobody gives them.
+/// Removes the defaults of properties whose names are those of secrets.
 fn remove_secret_defaults(text: &str) -> String {
     let hide = |found: &Captures<'_>| match is_secret_name(&found[2]) && !found[3].is_empty() {
         true => format!("${{__P({},)}}", &found[2]),

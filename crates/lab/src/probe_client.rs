@@ -1,8 +1,8 @@
-//! Asks for one thing at a time and waits for the whole answer: what comparing, crawling and filling need.
+//! Sends one request at a time and waits for the complete response. Comparing, crawling and filling use it.
 //!
 //! In: a [`ProbeRequest`]. Out: an [`ProbeResponse`] with its body, or the reason why there is none.
 //!
-//! Redirects are not followed and bodies are not decompressed: nothing asks for either.
+//! Redirects are not followed and bodies are not decompressed, because no caller needs either.
 
 use std::time::{Duration, Instant};
 
@@ -14,27 +14,27 @@ use crate::net::{
 };
 use crate::{Error, Result};
 
-/// Most bytes of a body that are kept.
+/// Maximum length of a stored body, in bytes.
 const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 const READ_BUFFER_SIZE: usize = 64 * 1024;
 
-/// What is asked.
+/// A request to send.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProbeRequest<'a> {
     pub(crate) method: &'a str,
     pub(crate) url: &'a AbsoluteUrl,
-    /// Replace what is sent by itself where they have the same name.
+    /// Headers that replace default headers of the same name.
     pub(crate) headers: &'a [(String, String)],
     pub(crate) body: &'a [u8],
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ProbeResponse {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// From the start of the exchange to its last byte.
+    /// Time from the start of the exchange to the last byte of the response.
     pub(crate) elapsed: Duration,
 }
 
@@ -51,13 +51,13 @@ impl ProbeResponse {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Returns the media type without its parameters, in lower case.
+    /// Returns the media type in lower case, without parameters.
     pub(crate) fn media_type(&self) -> String {
         let text = self.header("Content-Type").unwrap_or_default();
         text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
 
-    /// Reports whether the body is text by its media type.
+    /// Returns true if the media type is a text type.
     pub(crate) fn is_text(&self) -> bool {
         let kind = self.media_type();
         kind.starts_with("text/")
@@ -86,10 +86,10 @@ impl ProbeClient {
         }
     }
 
-    /// Asks and waits.
+    /// Sends a request and waits for the response.
     ///
     /// # Errors
-    /// [`Error::Resolve`], [`Error::Tls`], [`Error::Engine`]; [`Error::NoResponse`] if no whole answer came.
+    /// [`Error::Resolve`], [`Error::Tls`], [`Error::Engine`]; [`Error::NoResponse`] if no complete response arrives.
     pub(crate) fn send(&mut self, question: &ProbeRequest<'_>) -> Result<ProbeResponse> {
         let mut request = (self.build_request(question)?, SendAttempt::First);
         loop {
@@ -155,7 +155,7 @@ impl ProbeClient {
         })
     }
 
-    /// Carries out one exchange, on the open connection if it leads there.
+    /// Carries out one exchange, on the open connection if it has the same destination.
     fn exchange(&mut self, request: (TargetRequest, SendAttempt)) -> Result<Box<ExchangeOutcome>> {
         let started = Instant::now();
         let target = request.0.target.clone();
@@ -205,7 +205,7 @@ fn failed_outcome(failure: ExchangeFailure, started: Instant) -> Box<ExchangeOut
     })
 }
 
-/// What happens on one socket; the connection counts on edges.
+/// An epoll instance for one socket. The connection relies on edge-triggered events.
 #[derive(Debug)]
 struct SocketEpoll(rustix::fd::OwnedFd);
 
@@ -222,7 +222,7 @@ impl SocketEpoll {
         Ok(Self(epoll))
     }
 
-    /// Waits for something to happen, or a moment, after which limits are looked at.
+    /// Waits for an event, or for a short interval after which time limits are checked.
     fn wait_for_event(&self) -> Result<()> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(4);
         let moment = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };

@@ -1,9 +1,9 @@
-//! Runs a program and measures it: time, processor time, peak memory, and a number that it prints.
+//! Runs a program and measures it: elapsed time, processor time, peak memory, and a number that it prints.
 //!
-//! In: words, of which some may hold places for settings. Out: a [`ProgramMeasurement`].
+//! In: the words of a command line, some with placeholders for settings. Out: a [`ProgramMeasurement`].
 //!
-//! The peak memory is the kernel's figure for the program and the children that it waited for. The kernel counts the
-//! moment before the program replaces its caller too, so figures under this process's own size cannot be told.
+//! The peak memory is the kernel's figure for the program and the children that it waited for. The kernel includes the
+//! moment before the program replaces its caller, so figures below this process's own size cannot be measured.
 
 use std::io::Read;
 use std::mem::MaybeUninit;
@@ -15,36 +15,36 @@ use regex::Regex;
 
 use crate::{Error, Result};
 
-/// What one run of a program took.
+/// Measurements of one run of a program.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProgramMeasurement {
-    /// From its start to its end.
+    /// Time from the program's start to its end.
     pub elapsed: Duration,
-    /// Processor time, of the system too.
+    /// Processor time, including system time.
     pub cpu_time: Duration,
-    /// Most memory that was resident at a time, in bytes.
+    /// Peak resident memory, in bytes.
     pub peak_memory: Option<u64>,
-    /// The number that was looked for in its output.
+    /// The number found in the program's output.
     pub metric: Option<f64>,
-    /// What it wrote to standard output.
+    /// The program's standard output.
     pub output: String,
 }
 
-/// A program that is measured.
+/// A program to measure.
 #[derive(Debug, Clone)]
 pub struct MeasuredProgram {
     /// The program and its arguments.
     pub words: Vec<String>,
-    /// Finds a number in the output.
+    /// The pattern that finds a number in the output.
     pub metric: Option<OutputMetric>,
 }
 
-/// Where a number stands in an output: the first group of a pattern, or its whole match; the last match counts.
+/// A pattern that finds a number in an output: its first group, or its whole match. The last match counts.
 #[derive(Debug, Clone)]
 pub struct OutputMetric(Regex);
 
 impl OutputMetric {
-    /// Reads a regular expression.
+    /// Parses a regular expression.
     ///
     /// # Errors
     /// [`Error::UnusableInput`].
@@ -61,7 +61,7 @@ impl OutputMetric {
     }
 }
 
-/// Most of standard error that is shown of a program that failed.
+/// Maximum length of standard error that is shown for a failed program.
 const MAX_SHOWN_STDERR: usize = 400;
 
 impl MeasuredProgram {
@@ -118,7 +118,7 @@ impl MeasuredProgram {
 
 fn read_all(mut input: impl Read) -> String {
     let mut bytes = Vec::new();
-    // What cannot be read any more is not there.
+    // On a read error, the bytes read so far are the output.
     input.read_to_end(&mut bytes).ok();
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -135,7 +135,7 @@ struct ProcessUsage {
     peak_memory: u64,
 }
 
-/// Waits for a child and returns what it used.
+/// Waits for a child and returns its resource usage.
 fn wait_for_child(child: u32) -> std::io::Result<(ExitStatus, ProcessUsage)> {
     let pid = libc::pid_t::try_from(child).map_err(std::io::Error::other)?;
     let mut status = 0;

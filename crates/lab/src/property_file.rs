@@ -1,9 +1,9 @@
-//! Files of properties as Java reads them.
+//! Reads Java properties files.
 
 use std::collections::HashMap;
 
-/// Reads a file: names and values between `=`, `:` or white space, a line each; `#` and `!` begin remarks, and a backslash
-/// at the end of a line goes on in the next.
+/// Parses a properties file. Each line holds a name and a value, separated by `=`, `:` or white space. `#` and `!`
+/// begin comments. A backslash at the end of a line continues it on the next.
 #[must_use]
 pub fn parse_properties(text: &str) -> HashMap<String, String> {
     let mut found = HashMap::new();
@@ -25,7 +25,7 @@ pub fn parse_properties(text: &str) -> HashMap<String, String> {
     found
 }
 
-/// Reports whether a line ends with a backslash that no other one before it takes.
+/// Returns true if a line ends with an unescaped backslash.
 fn continues_on_next_line(line: &str) -> bool {
     line.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
 }
@@ -42,7 +42,7 @@ fn split_property(line: &str) -> (&str, &str) {
     (name, rest.strip_prefix(['=', ':']).unwrap_or(rest).trim_start())
 }
 
-/// Resolves Java's escapes. Those that only some texts have are named in `more`: `b` is one.
+/// Resolves Java's escapes. `more` lists escapes that only some texts have, such as `b`.
 pub(crate) fn unescape(text: &str, more: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut letters = text.chars();

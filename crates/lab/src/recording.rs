@@ -1,9 +1,9 @@
-//! Makes a plan from what a browser asked for through the proxy.
+//! Makes a plan from the requests that a browser sent through the proxy.
 //!
-//! A page and what it is made of belong together: parts that came within a moment of their page are left out, since the
-//! plan fetches a page's parts by itself if it is asked to. Pauses between pages become thinking times.
+//! A page and its parts are grouped: parts that arrive shortly after their page are left out, because the plan can
+//! fetch a page's parts itself. Pauses between pages become think times.
 //!
-//! Secrets stay out: `Authorization` and cookies of the recording are not written, nor are fields named like passwords.
+//! Secrets are left out: `Authorization` headers, cookies, and fields named like passwords are not written.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use crate::plan_draft::{DraftScenario, DraftStep, PlanDraft};
 use crate::recording_proxy::ProxyExchange;
 use crate::secret_mask;
 
-/// What becomes of a recording.
+/// Options for converting a recording to a plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RecordingOptions {
-    /// Keeps images, styles and scripts as requests of their own.
+    /// If true, images, styles and scripts become requests of their own.
     pub keeps_page_parts: bool,
 }
 
-/// Pauses below this are the browser's, not a person's.
+/// Shorter pauses are the browser's, not a person's.
 const MIN_PAUSE: Duration = Duration::from_millis(500);
-/// Bodies that are longer stay out of the plan.
+/// Maximum length of a body in the plan; longer bodies are left out.
 const MAX_PLAN_BODY_LEN: usize = 64 * 1024;
 const KEPT_HEADERS: [&str; 4] = ["accept", "accept-language", "content-type", "x-requested-with"];
 
-/// Returns the plan of a recording: of the proxy, or of a browser's HAR file.
+/// Returns the plan for a recording made by the proxy or read from a browser's HAR file.
 #[must_use]
 pub fn recording_to_plan(
     target: &str,
@@ -85,7 +85,7 @@ pub fn recording_to_plan(
     }
 }
 
-/// Reports whether an exchange fetched a part of a page, by what came.
+/// Returns true if the response shows that an exchange fetched part of a page.
 fn is_page_part(exchange: &ProxyExchange) -> bool {
     let kind = exchange
         .response_headers
@@ -123,7 +123,7 @@ fn to_plan_step(exchange: &ProxyExchange) -> DraftStep {
     }
 }
 
-/// Returns the body of a request; `None` if a plan cannot hold it.
+/// Returns the body of a request; `None` if a plan cannot contain it.
 fn plan_body(exchange: &ProxyExchange) -> Option<&str> {
     std::str::from_utf8(&exchange.body).ok().filter(|text| text.len() <= MAX_PLAN_BODY_LEN)
 }

@@ -1,17 +1,18 @@
-//! A server in between that passes requests on and remembers what went through.
+//! A proxy that forwards requests and records the exchanges.
 //!
-//! In: an address to listen at, and where requests go. Out: the [`ProxyExchange`]s, in the order of their answers.
+//! In: an address to listen on, and the destination of the requests. Out: the [`ProxyExchange`]s, in the order of their
+//! responses.
 //!
-//! It is a forward proxy for requests that name their host (`GET http://host/path`), and stands before one site where
-//! an upstream is given. Encrypted connections that a browser wants to be passed through cannot be read, so `CONNECT` is
-//! answered 501 with the advice to record the site through an upstream.
+//! It is a forward proxy for requests that name their host (`GET http://host/path`), and a reverse proxy for one site
+//! if an upstream is given. Encrypted connections that a browser wants to tunnel cannot be read, so `CONNECT` is
+//! answered with 501 and the advice to record the site through an upstream.
 //!
-//! With an upstream, answers are changed as far as is needed for the client to stay: see [`rewrite_upstream_links`]. What is remembered is
-//! what the site said.
+//! With an upstream, responses are changed as far as needed for the client to stay with the proxy: see
+//! [`rewrite_upstream_links`]. The recorded response is the site's original.
 //!
-//! On failure: a site that does not answer is answered for with 502; the exchange is remembered with that status.
+//! On failure: if a site does not respond, the client receives 502, and the exchange is recorded with that status.
 //!
-//! Not here: what is made of the exchanges ([`crate::verification`], [`crate::recording`]).
+//! Not here: processing of the exchanges ([`crate::verification`], [`crate::recording`]).
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -24,11 +25,11 @@ use crate::net::AbsoluteUrl;
 use crate::probe_client::{ProbeClient, ProbeRequest, ProbeResponse};
 use crate::{Error, Result};
 
-/// Largest head of a request.
+/// Maximum length of a request's head, in bytes.
 const MAX_REQUEST_HEAD_LEN: usize = 256 * 1024;
-/// How long nobody is let in after somebody could not be.
+/// Delay before the next accept after an accept failed.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
-/// Largest body of a request.
+/// Maximum length of a request's body, in bytes.
 const MAX_REQUEST_BODY_LEN: usize = 256 * 1024 * 1024;
 const HOP_BY_HOP_HEADERS: [&str; 9] = [
     "connection",
@@ -42,30 +43,30 @@ const HOP_BY_HOP_HEADERS: [&str; 9] = [
     "expect",
 ];
 
-/// One request and its answer.
+/// One request and its response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProxyExchange {
-    /// Since the proxy started: when the request came.
+    /// Time from the proxy's start to the request's arrival.
     pub started_after: Duration,
-    /// From the request to the last byte of the answer.
+    /// Time from the request to the last byte of the response.
     pub elapsed: Duration,
-    /// `GET`.
+    /// The HTTP method, such as `GET`.
     pub method: String,
-    /// Where it went.
+    /// The URL the request was sent to.
     pub url: String,
     /// Path and query.
     pub target: String,
-    /// The request's headers as they came, those of the connection excepted.
+    /// The request's headers as received, without the connection headers.
     pub headers: Vec<(String, String)>,
     /// The request's body.
     pub body: Vec<u8>,
-    /// The answer's status.
+    /// The response's status.
     pub status: u16,
-    /// The answer's headers.
+    /// The response's headers.
     pub response_headers: Vec<(String, String)>,
-    /// The answer's body.
+    /// The response's body.
     pub response_body: Vec<u8>,
-    /// Why the site did not answer; the client then got a 502 of the proxy's own.
+    /// The reason why the site did not respond. The client then received a 502 from the proxy.
     pub failure: Option<String>,
 }
 
@@ -76,13 +77,13 @@ struct ProxyState {
     timeout: Duration,
     started: Instant,
     exchanges: Mutex<Vec<ProxyExchange>>,
-    /// Those that are open, by their numbers.
+    /// Open connections by their numbers.
     connections: Mutex<HashMap<u64, TcpStream>>,
     listener: Box<ProxyExchangeListener>,
     is_stopped: AtomicBool,
 }
 
-/// A running proxy; dropping it ends it.
+/// A running proxy. Dropping it stops the proxy.
 pub struct RecordingProxy {
     address: SocketAddr,
     shared: Arc<ProxyState>,
@@ -95,10 +96,10 @@ impl std::fmt::Debug for RecordingProxy {
 }
 
 impl RecordingProxy {
-    /// Starts to listen; `upstream` is the site that requests go to if they do not name one.
+    /// Starts listening. `upstream` is the destination of requests that do not name a site.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`], [`Error::Engine`] if the address is not free.
+    /// [`Error::InvalidUrl`]; [`Error::Engine`] if the address is in use.
     pub fn start(
         listen: SocketAddr,
         upstream: Option<&str>,
@@ -124,13 +125,13 @@ impl RecordingProxy {
         Ok(Self { address, shared })
     }
 
-    /// Returns where the proxy listens.
+    /// Returns the address on which the proxy listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns what went through so far.
+    /// Returns the exchanges recorded so far.
     #[must_use]
     pub fn exchanges(&self) -> Vec<ProxyExchange> {
         lock_mutex(&self.shared.exchanges).clone()
@@ -158,7 +159,7 @@ fn accept_connections(listener: &TcpListener, shared: &Arc<ProxyState>) {
             return;
         }
         let Ok(stream) = stream else {
-            // Commonly too many files are open, which does not end at once.
+            // The usual cause is too many open files, which does not end at once.
             std::thread::sleep(ACCEPT_RETRY_DELAY);
             continue;
         };
@@ -171,14 +172,14 @@ fn accept_connections(listener: &TcpListener, shared: &Arc<ProxyState>) {
             serve_connection(&stream, &server);
             lock_mutex(&server.connections).remove(&number);
         });
-        // Without a thread the connection is closed, and the client tries again.
+        // If no thread can be spawned, the connection is closed and the client retries.
         if spawned.is_err() {
             lock_mutex(&shared.connections).remove(&number);
         }
     }
 }
 
-/// A request as it came.
+/// A request as received.
 #[derive(Debug, Default)]
 struct ProxyRequest {
     method: String,
@@ -212,7 +213,7 @@ fn serve_connection(stream: &TcpStream, shared: &ProxyState) -> Option<()> {
     }
 }
 
-/// Sends a request on, remembers the exchange, and returns what to answer.
+/// Forwards a request, records the exchange, and returns the response for the client.
 fn forward_request(
     asked: ProxyRequest,
     shared: &ProxyState,
@@ -234,7 +235,7 @@ fn forward_request(
         .filter(|(name, _)| !is_hop_by_hop(name) && !name.eq_ignore_ascii_case("host"))
         .cloned()
         .collect();
-    // What is recorded is compared and read; compressed it could be neither.
+    // Recorded responses are compared and parsed, which compression would prevent.
     headers.retain(|(name, _)| !name.eq_ignore_ascii_case("accept-encoding"));
     let at = shared.started.elapsed();
     let question =
@@ -264,8 +265,9 @@ fn forward_request(
     answer
 }
 
-/// Changes an answer of the upstream so that the client stays with the proxy: what leads to the upstream's own address
-/// leads to the same path here, and cookies for its host are for this one, which is not encrypted.
+/// Changes an upstream response so that the client stays with the proxy. Links to the upstream's own address become
+/// links to the same path on the proxy. Cookies for the upstream's host become cookies for the proxy, which is not
+/// encrypted.
 fn rewrite_upstream_links(answer: &mut ProbeResponse, upstream: &AbsoluteUrl) {
     for (name, value) in &mut answer.headers {
         if name.eq_ignore_ascii_case("location") {
@@ -275,11 +277,11 @@ fn rewrite_upstream_links(answer: &mut ProbeResponse, upstream: &AbsoluteUrl) {
                 continue;
             };
             let fragment = value.find('#').and_then(|at| value.get(at..)).unwrap_or_default();
-            // What begins with two slashes would be another server.
+            // A value that begins with two slashes would name another server.
             *value = format!("/{}{fragment}", url.path_and_query.trim_start_matches('/'));
         } else if name.eq_ignore_ascii_case("set-cookie") {
             let host = upstream.host.to_ascii_lowercase();
-            // Browsers refuse cookies of these names without `Secure`.
+            // Browsers reject cookies with these name prefixes without `Secure`.
             let start = value.trim_start().to_ascii_lowercase();
             let has_prefix = start.starts_with("__host-") || start.starts_with("__secure-");
             let stays = |part: &&str| {
@@ -290,7 +292,7 @@ fn rewrite_upstream_links(answer: &mut ProbeResponse, upstream: &AbsoluteUrl) {
                         host != domain && !host.ends_with(&format!(".{domain}"))
                     }
                     "secure" => !upstream.is_tls || has_prefix,
-                    // Browsers take it with `Secure` only.
+                    // Browsers accept `SameSite=None` only with `Secure`.
                     "samesite" => !upstream.is_tls || !given.trim().eq_ignore_ascii_case("none"),
                     _ => true,
                 }
@@ -303,7 +305,7 @@ fn rewrite_upstream_links(answer: &mut ProbeResponse, upstream: &AbsoluteUrl) {
 }
 
 impl ProxyState {
-    /// Returns where a request goes: to the upstream under its own path, or to the host that it names.
+    /// Returns the destination of a request: the request's path on the upstream, or the host that the request names.
     fn destination(&self, asked: &ProxyRequest) -> Result<AbsoluteUrl> {
         let path = match asked.target.find("://") {
             Some(_) => AbsoluteUrl::parse(&asked.target)?.path_and_query,
@@ -362,14 +364,14 @@ fn write_response(
     Some(())
 }
 
-/// Bytes of a client that were not used yet.
+/// Buffered bytes of a client that are not consumed yet.
 struct ProxyClientReader {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
 impl ProxyClientReader {
-    /// Reads one request; `None` at the end of the connection and at what is no HTTP.
+    /// Reads one request. Returns `None` at the end of the connection and for bytes that are not HTTP.
     fn read_request(&mut self) -> Option<ProxyRequest> {
         let (mut asked, used) = loop {
             if let Some(found) = parse_request_head(&self.buffer)? {
@@ -445,7 +447,8 @@ impl ProxyClientReader {
     }
 }
 
-/// Reads the head at the start of `bytes`: `None` for what is none, `Some(None)` for a part of one.
+/// Parses the request head at the start of `bytes`. Returns `None` if it is invalid, and `Some(None)` if it is
+/// incomplete.
 fn parse_request_head(bytes: &[u8]) -> Option<Option<(ProxyRequest, usize)>> {
     let mut headers = [httparse::EMPTY_HEADER; 128];
     let mut parsed = httparse::Request::new(&mut headers);
@@ -478,7 +481,7 @@ fn parse_request_head(bytes: &[u8]) -> Option<Option<(ProxyRequest, usize)>> {
 mod tests {
     use super::*;
 
-    /// What the client gets of a header that the upstream at `https://site` has set.
+    /// Checks the value that the client receives for a header set by the upstream at `https://site`.
     #[track_caller]
     fn check(name: &str, value: &str, expected: &str) {
         let mut answer = text_response(302, "");

@@ -1,9 +1,9 @@
-//! Takes secrets out of what is kept: command lines, addresses, properties, headers.
+//! Redacts secrets in stored data: command lines, addresses, properties, headers.
 //!
-//! Invariant: what is taken out leaves [`REDACTED`] and nothing that follows from it, neither length nor hash, since a
-//! password is short enough to be found from either.
+//! Invariant: a redacted value is replaced by [`REDACTED`]. Nothing derived from the value remains, neither length nor
+//! hash, because a password is short enough to be found from either.
 //!
-//! Not here: what cannot be told from its name, such as a password in the path of an address.
+//! Not here: secrets that no name identifies, such as a password in the path of an address.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -11,21 +11,21 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
-/// What stands in a secret's place.
+/// The text that replaces a secret.
 pub const REDACTED: &str = "***";
 
-/// Options whose value is a secret as a whole.
+/// Options whose entire value is a secret.
 const SECRET_OPTIONS: [&str; 8] =
     ["-A", "-P", "--login", "--password", "--token", "--secret", "--proxy-login", "--cookie"];
-/// Options whose value has a name before its secret.
+/// Options whose value is a name followed by a secret.
 const HEADER_OPTIONS: [&str; 3] = ["-H", "--header", "--visitor"];
 const COOKIE_OPTIONS: [&str; 1] = ["-C"];
-/// Options whose value is a line for the shell, in which anything may be a secret, or an address.
+/// Options whose value is a shell command line, in which anything may be a secret or an address.
 const SHELL_OPTIONS: [&str; 1] = ["--restore"];
-/// Those with a name before it.
+/// Options whose value is a name followed by a shell command line.
 const NAMED_SHELL_OPTIONS: [&str; 1] = ["--outage"];
 const PROPERTY_OPTIONS: [&str; 3] = ["-J", "--property", "--jmeterproperty"];
-/// Parts of names that secrets go by.
+/// Parts of names that indicate a secret.
 const SECRET_NAME_PARTS: [&str; 12] = [
     "pass",
     "pwd",
@@ -40,7 +40,7 @@ const SECRET_NAME_PARTS: [&str; 12] = [
     "api_key",
     "signature",
 ];
-/// Headers whose values tell what is asked for, not who asks.
+/// Headers whose values describe the request, not the client's identity.
 const PLAIN_HEADERS: [&str; 13] = [
     "accept",
     "accept-charset",
@@ -66,16 +66,16 @@ static URL_USER_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
 static URL_PARAMETER_PATTERN: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"([?&;])([^=&;#\s?]+)=([^&;#\s]*)").expect("the pattern reads"));
 
-/// Reports whether values of this name are secrets.
+/// Returns true if values of this name are secrets.
 #[must_use]
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    // An author authorizes nobody.
+    // The word "author" does not indicate authorization.
     let name = name.replace("authoriz", "auth-").replace("authoris", "auth-").replace("author", "");
     SECRET_NAME_PARTS.iter().any(|part| name.contains(part))
 }
 
-/// Returns a text whose addresses tell neither users and passwords nor parameters with names of secrets.
+/// Returns the text with users, passwords and secret parameters removed from its addresses.
 #[must_use]
 pub fn redact_text(text: &str) -> String {
     let text = URL_USER_PATTERN.replace_all(text, format!("${{1}}{REDACTED}@"));
@@ -90,7 +90,7 @@ pub fn redact_text(text: &str) -> String {
     }
 }
 
-/// Returns a property, `name=value`, without its value if that is a secret.
+/// Returns a property, `name=value`, with its value redacted if it is a secret.
 #[must_use]
 pub fn redact_property(property: &str) -> String {
     match property.split_once('=') {
@@ -100,7 +100,7 @@ pub fn redact_property(property: &str) -> String {
     }
 }
 
-/// Returns a header, `name: value`, with its value only if that is known to be no secret.
+/// Returns a header, `name: value`, with its value redacted unless the header is known to contain no secret.
 #[must_use]
 pub fn redact_header(header: &str) -> String {
     let (name, value) = header.split_once(':').unwrap_or((header, ""));
@@ -109,7 +109,7 @@ pub fn redact_header(header: &str) -> String {
     format!("{name}: {value}")
 }
 
-/// Returns the words of a command line without secrets.
+/// Returns the words of a command line with secrets redacted.
 #[must_use]
 pub fn redact_command_line(words: &[String]) -> Vec<String> {
     let mut pending: Option<SecretOptionKind> = None;
@@ -141,7 +141,7 @@ pub fn redact_command_line(words: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// Returns a configuration in YAML without the values of keys with the names of secrets.
+/// Returns a YAML configuration with the values of secret keys redacted.
 #[must_use]
 pub fn redact_yaml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -162,7 +162,7 @@ pub fn redact_yaml(text: &str) -> String {
     out
 }
 
-/// Takes secrets out of all texts of a report, names included.
+/// Redacts secrets in all texts of a report, names included.
 pub fn redact_json(report: &mut Value) {
     match report {
         Value::String(string) => *string = redact_text(string),
@@ -178,19 +178,19 @@ pub fn redact_json(report: &mut Value) {
     }
 }
 
-/// What of an option's value is a secret.
+/// The part of an option's value that is secret.
 #[derive(Debug, Clone, Copy)]
 enum SecretOptionKind {
     Whole,
-    /// What stands behind the name of a header.
+    /// The value of a header, after its name.
     Header,
-    /// What stands behind the name of a cookie.
+    /// The value of a cookie, after its name.
     Cookie,
-    /// The value of a property with the name of a secret.
+    /// The value of a property whose name is that of a secret.
     Property,
-    /// A line for the shell.
+    /// A shell command line.
     ShellLine,
-    /// What stands behind the name of one.
+    /// A shell command line after a name.
     NamedShellLine,
 }
 

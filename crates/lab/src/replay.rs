@@ -1,13 +1,13 @@
-//! Plays an `access.log` again: the same requests, at the distances in time at which they came.
+//! Replays an `access.log`: the same requests at the original intervals.
 //!
 //! Invariants
-//! * Every request is due at its own time, whether or not earlier ones have been answered; response times count from
-//!   then, so that a target that stalls is not measured less often.
-//! * The requests of one client go over connections of their own, as many at a time as a browser opens.
+//! * Every request is due at its own time, whether or not earlier ones are answered. Response times count from the due
+//!   time, so a stalled target is not measured less often.
+//! * The requests of one client use their own connections, as many at a time as a browser opens.
 //!
 //! The log's clock has whole seconds; the requests of one second are spread evenly over it.
 //!
-//! Not here: what a log says on average ([`crate::traffic_profile`]).
+//! Not here: averages of a log ([`crate::traffic_profile`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,40 +24,40 @@ use crate::net::{
 use crate::traffic_profile::AccessLogVisit;
 use crate::{Error, Result};
 
-/// Connections of one client.
+/// Connections per client.
 const CONNECTIONS_PER_CLIENT: usize = 6;
-/// More labels than that are put together under one.
+/// Maximum number of labels; further labels are combined into one.
 const MAX_REPLAY_LABELS: usize = 1000;
 
-/// How to replay.
+/// Configuration of a replay.
 #[derive(Debug, Clone)]
 pub struct LogReplay {
-    /// Where everything goes; its path stands before every request's.
+    /// The destination of all requests; its path precedes every request's path.
     pub base_url: String,
-    /// How much faster than the log; 1 is its own pace.
+    /// Speed relative to the log; 1 is the original pace.
     pub speed: f64,
-    /// Sent with every request.
+    /// Headers sent with every request.
     pub headers: Vec<(String, String)>,
-    /// Also sends what may change something: all methods, without bodies.
+    /// If true, also sends requests that may change something: all methods, without bodies.
     pub sends_all_methods: bool,
-    /// Threads; 0 for one per processor.
+    /// Number of threads; 0 for one per processor.
     pub worker_count: usize,
-    /// Longest wait for a connection, and for the next byte.
+    /// Maximum wait for a connection, and for the next byte.
     pub timeout: Duration,
 }
 
-/// What was replayed.
+/// The outcome of a replay.
 #[derive(Debug)]
 pub struct LogReplayOutcome {
-    /// What was measured.
+    /// The measurements.
     pub results: RunResults,
-    /// Visits that were left out, because they may change something.
+    /// Visits that were skipped because they may change something.
     pub skipped_visits: u64,
-    /// How long the log's part took at the wanted speed.
+    /// Duration of the log's part at the configured speed.
     pub planned_duration: Duration,
 }
 
-/// Returns when each of the visits, which stand in the order of their times, is due, since the first second.
+/// Returns the due time of each visit, relative to the first second. The visits must be sorted by time.
 #[must_use]
 pub fn schedule_visits(visits: &[AccessLogVisit], speed: f64) -> Vec<Duration> {
     let first = visits.first().map_or(0, |visit| visit.epoch_second);
@@ -73,7 +73,7 @@ pub fn schedule_visits(visits: &[AccessLogVisit], speed: f64) -> Vec<Duration> {
 }
 
 impl LogReplay {
-    /// Replays.
+    /// Replays the visits.
     ///
     /// # Errors
     /// [`Error::UnusableInput`], [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::Engine`].
@@ -81,7 +81,7 @@ impl LogReplay {
         self.run_with(visits, None)
     }
 
-    /// Replays and shows it meanwhile.
+    /// Replays the visits and updates the live display.
     ///
     /// # Errors
     /// As [`LogReplay::run`].
@@ -146,7 +146,7 @@ impl LogReplay {
     }
 }
 
-/// Returns a label for each method and path; those beyond the limit have none.
+/// Returns a label for each method and path; those beyond the limit have no label.
 fn visit_labels(visits: &[AccessLogVisit]) -> HashMap<(String, String), String> {
     let mut counts: HashMap<(String, String), u64> = HashMap::new();
     for visit in visits {
@@ -165,7 +165,7 @@ fn visit_labels(visits: &[AccessLogVisit]) -> HashMap<(String, String), String> 
         .collect()
 }
 
-/// Gives every client's visits to its lanes in turn, and the lanes to the workers.
+/// Distributes each client's visits over its connections in turn, and the connections over the workers.
 fn assign_visits(
     stage: &Arc<LogReplayContext>,
     visits: Vec<AccessLogVisit>,
@@ -228,7 +228,7 @@ impl LogReplayContext {
             .next()
             .unwrap_or_default()
             .trim_end_matches('/');
-        // What a log holds as it came in may not go out: spaces and controls would break the request line.
+        // A target from the log may contain spaces and control characters, which would break the request line.
         let target: String = visit
             .target
             .chars()
@@ -273,9 +273,9 @@ impl LogReplayContext {
 struct LogReplayUser {
     context: Arc<LogReplayContext>,
     visits: std::vec::IntoIter<(Duration, AccessLogVisit)>,
-    /// What comes next, and when.
+    /// The next visit and its due time.
     next_visit: Option<(Instant, AccessLogVisit)>,
-    /// The moment from which the log's times count.
+    /// The instant from which the log's times count.
     replay_start: Option<Instant>,
     pending_sample: Option<(Instant, SampleLabelId)>,
 }
@@ -293,7 +293,7 @@ impl LogReplayUser {
 
     fn load_next_visit(&mut self, turn: &UserTurn<'_>) -> Option<()> {
         let (at, visit) = self.visits.next()?;
-        // The first row is due when this user starts, which the engine tells as the turn's own time.
+        // The first row is due when this user starts, which the engine passes as the time of the turn.
         let begun = *self
             .replay_start
             .get_or_insert_with(|| turn.due_at.checked_sub(at).unwrap_or(turn.due_at));

@@ -1,7 +1,8 @@
-//! Reads `request.log` and `access.log`: slowest requests, requests at a time, times per type, and what a cache kept away.
+//! Reads `request.log` and `access.log`: slowest requests, concurrent requests, times per type, and the requests that a
+//! cache kept from the server.
 //!
-//! Entries and exits are joined by the request's number, and by the instance where lines name it. A number occurs again after a restart, so an entry under a known
-//! number replaces the old one, which then counts as unfinished.
+//! Entries and exits are joined by the request's number, and by the instance where lines name it. Numbers repeat after
+//! a restart, so an entry with a known number replaces the old one, which then counts as unfinished.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -18,64 +19,64 @@ use crate::{Error, Result};
 /// A finished request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedRequest {
-    /// When it came in.
+    /// The time of the entry.
     pub entry_time: LogTime,
-    /// `GET`.
+    /// The HTTP method, such as `GET`.
     pub method: String,
     /// Path and query.
     pub target: String,
-    /// The answer's status.
+    /// The response's status.
     pub status: u16,
-    /// The answer's media type, if it had one.
+    /// The response's media type, if any.
     pub media_type: Option<String>,
-    /// From entry to exit.
+    /// Time from entry to exit.
     pub elapsed: Duration,
-    /// The lab's sample that it belongs to, if the lab said so.
+    /// The mark of the lab's sample that the request belongs to, if the request carried one.
     pub sample_mark: Option<String>,
 }
 
-/// What to read of a log.
+/// Limits on reading a log.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RequestLogLimits {
-    /// rlog's `-m`: stops after this many requests.
+    /// rlog's `-m`: stop after this many requests.
     pub max_requests: Option<u64>,
-    /// rlog's `-xdev`: leaves out POST requests to CRXDE.
+    /// rlog's `-xdev`: leave out POST requests to CRXDE.
     pub skips_crxde: bool,
 }
 
-/// What the requests for one path took together.
+/// Totals of the requests for one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathTotal {
-    /// Without a query.
+    /// The path without a query.
     pub path: String,
-    /// Requests.
+    /// Number of requests.
     pub request_count: u64,
-    /// From entry to exit, all of them together.
+    /// Sum of the times from entry to exit.
     pub total_elapsed: Duration,
 }
 
-/// Entries without an exit so far, by instance and number.
+/// Entries without an exit yet, by instance and number.
 type UnfinishedRequests = HashMap<(Option<String>, u64), (LogTime, String, String)>;
 
-/// What a `request.log` holds.
+/// The contents of a `request.log`.
 #[derive(Debug, Clone, Default)]
 pub struct RequestLog {
     /// Finished requests, in the order of their exits.
     pub requests: Vec<LoggedRequest>,
     /// Entries without an exit.
     pub unfinished_count: u64,
-    /// Exits without an entry: the log begins in the middle.
+    /// Exits without an entry, because the log begins in the middle.
     pub orphan_exits: u64,
-    /// Lines that are no lines of such a log.
+    /// Lines that are not in the format of such a log.
     pub malformed_lines: u64,
-    /// Most requests at a time.
+    /// Maximum number of concurrent requests.
     pub max_concurrent: usize,
 }
 
 /// Reads a `request.log`.
 ///
 /// # Errors
-/// [`Error::FileAccess`] while reading; [`Error::UnusableInput`] if no line is one of such a log.
+/// [`Error::FileAccess`] while reading; [`Error::UnusableInput`] if no line is in the format of such a log.
 pub fn read_request_log(
     input: &mut dyn BufRead,
     name: &str,
@@ -165,7 +166,7 @@ impl RequestLog {
         times
     }
 
-    /// Returns the times per media type; `-` where there is none.
+    /// Returns the times per media type; `-` for requests without one.
     #[must_use]
     pub fn times_per_media_type(&self) -> BTreeMap<String, TimingHistogram> {
         let mut types: BTreeMap<String, TimingHistogram> = BTreeMap::new();
@@ -177,8 +178,8 @@ impl RequestLog {
         types
     }
 
-    /// Returns what each path took in all, the most first: a page that is quick and asked for all the time may cost more
-    /// than the slowest one.
+    /// Returns the totals per path, the largest first. A fast page that is requested all the time may cost more than
+    /// the slowest one.
     #[must_use]
     pub fn path_totals(&self) -> Vec<PathTotal> {
         let mut paths: HashMap<&str, (u64, Duration)> = HashMap::new();
@@ -233,31 +234,31 @@ impl RequestLog {
     }
 }
 
-/// The rows of the latency goal: share of requests, and the time they have to stay under.
+/// The rows of the latency goal: share of requests, and their time limit in milliseconds.
 pub const LATENCY_GOAL: [(f64, u64); 4] = [(0.70, 100), (0.95, 300), (0.99, 500), (1.00, 1000)];
 
-/// One row of the latency goal as measured.
+/// The measurement for one row of the latency goal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LatencyGoalRow {
-    /// Share that is wanted, 0 to 1.
+    /// Required share, 0 to 1.
     pub required_share: f64,
-    /// Milliseconds that the share has to stay under.
+    /// Time limit for the share, in milliseconds.
     pub limit_ms: u64,
-    /// Share that stayed under.
+    /// Measured share below the limit.
     pub measured_share: f64,
-    /// Whether enough requests were measured to tell.
+    /// True if enough requests were measured for a judgment.
     pub has_enough_samples: bool,
 }
 
 impl LatencyGoalRow {
-    /// Reports whether the row is met.
+    /// Returns true if the row is met.
     #[must_use]
     pub fn is_met(&self) -> bool {
         self.measured_share >= self.required_share
     }
 }
 
-/// Judges times by the latency goal, cumulatively: a site that is faster than a row asks meets the row.
+/// Judges times by the latency goal, cumulatively: a site that is faster than a row requires meets the row.
 #[must_use]
 pub fn judge_latency(times: &[Duration]) -> Vec<LatencyGoalRow> {
     LATENCY_GOAL
@@ -273,23 +274,23 @@ pub fn judge_latency(times: &[Duration]) -> Vec<LatencyGoalRow> {
                 } else {
                     under as f64 / times.len() as f64
                 },
-                // One request in a hundred cannot be told from fewer than a hundred.
+                // A share of one in a hundred needs at least a hundred requests.
                 has_enough_samples: times.len() >= if wanted > 0.95 { 100 } else { 1 },
             }
         })
         .collect()
 }
 
-/// What of a site's requests reached the publisher, as a whole and per extension and folder.
+/// The requests that reached the publisher, in total and per extension and folder.
 #[derive(Debug, Clone, Default)]
 pub struct CacheReachReport {
-    /// Requests at the dispatcher and at the publisher.
+    /// Total number of requests, as logged by the dispatcher.
     pub total_requests: u64,
     /// Requests that reached the publisher.
     pub publisher_requests: u64,
-    /// Per extension: total, reached.
+    /// Total and publisher requests per extension.
     pub counts_per_extension: BTreeMap<String, (u64, u64)>,
-    /// Per first path segments: total, reached.
+    /// Total and publisher requests per leading path segments.
     pub counts_per_folder: BTreeMap<String, (u64, u64)>,
     /// Requests at the publisher with a query string, per path.
     pub query_requests_per_path: BTreeMap<String, u64>,
@@ -332,7 +333,7 @@ impl CacheReachReport {
         })
     }
 
-    /// Returns the ratio of the whole.
+    /// Returns the cache hit ratio of all requests.
     #[must_use]
     pub fn cache_ratio(&self) -> CacheHitRatio {
         CacheHitRatio {
@@ -342,7 +343,7 @@ impl CacheReachReport {
     }
 }
 
-/// Calls `each` with every line; returns how many it did not understand.
+/// Calls `each` with every line. Returns the number of malformed lines.
 fn for_each_line(
     input: &mut dyn BufRead,
     name: &str,

@@ -1,26 +1,26 @@
-//! Whether a run may be believed: a generator at its own limits measures itself.
+//! Checks whether a run is valid: a generator at its own limits measures itself.
 
 use std::time::Duration;
 
 use crate::measurement::{GeneratorStats, RunResults};
 
-/// Lag at the 99th percentile beyond which times are the generator's.
+/// Lag at the 99th percentile above which the times are the generator's.
 const MAX_LAG: Duration = Duration::from_millis(10);
-/// Share of its processors beyond which the generator, not the target, may be what is slow.
+/// Share of its processors above which the generator, not the target, may be the bottleneck.
 const MAX_CPU_SHARE: f64 = 0.85;
-/// Shorter runs are too short to judge the processor share.
+/// Minimum duration of a run for judging the processor share.
 const MIN_RUN_DURATION: Duration = Duration::from_secs(2);
-/// Fewer moments on a schedule say nothing about a 99th percentile.
+/// Minimum number of scheduled arrivals for judging the 99th percentile.
 const MIN_LAG_SAMPLES: u64 = 100;
 
-/// Returns why the results cannot be trusted; nothing if they can.
+/// Returns the reasons not to trust the results; empty if there are none.
 #[must_use]
 pub fn validity_doubts(results: &RunResults) -> Vec<String> {
     let mut doubts = Vec::new();
     if results.processes.is_empty() {
         add_generator_doubts(&results.generator, results.elapsed, "", &mut doubts);
     }
-    // Idle agents do not make up for one that is at its limits.
+    // Idle agents do not compensate for one at its limits.
     for member in &results.processes {
         add_generator_doubts(
             &member.generator,
@@ -40,7 +40,7 @@ pub fn validity_doubts(results: &RunResults) -> Vec<String> {
     doubts
 }
 
-/// Returns what of the load is missing because agents were lost.
+/// Returns descriptions of the load that is missing because agents were lost.
 #[must_use]
 pub fn agent_losses(results: &RunResults) -> Vec<String> {
     let lost = results.processes.iter().filter_map(|member| {

@@ -1,8 +1,9 @@
-//! One visitor who fetches what a script says, over connections that stay, and sees every exchange in full.
+//! Fetches the addresses that a script selects, as one visitor over persistent connections, and returns every exchange
+//! in full.
 //!
-//! In: a script from the last exchanges to the next addresses. Out: what the script keeps.
+//! In: a script that maps the last exchanges to the next addresses. Out: the data that the script stores.
 //!
-//! Not here: load; that is `load` and `plan`.
+//! Not here: load, which is in `load` and `plan`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,10 +16,10 @@ use crate::net::{
 };
 use crate::plan::sample_response::decode_content;
 
-/// Bytes of a body that are kept.
+/// Maximum length of a stored body, in bytes.
 const MAX_BODY_BYTES: usize = 32 << 20;
 
-/// What to fetch.
+/// A request to send.
 #[derive(Debug, Clone)]
 pub(crate) struct ScriptedRequest {
     pub(crate) method: &'static str,
@@ -72,7 +73,7 @@ impl ScriptedRequest {
     }
 }
 
-/// What came of it.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(crate) struct ScriptedResponse {
     pub(crate) url: AbsoluteUrl,
@@ -82,12 +83,12 @@ pub(crate) struct ScriptedResponse {
     pub(crate) ended_at: Instant,
     /// 0 if there was no response.
     pub(crate) status: u16,
-    /// Why there was none.
+    /// The reason why there was no response.
     pub(crate) failure: Option<String>,
     pub(crate) response_head: TargetResponseHead,
-    /// Decoded.
+    /// The decoded body.
     pub(crate) body: Vec<u8>,
-    /// Bytes that came over the wire.
+    /// Bytes received over the wire.
     pub(crate) received_bytes: u64,
 }
 
@@ -141,12 +142,12 @@ impl ScriptedResponse {
         }
     }
 
-    /// Returns how long it took.
+    /// Returns the elapsed time.
     pub(crate) fn elapsed(&self) -> Duration {
         self.ended_at.saturating_duration_since(self.started_at)
     }
 
-    /// Reports whether it was answered, and not by an error.
+    /// Returns true if there was a response and its status is not an error.
     pub(crate) fn is_ok(&self) -> bool {
         (200..400).contains(&self.status)
     }
@@ -158,7 +159,7 @@ struct ScriptedUser {
     script: FetchScript,
     targets: TargetRegistry,
     max_parallel: usize,
-    /// What is under way; `None` where it failed before it was sent.
+    /// Requests in progress; the response is set for those that failed before they were sent.
     pending_requests: Vec<(AbsoluteUrl, Option<ScriptedResponse>)>,
 }
 
@@ -213,7 +214,7 @@ impl VirtualUser for ScriptedUser {
     }
 }
 
-/// Runs a script until it asks for nothing more. It is called first with nothing.
+/// Runs a script until it requests nothing more. The first call passes no exchanges.
 ///
 /// # Errors
 /// [`crate::Error::Engine`].
@@ -257,7 +258,7 @@ pub(crate) fn fetch_once(ask: ScriptedRequest) -> Result<ScriptedResponse> {
     .ok_or_else(|| crate::Error::UnusableInput("nothing was asked for".to_owned()))
 }
 
-/// Returns the value of a header for a login.
+/// Returns the header for a login.
 pub(crate) fn basic_auth_header(login: &str) -> (String, String) {
     use base64::Engine as _;
     let encoded = base64::engine::general_purpose::STANDARD.encode(login);

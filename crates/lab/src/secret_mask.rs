@@ -1,8 +1,9 @@
-//! Texts of a recording with [`SECRET_PLACEHOLDER`] in the place of every value that is named like a secret.
+//! Masks secrets in a recording: [`SECRET_PLACEHOLDER`] replaces every value whose name is that of a secret.
 //!
-//! In: an address, or a body and its media type. Out: the same text, still of its form.
+//! In: an address, or a body and its media type. Out: the same text, still in its format.
 //!
-//! Invariant: a value whose name [`is_secret_name`] knows does not stand in what is returned, whatever it holds.
+//! Invariant: a value whose name [`is_secret_name`] recognizes does not occur in the returned text, whatever it
+//! contains.
 //!
 //! Not here: secrets without a name, such as one in the path of an address.
 
@@ -10,13 +11,13 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-/// What stands for a secret, to be put in by hand.
+/// The placeholder of a secret, to be replaced manually.
 pub(crate) const SECRET_PLACEHOLDER: &str = "{secret}";
 
-/// Words in names of secrets, also with an `s`.
+/// Words that indicate a secret in a name, also with an `s`.
 const SECRET_NAME_WORDS: [&str; 8] =
     ["pass", "pwd", "secret", "token", "cookie", "signature", "sid", "authorization"];
-/// Parts of names of secrets, written without what stands between words.
+/// Parts of secret names, written without word separators.
 const SECRET_NAME_PARTS: [&str; 13] = [
     "password",
     "passwd",
@@ -32,14 +33,14 @@ const SECRET_NAME_PARTS: [&str; 13] = [
     "xsrf",
     "authenti",
 ];
-/// What names of secrets end with.
+/// Suffixes of secret names.
 const SECRET_NAME_SUFFIXES: [&str; 7] =
     ["pass", "pwd", "secret", "token", "session", "sessions", "sessid"];
 
-/// So many pairs may lie in each other until the innermost is masked, whatever it is.
+/// Maximum nesting depth of pairs; the innermost pair is masked regardless of its name.
 const MAX_PAIR_DEPTH: usize = 16;
 
-/// Returns path and query of an address.
+/// Masks the path and query of an address.
 pub(crate) fn mask_target(text: &str) -> String {
     match text.split_once('?') {
         Some((path, query)) => format!("{}?{}", mask_fields(path, &['/', ';']), mask_form(query)),
@@ -47,7 +48,7 @@ pub(crate) fn mask_target(text: &str) -> String {
     }
 }
 
-/// Returns a body; its media type decides how it is read only where the body itself does not tell.
+/// Masks a body. The media type determines the format only if the body itself does not show it.
 pub(crate) fn mask_body(text: &str, media_type: &str) -> String {
     let media_type = media_type.to_ascii_lowercase();
     let is = |word: &str| media_type.contains(word);
@@ -65,7 +66,7 @@ pub(crate) fn mask_body(text: &str, media_type: &str) -> String {
     }
 }
 
-/// Masks fields of a form or a query; a field that is none may hold an address with fields of its own.
+/// Masks the fields of a form or a query. A field without a name may contain an address with fields of its own.
 fn mask_form(text: &str) -> String {
     let mask = |field: &str| match field.split_once('=') {
         Some((name, value)) if !is_secret_field(name) => {
@@ -92,13 +93,13 @@ fn mask_fields(text: &str, separators: &[char]) -> String {
     out
 }
 
-/// Reports whether a field is one of secrets; its name may be written with `%`.
+/// Returns true if a field is a secret; its name may be percent-encoded.
 fn is_secret_field(name: &str) -> bool {
     is_secret_name(&percent_encoding::percent_decode_str(name).decode_utf8_lossy())
 }
 
-/// Reports whether values of this name are secrets. Other than for what is only shown, a wrong guess costs a request that
-/// cannot be sent again as it was: `passengers`, `bypassCache` and `sessionTimeout` are none.
+/// Returns true if values of this name are secrets. Unlike in data that is only displayed, a wrong guess makes a
+/// request impossible to resend unchanged: `passengers`, `bypassCache` and `sessionTimeout` are not secrets.
 fn is_secret_name(name: &str) -> bool {
     let words = split_name_words(name);
     let whole = words.concat();
@@ -113,7 +114,7 @@ fn is_secret_name(name: &str) -> bool {
             && !["bypass", "compass"].iter().any(|end| whole.ends_with(end)))
 }
 
-/// Returns the words of a name, in small letters: `userPassword` has two, as `user[password]`.
+/// Returns the words of a name in lower case: `userPassword` has two, as does `user[password]`.
 fn split_name_words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut was_small = false;
@@ -135,18 +136,18 @@ fn looks_like_json(text: &str) -> bool {
     all.all(|one| one.is_ok())
 }
 
-/// A list or an object of JSON that is open.
+/// An open JSON array or object.
 struct OpenJsonContainer {
     is_object: bool,
-    /// All texts and numbers in it are secrets.
+    /// True if all strings and numbers in it are secrets.
     is_all_secret: bool,
-    /// The next text is the name of a field.
+    /// True if the next string is the name of a field.
     expects_field_name: bool,
-    /// The field whose value comes is a secret.
+    /// True if the value that follows is a secret.
     is_field_secret: bool,
 }
 
-/// Masks texts and numbers of secret fields, also in lists and objects below them.
+/// Masks strings and numbers of secret fields, also in nested arrays and objects.
 fn mask_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut open: Vec<OpenJsonContainer> = Vec::new();
@@ -189,7 +190,7 @@ fn mask_json(text: &str) -> String {
     out
 }
 
-/// Returns the text, the number or the letter of JSON that `rest` begins with.
+/// Returns the JSON string, number or character at the start of `rest`.
 fn json_token(rest: &str) -> &str {
     let mut letters = rest.char_indices();
     let Some((_, first)) = letters.next() else { return rest };
@@ -211,14 +212,14 @@ fn json_token(rest: &str) -> &str {
     rest.get(..end.unwrap_or(rest.len())).unwrap_or(rest)
 }
 
-/// Masks the parts of a form whose names are secret.
+/// Masks the parts of a multipart form whose names are secret.
 fn mask_multipart(text: &str) -> String {
     let first = text.lines().find(|line| line.starts_with("--")).unwrap_or_default();
     if first.len() <= 2 {
         return mask_pairs(text);
     }
     let mut out = String::with_capacity(text.len());
-    // Each part begins with its headers; between them and what it holds stands an empty line.
+    // Each part begins with its headers; an empty line separates them from its content.
     for (number, part) in text.split(first).enumerate() {
         if number > 0 {
             out.push_str(first);
@@ -264,28 +265,28 @@ static PAIR_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
         .expect("the pattern reads")
 });
 
-/// Masks what elements and attributes hold.
+/// Masks the contents of secret elements and attributes.
 fn mask_markup(text: &str) -> String {
     let text = ELEMENT_PATTERN.replace_all(text, |found: &Captures<'_>| mask_match(found, 0));
     ATTRIBUTE_PATTERN.replace_all(&text, |found: &Captures<'_>| mask_match(found, 0)).into_owned()
 }
 
-/// Masks values behind `=` and `:` in a text of no known form.
+/// Masks values after `=` and `:` in a text of unknown format.
 fn mask_pairs(text: &str) -> String {
     mask_pairs_at_depth(text, 0)
 }
 
-/// As [`mask_pairs`], for a text that lies in so many pairs.
+/// Like [`mask_pairs`], for a text nested `depth` pairs deep.
 fn mask_pairs_at_depth(text: &str, depth: usize) -> String {
     PAIR_PATTERN.replace_all(text, |found: &Captures<'_>| mask_match(found, depth)).into_owned()
 }
 
-/// Returns what stands before a value, the value or [`SECRET_PLACEHOLDER`], and what stands behind it.
+/// Returns the text before a value, the value or [`SECRET_PLACEHOLDER`], and the text after it.
 fn mask_match(found: &Captures<'_>, depth: usize) -> String {
     let part = |place: usize| found.get(place).map_or("", |part| part.as_str());
     let (before, name, value, behind) = (part(1), part(2), part(3), part(4));
     if !is_secret_field(name) {
-        // It may hold pairs of its own, as an address does.
+        // The value may contain pairs of its own, as an address does.
         if depth >= MAX_PAIR_DEPTH {
             return format!("{before}{SECRET_PLACEHOLDER}{behind}");
         }
@@ -373,7 +374,7 @@ mod tests {
             "{\"pwd\":\"{secret}\"}\n{\"pwd\":\"{secret}\"}",
         );
         check(json, r#"["password","x"]"#, r#"["password","x"]"#);
-        // What is no JSON after all is read as text.
+        // Text that turns out not to be JSON is masked as plain text.
         check(json, r#"{password: "a b", x: 1"#, r#"{password: "{secret}", x: 1"#);
     }
 
@@ -409,7 +410,7 @@ mod tests {
         check("text/plain", "user: me\npassword: s3cret\n", "user: me\npassword: {secret}\n");
         check("", "mutation { login(pwd: \"a b\") }", "mutation { login(pwd: \"{secret}\") }");
         check("", "the password is long", "the password is long");
-        // As deep as a text is long, and no deeper than the stack.
+        // Deeply nested text must not overflow the stack.
         let deep = mask_body(&format!("x {}password=y", "a=".repeat(100_000)), "");
         assert_eq!(deep, format!("x {}{SECRET_PLACEHOLDER}", "a=".repeat(MAX_PAIR_DEPTH + 1)));
         check("", "x a=b=password=y", "x a=b=password={secret}");

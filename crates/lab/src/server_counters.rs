@@ -1,31 +1,31 @@
-//! What a server's metrics say of the requests that it answered.
+//! Reads a server's metrics of the requests that it answered.
 //!
-//! In: text in Prometheus' form, before and after a measurement. Out: how many requests were answered in between, how many of
-//! them from memory, and how long they took by the server's own clock.
+//! In: text in Prometheus format, before and after a measurement. Out: the number of requests answered in between, the
+//! number of them answered from memory, and their times by the server's own clock.
 //!
-//! Not here: what metrics say of the process (`phase::process_watch`).
+//! Not here: metrics of the process (`phase::process_watch`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Counters of requests.
 const REQUEST_COUNTERS: [&str; 2] = ["tympan_requests_total", "http_requests_total"];
-/// Counters of what was answered without drawing it, with the words for it.
+/// Counters of requests answered without rendering, with a description of each.
 const CACHED_COUNTERS: [(&str, &str); 2] = [
     ("tympan_answered_at_once_total", "answers came from the server's memory"),
     ("tympan_fragment_hits_total", "components came from the server's fragment cache"),
 ];
-/// How names of histograms of requests begin; their unit is the second.
+/// Prefixes of the names of request histograms; their unit is the second.
 const REQUEST_HISTOGRAM_PREFIXES: [&str; 3] =
     ["tympan_request", "http_request_duration_seconds", "http_server_request_duration_seconds"];
 
-/// Counters of a server at one moment, or how far they rose between two.
+/// A server's counters at one moment, or their increase between two moments.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ServerCounters {
     request_count: Option<f64>,
     /// In the order of `CACHED_COUNTERS`.
     cached_counts: [Option<f64>; CACHED_COUNTERS.len()],
-    /// Requests by the microseconds that they took at most; not cumulative.
+    /// Number of requests by their maximum time in microseconds; not cumulative.
     request_histogram: BTreeMap<u64, f64>,
 }
 
@@ -53,7 +53,7 @@ impl<'a> MetricSample<'a> {
 }
 
 impl ServerCounters {
-    /// Reads metrics.
+    /// Parses metrics.
     pub(crate) fn parse(text: &str) -> Self {
         let mut counters = Self::default();
         let mut series: BTreeMap<String, Vec<(u64, f64)>> = BTreeMap::new();
@@ -92,7 +92,7 @@ impl ServerCounters {
         counters
     }
 
-    /// Returns how far the counters rose since `before`.
+    /// Returns the increase of the counters since `before`.
     pub(crate) fn difference_since(&self, before: &Self) -> Self {
         let rise = |now: Option<f64>, then: Option<f64>| now.map(|now| now - then.unwrap_or(0.0));
         let mut cached = self.cached_counts;
@@ -108,12 +108,13 @@ impl ServerCounters {
         }
     }
 
-    /// Returns how many requests were answered.
+    /// Returns the number of answered requests.
     pub(crate) fn request_count(&self) -> Option<f64> {
         self.request_count
     }
 
-    /// Returns what was answered without drawing it, with the words for it; `None` if the server does not count such answers.
+    /// Returns the number of requests answered without rendering, with a description; `None` if the server does not
+    /// count them.
     pub(crate) fn cached_count(&self) -> Option<Option<(f64, &'static str)>> {
         let known: Vec<(f64, &'static str)> = self
             .cached_counts
@@ -127,25 +128,25 @@ impl ServerCounters {
         Some(known.into_iter().find(|(count, _)| *count > 0.0))
     }
 
-    /// Returns how long each request took by the server's clock, at most: what is known is the bucket that it fell into.
-    /// `None` unless there were `count` requests.
+    /// Returns an upper bound of each request's time by the server's clock: the end of the bucket that it fell into.
+    /// `None` unless there were exactly `count` requests.
     pub(crate) fn request_times(&self, count: usize) -> Option<Vec<Duration>> {
         let buckets = self.request_histogram.iter().map(|(end, count)| (*end, *count as usize));
         let all =
             buckets.flat_map(|(end, count)| std::iter::repeat_n(Duration::from_micros(end), count));
-        // One more tells that there were others, however many a server claims.
+        // One extra entry shows that there were other requests, and bounds the memory whatever number a server reports.
         let times: Vec<Duration> = all.take(count.saturating_add(1)).collect();
         (times.len() == count).then_some(times)
     }
 }
 
-/// Returns the longest time of a bucket; that of the last one stands for all that is longer.
+/// Returns the maximum time of a bucket. The maximum of the last bucket stands for all longer times.
 fn parse_bucket_end_us(end: &str) -> Option<u64> {
     if end == "+Inf" {
         return Some(Duration::from_hours(1).as_micros() as u64);
     }
     let end = Duration::try_from_secs_f64(end.parse().ok()?).ok()?;
-    // What lies at the very end of a bucket counts as below it, as the goal's limits do.
+    // A time at the upper end of a bucket counts as below it, as with the goal's limits.
     Some((end.as_micros() as u64).saturating_sub(1))
 }
 

@@ -1,7 +1,7 @@
-//! The latency goal of a publisher: 70, 95, 99 and 100 % of the pages under 100, 300, 500 and 1000 ms.
+//! Checks the latency goal of a publisher: 70, 95, 99 and 100 % of the pages under 100, 300, 500 and 1000 ms.
 //!
-//! It holds under five conditions, which are checked here: measured on publish; by the server's own clock; not cached;
-//! complex pages only; nothing else running. What was measured otherwise is told to be not comparable.
+//! The goal applies under five conditions, which are checked here: measured on publish; by the server's own clock; not
+//! cached; complex pages only; nothing else running. Other measurements are reported as not comparable.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -20,24 +20,24 @@ use crate::scripted_fetch::{
 use crate::server_counters::ServerCounters;
 use crate::{Error, Result};
 
-/// What to measure.
+/// Configuration of the check.
 #[derive(Debug, Clone)]
 pub struct SloCheck {
-    /// Asked in turn.
+    /// URLs that are requested in turn.
     pub urls: Vec<String>,
-    /// Requests in all.
+    /// Total number of requests.
     pub sample_count: u64,
-    /// Sent with every request.
+    /// Headers sent with every request.
     pub headers: Vec<(String, String)>,
-    /// `user:password` of an administrator, by whom the server's caches are passed by.
+    /// `user:password` of an administrator, used to bypass the server's caches.
     pub login: Option<String>,
-    /// Added to every address, so that the server draws the page; `_flex=nocache` with a login.
+    /// Query parameter added to every address, so that the server renders the page; `_flex=nocache` with a login.
     pub cache_bypass: Option<String>,
-    /// The admin listener of the server, `http://host:port`, if `/health` and `/metrics` are not at the pages' own address.
+    /// The server's admin listener, `http://host:port`, if `/health` and `/metrics` are not at the pages' own address.
     pub admin_url: Option<String>,
 }
 
-/// Whether a condition held.
+/// The status of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConditionStatus {
     Yes,
@@ -59,19 +59,19 @@ impl SloCondition {
     }
 }
 
-/// Fewer samples say nothing about the last 1 %.
+/// Minimum number of samples for judging the last 1 %.
 const MIN_SLO_SAMPLES: usize = 100;
-/// Requests that the looks at the server's counters are.
+/// Requests that the queries of the server's counters cause.
 const COUNTER_QUERY_REQUESTS: f64 = 2.0;
 
-/// The times that are judged, one per sample.
+/// The times to judge, one per sample.
 #[derive(Debug)]
 enum SloTimes {
-    /// The server's, as each answer tells it.
+    /// The server's times, as reported by each response.
     Responses(Vec<Duration>),
-    /// The server's, as its histogram of requests tells it: what is known is how long each took at most.
+    /// The server's times, as upper bounds from its histogram of requests.
     Histogram(Vec<Duration>),
-    /// That of the lab, with the network.
+    /// The lab's times, including the network.
     Client(Vec<Duration>),
 }
 
@@ -81,7 +81,7 @@ impl SloTimes {
         if !samples.is_empty() && told.len() == samples.len() {
             return Self::Responses(told);
         }
-        // What else was answered meanwhile stands in the same buckets.
+        // Other requests answered during the measurement are in the same buckets.
         let times = rise.request_times(samples.len()).filter(|_| is_alone && !samples.is_empty());
         if let Some(times) = times {
             return Self::Histogram(times);
@@ -100,17 +100,17 @@ impl SloTimes {
     }
 }
 
-/// One answer.
+/// One response.
 struct SloSample {
     url: String,
-    /// By the server's clock, if it told.
+    /// Time by the server's clock, if reported.
     server_time: Option<Duration>,
     client_time: Duration,
     status: u16,
     media_type: String,
-    /// Why it is known to come from a cache.
+    /// The evidence that the response came from a cache.
     cache_evidence: Option<&'static str>,
-    /// Known to be drawn for this request.
+    /// True if the page is known to have been rendered for this request.
     is_rendered: bool,
 }
 
@@ -154,7 +154,7 @@ impl SloSample {
     }
 }
 
-/// Measures once.
+/// Runs the check once.
 ///
 /// # Errors
 /// [`Error::InvalidUrl`], [`Error::UnusableInput`], [`Error::Engine`].
@@ -190,7 +190,7 @@ pub fn run_slo_check(pages: &SloCheck) -> Result<ReportSheet> {
         (Some(before), Some(after)) => after.difference_since(&before),
         _ => ServerCounters::default(),
     };
-    // Each look at the counters may be a request too.
+    // Each query of the counters may itself count as a request.
     let others = rise.request_count().map(|requests| requests - samples.len() as f64);
     let is_alone = others.is_some_and(|others| others <= COUNTER_QUERY_REQUESTS);
     let clock = SloTimes::from_samples(&samples, &rise, is_alone);
@@ -204,7 +204,7 @@ pub fn run_slo_check(pages: &SloCheck) -> Result<ReportSheet> {
     Ok(build_slo_sheet(pages, &samples, &clock, &conditions, started))
 }
 
-/// Asks for the pages, one at a time.
+/// Requests the pages, one at a time.
 fn fetch_samples(
     urls: &[AbsoluteUrl],
     count: u64,
@@ -238,14 +238,14 @@ fn send_get(
     fetch_once(ScriptedRequest::get(url, headers)).ok().filter(|got| got.status == 200)
 }
 
-/// Returns the role that the server says it has.
+/// Returns the role that the server reports.
 fn fetch_server_role(at: &AbsoluteUrl, headers: &[(String, String)]) -> Option<String> {
     let got = send_get(at, "/health", headers)?;
     let health: Value = serde_json::from_slice(&got.body).ok()?;
     health.get("role")?.as_str().map(str::to_owned)
 }
 
-/// Returns the counters of the server, if it tells them.
+/// Returns the server's counters, if it publishes them.
 fn fetch_counters(at: &AbsoluteUrl, headers: &[(String, String)]) -> Option<ServerCounters> {
     let got = send_get(at, "/metrics", headers)?;
     Some(ServerCounters::parse(&String::from_utf8_lossy(&got.body)))
@@ -312,7 +312,7 @@ fn check_not_cached(
             "the server says that no fragment came from its cache",
         );
     }
-    // What others asked for meanwhile is counted, too.
+    // The counters include requests of other clients.
     if is_alone {
         match rise.cached_count() {
             Some(Some((count, words))) => {
@@ -377,7 +377,7 @@ fn build_slo_sheet(
 ) -> ReportSheet {
     let mut sheet = ReportSheet::new("Latency goal");
     let times = clock.times();
-    // A histogram does not tell which page took which time.
+    // A histogram does not associate times with pages.
     let time = |sample: &SloSample| match clock {
         SloTimes::Responses(_) => sample.server_time.unwrap_or(sample.client_time),
         SloTimes::Histogram(_) | SloTimes::Client(_) => sample.client_time,
@@ -466,7 +466,7 @@ fn condition_table(conditions: &[SloCondition]) -> ReportTable {
     grid
 }
 
-/// Returns the four buckets and the one beyond them.
+/// Returns a table of the four buckets and the overflow bucket.
 fn latency_bucket_table(times: &[Duration]) -> ReportTable {
     let mut grid =
         ReportTable::new("Shares", &["under", "pages", "share", "together", "wanted", ""]);

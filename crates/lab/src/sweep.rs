@@ -1,14 +1,15 @@
-//! Runs a program under many settings, and says which setting is worth its price.
+//! Runs a program under many settings and determines which setting is worth its cost.
 //!
-//! In: [`SweepParameter`]s with values, and a way to measure a [`SweepSetting`]. Out: a [`SweepTable`] with one row per setting: least and
-//! most time, memory, number of runs; the best row; the factor that its worst pair of runs still shows.
+//! In: [`SweepParameter`]s with values, and a way to measure a [`SweepSetting`]. Out: a [`SweepTable`] with one row per
+//! setting: minimum and maximum time, memory, number of runs; the best row; the improvement factor that its worst pair
+//! of runs still shows.
 //!
 //! Invariants
-//! * Runs go in rounds over all settings, so that a machine that grows slower does so for all of them.
-//! * The chosen setting is the smallest whose runs overlap the noise of the best one: more is chosen only where it is
-//!   more than noise. The earlier a value stands in its knob's list, the smaller it is.
+//! * Runs go in rounds over all settings, so that a machine that slows down affects all of them.
+//! * The chosen setting is the smallest whose runs overlap the noise of the best one: a larger one is chosen only if
+//!   its gain exceeds noise. Values earlier in a parameter's list are smaller.
 //!
-//! Not here: starting programs ([`crate::program`]); trying one knob after the other ([`crate::tuning`]).
+//! Not here: starting programs ([`crate::program`]); tuning one parameter after the other ([`crate::tuning`]).
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -18,24 +19,24 @@ use crate::metric_comparison::BetterDirection;
 use crate::program::ProgramMeasurement;
 use crate::{Error, Result};
 
-/// The word for "leave this knob as it is".
+/// The value that leaves a parameter unset.
 pub const DEFAULT_VALUE: &str = "default";
-/// More settings than that are a mistake in the lists.
+/// Maximum number of settings; more indicate a mistake in the lists.
 const MAX_SETTINGS: usize = 10_000;
 
-/// Something that can be set.
+/// A parameter of the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweepParameter {
-    /// Its name, which stands as `{name}` in the words of the program.
+    /// The name, which occurs as `{name}` in the words of the program.
     pub name: String,
-    /// What it may be set to, from small to large.
+    /// Possible values, from small to large.
     pub values: Vec<String>,
-    /// Whether the values are steps of a range.
+    /// True if the values are steps of a range.
     pub is_range: bool,
 }
 
 impl SweepParameter {
-    /// Reads `name=a,b,c`, `name=128..10000:x2`, `name=1..8:+1`, and lists that hold ranges.
+    /// Parses `name=a,b,c`, `name=128..10000:x2`, `name=1..8:+1`, and lists that contain ranges.
     ///
     /// # Errors
     /// [`Error::UnusableInput`].
@@ -101,12 +102,13 @@ fn parse_range(text: &str) -> Option<Vec<String>> {
     Some(steps)
 }
 
-/// A value for every knob, with its place in the knob's list.
+/// A value for every parameter, with its index in the parameter's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweepSetting(Vec<(String, String, usize)>);
 
 impl SweepSetting {
-    /// Returns the setting in which every knob has the value at its place in `places`; the first where there is none.
+    /// Returns the setting in which every parameter has the value at its index in `places`; the first value if there is
+    /// no index.
     #[must_use]
     pub fn at_indexes(knobs: &[SweepParameter], places: &[usize]) -> Self {
         Self(
@@ -126,10 +128,10 @@ impl SweepSetting {
         self.0.iter().map(|(name, value, _)| (name.as_str(), value.as_str()))
     }
 
-    /// Returns all settings of `knobs`: every value with every other.
+    /// Returns all settings of `knobs`: the Cartesian product of their values.
     ///
     /// # Errors
-    /// [`Error::UnusableInput`] if they are too many, or no knob is given.
+    /// [`Error::UnusableInput`] if there are too many, or no parameter is given.
     pub fn all_combinations(knobs: &[SweepParameter]) -> Result<Vec<Self>> {
         let count = knobs.iter().try_fold(1usize, |count, knob| {
             count.checked_mul(knob.values.len()).filter(|count| *count <= MAX_SETTINGS)
@@ -155,12 +157,12 @@ impl SweepSetting {
             .collect())
     }
 
-    /// Puts the values into the words of a program.
+    /// Inserts the values into the words of a program.
     ///
-    /// A value `default` leaves its word out, and with it the option before it where the word is nothing but the place.
+    /// A value `default` omits its word, and also the option before it if the word consists of only the placeholder.
     ///
     /// # Errors
-    /// [`Error::UnusableInput`] if a knob has no place.
+    /// [`Error::UnusableInput`] if a parameter has no placeholder.
     pub fn fill_placeholders(&self, words: &[String]) -> Result<Vec<String>> {
         for (name, _) in self.pairs() {
             let place = format!("{{{name}}}");
@@ -212,18 +214,18 @@ impl std::fmt::Display for SweepSetting {
 /// The runs of one setting.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SweepRow {
-    /// What was set.
+    /// The setting.
     pub setting: SweepSetting,
-    /// Its runs.
+    /// The runs of the setting.
     pub runs: Vec<ProgramMeasurement>,
 }
 
-/// What counts.
+/// The quantity to optimize.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SweepObjective {
-    /// Which direction is good.
+    /// The direction of improvement.
     pub better_direction: BetterDirection,
-    /// The number that the program prints counts, not its time.
+    /// If true, the number that the program prints is optimized instead of the time.
     pub uses_metric: bool,
 }
 
@@ -238,7 +240,7 @@ impl SweepRow {
             .collect()
     }
 
-    /// Returns what counts of each run: seconds, or the metric.
+    /// Returns the optimized value of each run: seconds, or the metric.
     #[must_use]
     pub fn run_values(&self, aim: SweepObjective) -> Vec<f64> {
         self.runs
@@ -250,7 +252,7 @@ impl SweepRow {
             .collect()
     }
 
-    /// Returns the least and the most cost.
+    /// Returns the minimum and maximum cost.
     pub(crate) fn cost_range(&self, aim: SweepObjective) -> (f64, f64) {
         let costs = self.run_costs(aim);
         (
@@ -264,7 +266,7 @@ impl SweepRow {
         costs.iter().sum::<f64>() / costs.len().max(1) as f64
     }
 
-    /// Returns least and most time, as source tables of tuning print them: `22m21s - 24m51s`, `~01m58s`.
+    /// Returns minimum and maximum time, in the format of tuning tables: `22m21s - 24m51s`, `~01m58s`.
     #[must_use]
     pub fn format_time_range(&self) -> String {
         let least = self.runs.iter().map(|run| run.elapsed).min().unwrap_or_default();
@@ -273,7 +275,7 @@ impl SweepRow {
         if one == two { format!("~{one}") } else { format!("{one} - {two}") }
     }
 
-    /// Returns least and most peak memory, in MiB: `272-276M`, `~260M`.
+    /// Returns minimum and maximum peak memory, in MiB: `272-276M`, `~260M`.
     #[must_use]
     pub fn format_memory_range(&self) -> String {
         const MIB: u64 = 1024 * 1024;
@@ -301,7 +303,7 @@ impl SweepRow {
     }
 }
 
-/// Shows a time as a stop watch does; below a minute with hundredths, below a second in milliseconds.
+/// Formats a time as a stopwatch does; below a minute with hundredths, below a second in milliseconds.
 #[must_use]
 pub fn format_stopwatch(time: Duration) -> String {
     let seconds = time.as_secs();
@@ -316,29 +318,29 @@ pub fn format_stopwatch(time: Duration) -> String {
 /// The rows of a sweep.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SweepTable {
-    /// In the order of the settings; the first is what the others are compared with.
+    /// Rows in the order of the settings; the others are compared with the first.
     pub rows: Vec<SweepRow>,
-    /// What counts.
+    /// The quantity to optimize.
     pub objective: SweepObjective,
 }
 
-/// What a table amounts to.
+/// The setting chosen from a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SweepChoice {
     /// The row with the best mean.
     pub best_row: usize,
-    /// The smallest setting inside the noise of the best.
+    /// The smallest setting within the noise of the best.
     pub chosen_row: usize,
-    /// How far the runs of one setting lie apart, as a share: the median over all settings.
+    /// Relative spread of the runs of one setting: the median over all settings.
     pub noise_share: f64,
-    /// How much better the chosen setting is than the first, by its worst pair of runs.
+    /// Improvement of the chosen setting over the first, by its worst pair of runs.
     pub improvement_factor: Option<SpeedupBounds>,
 }
 
 /// Measures every setting `runs` times, in rounds.
 ///
 /// # Errors
-/// What `measure` returns.
+/// The errors of `measure`.
 pub fn run_sweep(
     settings: Vec<SweepSetting>,
     runs: usize,
@@ -356,7 +358,7 @@ pub fn run_sweep(
     Ok(SweepTable { rows, objective: aim })
 }
 
-/// Returns how far runs of one setting lie apart, as a share of the least; 0 if nothing was run twice.
+/// Returns the spread of the runs of one setting, relative to the minimum; 0 if no setting was run twice.
 pub(crate) fn run_noise(rows: &[SweepRow], aim: SweepObjective) -> f64 {
     let mut spreads: Vec<f64> = rows
         .iter()
@@ -371,7 +373,7 @@ pub(crate) fn run_noise(rows: &[SweepRow], aim: SweepObjective) -> f64 {
 }
 
 impl SweepTable {
-    /// Returns what the table amounts to; `None` without rows.
+    /// Returns the chosen setting; `None` without rows.
     #[must_use]
     pub fn choose_setting(&self) -> Option<SweepChoice> {
         let aim = self.objective;
@@ -395,14 +397,14 @@ impl SweepTable {
         })
     }
 
-    /// Returns how much better a row is than the first, by its worst pair of runs; `None` for the first itself.
+    /// Returns the improvement of a row over the first, by its worst pair of runs; `None` for the first row itself.
     #[must_use]
     pub fn improvement_of(&self, row: usize) -> Option<SpeedupBounds> {
         if row == 0 {
             return None;
         }
         let costs = |row: &SweepRow| -> Vec<Duration> {
-            // Costs only meet as ratios; scaled so that inverted metrics keep their digits.
+            // Only ratios of costs are used; the scale preserves the digits of inverted metrics.
             let scale = match self.objective.better_direction {
                 BetterDirection::Lower => 1.0,
                 BetterDirection::Higher => 1e6,

@@ -1,8 +1,9 @@
-//! What the visitors of a site do, from its `access.log`: how many come, when, and for what.
+//! Analyzes the visitors of a site from its `access.log`: number, times, and requested addresses.
 //!
-//! In: a log, and a target. Out: a [`TrafficProfile`], and from it a plan with the same mix and goals from the same traffic.
+//! In: a log, and a target. Out: a [`TrafficProfile`], and from it a plan with the same mix, and goals from the same
+//! traffic.
 //!
-//! The log's clock has whole seconds, so nothing is said about anything shorter.
+//! The log's clock has whole seconds, so nothing is derived for shorter periods.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,25 +15,25 @@ use tympan_web::access_log;
 use crate::plan_draft::{DraftScenario, DraftStep, PlanDraft, quote_toml};
 use crate::{Error, Result};
 
-/// One line of a log, as far as it matters.
+/// The relevant fields of one log line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessLogVisit {
-    /// Seconds of the epoch.
+    /// Seconds since the Unix epoch.
     pub epoch_second: i64,
     /// The client's address.
     pub client: String,
-    /// `GET`.
+    /// The HTTP method, such as `GET`.
     pub method: String,
     /// Path and query.
     pub target: String,
-    /// The answer's status.
+    /// The response's status.
     pub status: u16,
 }
 
-/// Reads a log; returns its visits in the order of their times, and how many lines were not understood.
+/// Reads a log. Returns its visits sorted by time, and the number of malformed lines.
 ///
 /// # Errors
-/// [`Error::FileAccess`] while reading; [`Error::UnusableInput`] if no line is one of such a log.
+/// [`Error::FileAccess`] while reading; [`Error::UnusableInput`] if no line is in the format of such a log.
 pub fn read_access_log(input: &mut dyn BufRead, name: &str) -> Result<(Vec<AccessLogVisit>, u64)> {
     let mut visits = Vec::new();
     let mut malformed = 0;
@@ -58,7 +59,7 @@ pub fn read_access_log(input: &mut dyn BufRead, name: &str) -> Result<(Vec<Acces
             "{name}: no line of it is one of an access.log; is it a request.log?"
         )));
     }
-    // Lines are written when answers end, so they stand nearly, not exactly, in order.
+    // Lines are written when responses end, so they are only nearly in order.
     visits.sort_by_key(|visit| visit.epoch_second);
     Ok((visits, malformed))
 }
@@ -67,7 +68,7 @@ fn parse_visit(line: &str) -> Option<AccessLogVisit> {
     let line = access_log::parse_access_log_line(line).ok()?;
     let mut words = line.request.split(' ');
     let (method, target) = (words.next()?, words.next()?);
-    // Scanners send what is no path; a plan could not send it.
+    // Scanners send targets that are not paths, which a plan cannot send.
     let is_path = target.starts_with('/') && !target.chars().any(char::is_control);
     let is_method = !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase());
     (is_path && is_method).then(|| AccessLogVisit {
@@ -79,41 +80,41 @@ fn parse_visit(line: &str) -> Option<AccessLogVisit> {
     })
 }
 
-/// What a log tells.
+/// Statistics of a log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrafficProfile {
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
-    /// Lines that were not understood.
+    /// Number of malformed lines.
     pub malformed_lines: u64,
-    /// From the first to the last second, both included.
+    /// Seconds from the first to the last, inclusive.
     pub span_seconds: u64,
-    /// Requests per second on average.
+    /// Average requests per second.
     pub average_rate: f64,
-    /// Requests per second of the busiest minute.
+    /// Requests per second in the busiest minute.
     pub peak_minute_rate: f64,
-    /// Requests of the busiest second.
+    /// Requests in the busiest second.
     pub peak_second_requests: u64,
     /// Share of the requests in the busiest fifth of the minutes.
     pub busiest_fifth_share: f64,
-    /// Share of the requests for the most wanted fifth of the addresses.
+    /// Share of the requests for the most requested fifth of the addresses.
     pub popular_fifth_share: f64,
-    /// Variance of the requests per second divided by their mean: 1 if visitors come independently.
+    /// Variance of the requests per second divided by their mean: 1 if visitors arrive independently.
     pub dispersion: f64,
-    /// Clients.
+    /// Number of clients.
     pub client_count: usize,
     /// Requests per method.
     pub methods: BTreeMap<String, u64>,
     /// Requests per status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Requests per method and address, the most wanted first.
+    /// Requests per method and address, the most requested first.
     pub requests_per_address: Vec<(String, String, u64)>,
-    /// Share of answers with status 400 and above.
+    /// Share of responses with status 400 and above.
     pub error_rate: f64,
 }
 
 impl TrafficProfile {
-    /// Returns the profile of visits in the order of their times.
+    /// Returns the profile of visits that are sorted by time.
     #[must_use]
     pub fn from_visits(visits: &[AccessLogVisit], malformed: u64) -> Self {
         let first = visits.first().map_or(0, |visit| visit.epoch_second);
@@ -144,7 +145,7 @@ impl TrafficProfile {
         wanted.sort_by_key(|(_, _, count)| std::cmp::Reverse(*count));
         let average = requests as f64 / seconds as f64;
         let minutes = seconds.div_ceil(60);
-        // The last minute of a log is commonly a part of one, whose few seconds say nothing of a minute.
+        // The last minute of a log is usually partial, and its few seconds are not representative.
         let peak_minute = per_minute.values().copied().max().unwrap_or(0) as f64 / 60.0;
         Self {
             requests,
@@ -168,9 +169,10 @@ impl TrafficProfile {
         }
     }
 
-    /// Returns a plan that asks for the same things in the same proportions, at the average rate.
+    /// Returns a plan that requests the same addresses in the same proportions, at the average rate.
     ///
-    /// The `most` most wanted addresses are kept; only GET and HEAD are, as a log does not hold what was sent.
+    /// The plan contains the `most` most requested addresses. It contains only GET and HEAD requests, because a log
+    /// does not contain request bodies.
     #[must_use]
     pub fn plan(&self, target: &str, most: usize) -> PlanDraft {
         let can_be_sent = |method: &str| matches!(method, "GET" | "HEAD");
@@ -227,7 +229,8 @@ impl TrafficProfile {
         }
     }
 
-    /// Returns goals for the plan: the busiest minute's rate must be borne, and answers be as fast as pages should be.
+    /// Returns goals for the plan: it must sustain the rate of the busiest minute, and responses must meet the time
+    /// limits of pages.
     #[must_use]
     pub fn goals(&self) -> String {
         let errors = (self.error_rate * 100.0).max(0.1);
@@ -242,7 +245,7 @@ impl TrafficProfile {
     }
 }
 
-/// Returns weights in the given proportions whose sum a plan can hold: at most 100,000 together, none under 1.
+/// Returns weights in the given proportions whose sum fits a plan: at most 100,000 in total, each at least 1.
 fn scale_weights(counts: &[u64]) -> Vec<u64> {
     const MOST: f64 = 50_000.0;
     let sum: u64 = counts.iter().sum();
@@ -250,7 +253,7 @@ fn scale_weights(counts: &[u64]) -> Vec<u64> {
     counts.iter().map(|count| ((*count as f64 * factor).round() as u64).max(1)).collect()
 }
 
-/// Returns the share of `whole` that the largest fifth of `places` counts hold; counts that are not there are 0.
+/// Returns the share of `whole` in the largest fifth of `places` counts; missing counts are 0.
 fn top_fifth_share(counts: impl Iterator<Item = u64>, places: u64, whole: u64) -> f64 {
     let mut counts: Vec<u64> = counts.collect();
     counts.sort_unstable_by_key(|count| std::cmp::Reverse(*count));

@@ -1,10 +1,11 @@
-//! Finds good settings by itself, one knob at a time.
+//! Finds good settings automatically, one parameter at a time.
 //!
-//! In: [`SweepParameter`]s in the order in which they are tried, and a way to measure a [`SweepSetting`]. Out: a [`TuningOutcome`].
+//! In: [`SweepParameter`]s in the order in which they are tried, and a way to measure a [`SweepSetting`]. Out: a
+//! [`TuningOutcome`].
 //!
-//! The rule: raise one knob step by step until the gain is no more than noise; keep the smallest value that had all the
-//! gain; only then touch the next. Knobs with a plain list of values have no direction, so all of them are tried. Tuning
-//! ends as soon as a goal is reached: what is fast enough needs no further setting.
+//! The rule: raise one parameter step by step until the gain is no more than noise; select the smallest value that has
+//! the full gain; then proceed to the next parameter. Parameters with a plain list of values have no direction, so all
+//! their values are tried. Tuning ends as soon as a goal is reached.
 //!
 //! Not here: starting programs ([`crate::program`]); trying all settings ([`crate::sweep`]).
 
@@ -15,34 +16,34 @@ use crate::sweep::{
     SweepChoice, SweepObjective, SweepParameter, SweepRow, SweepSetting, SweepTable, run_noise,
 };
 
-/// What tuning came to.
+/// The outcome of tuning.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TuningOutcome {
-    /// Everything that was measured, in that order; the first row is where it began.
+    /// All measurements in order; the first row is the initial setting.
     pub measured_table: SweepTable,
-    /// The row that it ended at.
+    /// The row of the final setting.
     pub chosen_row: usize,
-    /// What was decided, one line per knob.
+    /// The decisions, one line per parameter.
     pub decisions: Vec<String>,
-    /// Whether the goal is reached; `None` without one.
+    /// True if the goal is reached; `None` without a goal.
     pub is_goal_reached: Option<bool>,
 }
 
-/// How to tune.
+/// Options of tuning.
 #[derive(Debug, Clone, Copy)]
 pub struct TuningOptions {
-    /// Runs of each setting.
+    /// Number of runs of each setting.
     pub runs_per_setting: usize,
-    /// What counts.
+    /// The quantity to optimize.
     pub objective: SweepObjective,
-    /// Where to stop: every run of a setting is at least as good.
+    /// The value at which to stop: every run of a setting is at least as good.
     pub goal_value: Option<f64>,
 }
 
-/// Tunes.
+/// Runs the tuning.
 ///
 /// # Errors
-/// What `measure` returns.
+/// The errors of `measure`.
 pub fn run_tuning(
     knobs: &[SweepParameter],
     tuning: TuningOptions,
@@ -108,7 +109,7 @@ impl TuningSearch<'_> {
         Ok(self.rows.len() - 1)
     }
 
-    /// Reports whether all runs of a row are better than all of another, by more than runs of one setting differ.
+    /// Returns true if all runs of a row are better than all of another, by more than the noise of one setting.
     fn is_better(&self, row: usize, other: usize) -> bool {
         let aim = self.options.objective;
         let (Some(row), Some(other)) = (self.rows.get(row), self.rows.get(other)) else {
@@ -132,13 +133,13 @@ impl TuningSearch<'_> {
 }
 
 impl TuningOutcome {
-    /// Returns the row that tuning ended at.
+    /// Returns the row of the final setting.
     #[must_use]
     pub fn chosen_sweep_row(&self) -> Option<&SweepRow> {
         self.measured_table.rows.get(self.chosen_row)
     }
 
-    /// Returns the table's choice with the row that tuning ended at.
+    /// Returns the table's choice, with the row of the final setting.
     #[must_use]
     pub fn final_choice(&self) -> Option<SweepChoice> {
         let mut choice = self.measured_table.choose_setting()?;

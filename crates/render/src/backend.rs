@@ -1,22 +1,26 @@
-//! Data of other systems on a page: JSON from configured HTTP back ends, so that a page over a slow system stays up.
+//! Data from other systems for pages: JSON from configured HTTP back ends, cached so that a page does not fail with a
+//! slow system.
 //!
-//! In: the name of a back end and a path. Out: the value, perhaps an older copy; nothing if there is none.
+//! Input: the name of a back end and a path. Output: the value, possibly from an older cached copy, or `None`.
 //!
 //! Invariants
-//! * Only configured back ends are asked, below their base URL; what an author or visitor typed cannot choose another.
-//! * One request per address runs at a time, and at most `connections` to a back end; the others wait no longer than a
-//!   request may take, and share its answer.
-//! * What is sent to a back end is sent once, and what was asked about the same subject before is asked again.
-//! * A back end that fails `CIRCUIT_BREAKER_FAILURES` times in a row is left alone for `retry_after`; then one request tries it. So is a
-//!   single address that used up its time, though others of the back end answer.
-//! * No more than `MAX_WAITING_RENDERS` renders, or three for each connection, wait for a back end, as each one keeps a thread.
-//! * The answers kept for a back end take no more than `MAX_CACHED_BYTES` of memory, or one answer where a single one takes more.
+//! * Only configured back ends are requested, below their base URL. Input of authors or visitors cannot select another
+//!   one.
+//! * At most one request per address is in flight, and at most `connections` per back end. The others wait no longer
+//!   than the request timeout and share the response.
+//! * A POST is sent once. Values cached about the same subject before it are requested again.
+//! * A back end that fails `CIRCUIT_BREAKER_FAILURES` times in a row is not requested for `retry_after`; then one
+//!   request tries it. The same applies to a single address that timed out, even if others of the back end respond.
+//! * At most `MAX_WAITING_RENDERS` renders, or three per connection, wait for a back end, as each one occupies a
+//!   thread.
+//! * The responses cached for a back end take at most `MAX_CACHED_BYTES` of memory, or one response if a single one is
+//!   larger.
 //!
-//! On failure: the copy is used while it is younger than `max_stale`; then there is no value, and the template prints what
-//! it has in its place.
+//! On failure: the cached copy is used while it is younger than `max_stale`. After that there is no value, and the
+//! template prints its own fallback.
 //!
-//! Not here: HTTP ([`BackendClient`]). What is drawn from such data is no fragment, and its answer says for how long it may be kept
-//! ([`crate::RequestReads::max_age`]).
+//! Not here: HTTP ([`BackendClient`]). Output rendered from such data is never cached as a fragment, and its response
+//! states how long it may be cached ([`crate::RequestReads::max_age`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -27,40 +31,41 @@ use minijinja::Value;
 use minijinja::value::Serde;
 use parking_lot::{Condvar, Mutex};
 
-/// Failures in a row after which a back end is left alone.
+/// Number of consecutive failures after which a back end is not requested for a while.
 const CIRCUIT_BREAKER_FAILURES: u32 = 5;
 
-/// Answers kept for one back end, and the memory that they take together, in bytes; the oldest goes first.
+/// Maximum number of responses cached for one back end, and their total memory in bytes. The oldest response is evicted
+/// first.
 const MAX_CACHED_VALUES: usize = 2_000;
 const MAX_CACHED_BYTES: usize = 64 << 20;
 
-/// Renders that may wait for a back end, if it has few connections.
+/// Maximum number of renders that wait for a back end with few connections.
 const MAX_WAITING_RENDERS: u64 = 32;
 
-/// The longest path that is asked for.
+/// The longest path that may be requested, in bytes.
 const MAX_PATH_BYTES: usize = 2_000;
 
-/// A back end.
+/// Configuration of a back end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendConfig {
-    /// The begin of all its addresses, such as `http://10.0.0.5:8080/api`.
+    /// The prefix of all its addresses, such as `http://10.0.0.5:8080/api`.
     pub base_url: String,
-    /// How many requests may run at a time.
+    /// Maximum number of requests in flight.
     pub max_connections: usize,
-    /// How long a request may take, with the wait for its turn.
+    /// Request timeout, including the wait for a connection.
     pub timeout: Duration,
-    /// How long an answer is used without asking again.
+    /// How long a response is used without a new request.
     pub max_age: Duration,
-    /// How long an answer stands in for a back end that does not answer.
+    /// How long a response is used while the back end does not respond.
     pub max_stale: Duration,
-    /// How long a back end that failed is left alone.
+    /// How long a failed back end is not requested.
     pub retry_after: Duration,
-    /// The largest answer, in bytes.
+    /// The largest response body, in bytes.
     pub max_response_bytes: usize,
 }
 
 impl BackendConfig {
-    /// Makes a back end with the usual bounds.
+    /// Creates a back end with the default limits.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -77,13 +82,13 @@ impl BackendConfig {
 
 /// Sends requests to back ends.
 pub trait BackendClient: fmt::Debug + Send + Sync {
-    /// Gets the body of an answer with status 200.
+    /// Fetches the body of a response with status 200.
     ///
     /// # Errors
-    /// In words, for the log, if there is no such answer in time or it is too large.
+    /// A message for the log, if there is no such response in time or it is too large.
     fn fetch(&self, url: &str, timeout: Duration, max_bytes: usize) -> Result<Vec<u8>, String>;
 
-    /// Posts JSON, once, and gets the body of an answer with status 200 or 201.
+    /// Posts JSON once and returns the body of a response with status 200 or 201.
     ///
     /// # Errors
     /// As [`BackendClient::fetch`].
@@ -96,24 +101,24 @@ pub trait BackendClient: fmt::Debug + Send + Sync {
     ) -> Result<Vec<u8>, String>;
 }
 
-/// What happened at a back end since the start.
+/// Counters of a back end since the start of the process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BackendCounts {
-    /// Requests that were sent.
+    /// Requests sent.
     pub fetches: u64,
-    /// Requests without a usable answer.
+    /// Requests without a usable response.
     pub failures: u64,
-    /// Answers from the copy while it was fresh.
+    /// Values served from a fresh cached copy.
     pub hits: u64,
-    /// Answers from an older copy.
+    /// Values served from a stale cached copy.
     pub stale_hits: u64,
-    /// Questions without an answer.
+    /// Lookups that returned no value.
     pub unanswered: u64,
-    /// Requests that run now.
+    /// Requests in flight.
     pub in_flight: u64,
-    /// Renders that wait now.
+    /// Renders that are waiting now.
     pub waiting_renders: u64,
-    /// How many may run.
+    /// Maximum number of requests in flight.
     pub max_connections: u64,
 }
 
@@ -145,15 +150,15 @@ struct BackendCounters {
 #[derive(Debug, Default)]
 struct BackendState {
     cached_values: HashMap<String, CachedBackendValue>,
-    /// The memory that the copies take, in bytes.
+    /// Memory used by the cached copies, in bytes.
     cached_bytes: usize,
-    /// The addresses that are asked now.
+    /// The addresses with a request in flight.
     in_flight_paths: Vec<String>,
     consecutive_failures: u32,
     circuit_open_until: Option<Instant>,
-    /// Addresses that used up their time when they were last asked, and until when they are left alone.
+    /// Addresses whose latest request timed out, and the time until which they are not requested.
     timed_out_paths: HashMap<String, Instant>,
-    /// How many answers arrived, and how often something was sent.
+    /// Number of responses received, and number of posts sent.
     response_count: u64,
     post_count: u64,
 }
@@ -161,27 +166,27 @@ struct BackendState {
 #[derive(Debug, Clone)]
 struct CachedBackendValue {
     value: Value,
-    /// The memory that it takes, in bytes.
+    /// Memory used by the value, in bytes.
     bytes: usize,
     fetched_at: Instant,
-    /// The number of its arrival.
+    /// The sequence number of its arrival.
     response_number: u64,
-    /// Whether something was sent since that may have changed it.
+    /// True if a later post may have changed the value.
     is_invalidated: bool,
 }
 
-/// Stands among the requests that run for one that sends; no path is like it.
+/// Represents a post in the list of requests in flight; no path equals it.
 const POST_IN_FLIGHT_PATH: &str = "";
 
-/// What is to be done for an address.
+/// The action to take for an address.
 enum BackendFetchDecision {
     Cached(Option<Value>),
-    /// Ask, when so often something was sent.
+    /// Send a request; holds the number of posts sent so far.
     Fetch(u64),
 }
 
 impl BackendRegistry {
-    /// Takes the configured back ends by name, and what sends requests to them.
+    /// Creates a registry of the configured back ends by name, with the client that sends the requests.
     #[must_use]
     pub fn new(back_ends: BTreeMap<String, BackendConfig>, fetch: Box<dyn BackendClient>) -> Self {
         let place = |(name, back_end)| {
@@ -205,7 +210,7 @@ impl BackendRegistry {
         self.endpoints.keys().map(String::as_str)
     }
 
-    /// Returns what happened at each back end.
+    /// Returns the counters of each back end.
     #[must_use]
     pub fn counts(&self) -> Vec<(&str, BackendCounts)> {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -227,7 +232,7 @@ impl BackendRegistry {
             .collect()
     }
 
-    /// Returns how long answers of a back end are used, and so what is drawn from them.
+    /// Returns how long responses of a back end, and output rendered from them, may be used.
     pub(crate) fn max_age(&self, name: &str) -> Option<Duration> {
         self.endpoints.get(name).map(|place| place.config.max_age)
     }
@@ -235,7 +240,7 @@ impl BackendRegistry {
     /// Returns the value at a path of a back end.
     ///
     /// # Errors
-    /// In words, if there is no such back end or the path is none.
+    /// A message, if there is no such back end or the path is invalid.
     pub(crate) fn fetch_value(
         &self,
         name: &str,
@@ -253,7 +258,7 @@ impl BackendRegistry {
         }
     }
 
-    /// Sends JSON to a path of a back end and returns what it says; nothing if it says nothing in time.
+    /// Sends JSON to a path of a back end and returns the response; `None` if there is no response in time.
     ///
     /// # Errors
     /// As [`BackendRegistry::fetch_value`].
@@ -280,7 +285,7 @@ impl BackendRegistry {
             false => parse_json_response(&bytes).map(|(value, _)| value),
         });
         let mut state = place.state.lock();
-        // Also what failed may have come through.
+        // A failed post may have taken effect, too.
         state.invalidate_subject(path);
         place.finish_request(&mut state, POST_IN_FLIGHT_PATH, (name, asked), answer.as_ref().err());
         Ok(answer.ok())
@@ -292,7 +297,7 @@ impl BackendRegistry {
         })
     }
 
-    /// Asks the back end and keeps the answer.
+    /// Requests the back end and caches the response.
     fn fetch_and_cache(
         &self,
         (name, place): (&str, &BackendEndpoint),
@@ -318,11 +323,11 @@ impl BackendRegistry {
     }
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Debug, Clone, Copy)]
 struct BackendRequestStart {
     started_at: Instant,
-    /// What the wait for its turn left of its time.
+    /// The part of the timeout that the wait for a connection left.
     timeout: Duration,
 }
 
@@ -333,15 +338,15 @@ impl BackendRequestStart {
     }
 }
 
-/// Reads an answer; tells about how many bytes of memory it takes.
+/// Parses a response; also returns the approximate memory that the value takes, in bytes.
 fn parse_json_response(bytes: &[u8]) -> Result<(Value, usize), String> {
     let value: serde_json::Value =
         serde_json::from_slice(bytes).map_err(|error| format!("the answer is no JSON: {error}"))?;
     Ok((Value::from(Serde(&value)), estimate_memory(&value)))
 }
 
-/// Returns about how many bytes a value takes as templates have it: a short answer of many small parts takes far more than
-/// its text.
+/// Estimates the memory of a value as templates hold it, in bytes: a short response of many small parts takes far more
+/// than its text.
 fn estimate_memory(value: &serde_json::Value) -> usize {
     const PART: usize = 48;
     PART + match value {
@@ -355,7 +360,7 @@ fn estimate_memory(value: &serde_json::Value) -> usize {
 }
 
 impl BackendEndpoint {
-    /// Waits for the turn to ask, or finds the answer meanwhile.
+    /// Waits for a connection slot, or returns the value if it arrives while waiting.
     fn acquire_fetch_slot(
         &self,
         path: &str,
@@ -367,7 +372,7 @@ impl BackendEndpoint {
         loop {
             let copy = state.cached_values.get(path);
             let is_good = |copy: &&CachedBackendValue| {
-                // What arrived while this waited was asked for by somebody else in the same moment.
+                // A value that arrived during this wait was requested by another render at the same moment.
                 !copy.is_invalidated
                     && (now < copy.fetched_at + self.config.max_age
                         || copy.response_number > before)
@@ -378,12 +383,12 @@ impl BackendEndpoint {
             }
             let is_asked = state.in_flight_paths.iter().any(|one| one == path);
             let is_closed = state.circuit_open_until.is_some_and(|until| now < until);
-            // One request finds out whether a back end answers again; the others do not wait for it.
+            // One request tests whether a back end responds again; the others do not wait for it.
             let is_tried = state.consecutive_failures >= CIRCUIT_BREAKER_FAILURES
                 && !state.in_flight_paths.is_empty();
             let silent_until = state.timed_out_paths.get(path);
             let is_silent = silent_until.is_some_and(|until| now < *until || is_asked);
-            // Who keeps no answers waits for the one that comes.
+            // Without caching, wait for the response that is in flight.
             let has_copy = !self.config.max_age.is_zero()
                 && copy.is_some_and(|copy| {
                     !copy.is_invalidated && now < copy.fetched_at + self.config.max_stale
@@ -408,7 +413,7 @@ impl BackendEndpoint {
         }
     }
 
-    /// Waits for the turn to send; tells whether it came.
+    /// Waits for a connection slot to post; returns true if it got one.
     fn acquire_post_slot(&self, (now, until): (Instant, Instant)) -> bool {
         let mut state = self.state.lock();
         let mut has_waited = false;
@@ -439,14 +444,14 @@ impl BackendEndpoint {
         }
     }
 
-    /// Tells whether as many renders wait as may.
+    /// Returns true if the maximum number of renders is waiting.
     fn is_wait_queue_full(&self) -> bool {
         let connections = u64::try_from(self.config.max_connections).unwrap_or(u64::MAX);
         let most = connections.saturating_mul(3).max(MAX_WAITING_RENDERS);
         self.counters.waiting_renders.load(Ordering::Relaxed) >= most
     }
 
-    /// Ends a request, and notes how it went.
+    /// Ends a request and records its outcome.
     fn finish_request(
         &self,
         state: &mut BackendState,
@@ -469,14 +474,14 @@ impl BackendEndpoint {
             return;
         };
         increment(&self.counters.failures);
-        // Who had little time left says nothing about the back end.
+        // A request that had little time left says nothing about the back end.
         if asked.timeout * 2 >= self.config.timeout {
             state.consecutive_failures = state.consecutive_failures.saturating_add(1);
         }
         if state.consecutive_failures >= CIRCUIT_BREAKER_FAILURES {
             state.circuit_open_until = Some(ended + self.config.retry_after);
         }
-        // One that is refused at once keeps no thread, so it may be asked again.
+        // An address that is refused at once blocks no thread, so it may be requested again.
         let took = ended.saturating_duration_since(asked.started_at);
         if path != POST_IN_FLIGHT_PATH && took * 2 >= self.config.timeout {
             state.suspend_path(path, (ended, ended + self.config.retry_after));
@@ -486,7 +491,7 @@ impl BackendEndpoint {
         }
     }
 
-    /// Returns the copy that stands in for an answer.
+    /// Returns the stale copy to use in place of a response.
     fn stale_value(&self, state: &BackendState, path: &str, now: Instant) -> Option<Value> {
         let copy = state.cached_values.get(path);
         let copy = copy.filter(|copy| now < copy.fetched_at + self.config.max_stale);
@@ -534,7 +539,7 @@ impl BackendState {
         }
     }
 
-    /// Notes that an address is not asked for a while.
+    /// Records that an address is not requested for a while.
     fn suspend_path(&mut self, path: &str, (now, until): (Instant, Instant)) {
         if self.timed_out_paths.len() >= MAX_CACHED_VALUES {
             self.timed_out_paths.retain(|_, until| now < *until);
@@ -545,7 +550,7 @@ impl BackendState {
         }
     }
 
-    /// Notes that something was sent to a path: what is known of its subject may have changed.
+    /// Records a post to a path: cached values of the same subject may have changed.
     fn invalidate_subject(&mut self, path: &str) {
         self.post_count += 1;
         let subject = path_subject(path);
@@ -555,7 +560,7 @@ impl BackendState {
     }
 }
 
-/// Returns what an address is about: `/orders/17` of `/orders/17/lines?all`.
+/// Returns the subject of an address: `/orders/17` for `/orders/17/lines?all`.
 fn path_subject(path: &str) -> &str {
     let names = path.split('?').next().unwrap_or(path);
     let end = names.match_indices('/').nth(2).map_or(names.len(), |(at, _)| at);
@@ -566,7 +571,7 @@ fn increment(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Refuses what would leave the back end's base URL.
+/// Rejects paths that would leave the back end's base URL.
 fn validate_path(path: &str) -> Result<(), String> {
     let (names, _) = path.split_at(path.find('?').unwrap_or(path.len()));
     let names = percent_encoding::percent_decode_str(names).decode_utf8_lossy();

@@ -1,12 +1,12 @@
-//! What a change touches: the difference of two states of content, as aspects of paths.
+//! Computes the effect of a change: the difference of two states of content, as aspects of paths.
 //!
-//! In: two snapshots. Out: [`ChangedAspects`]: whatever a drawing that read it may show differently in the later state. The work
-//! is in proportion to the documents that differ.
+//! Input: two snapshots. Output: [`ChangedAspects`], everything that a rendering that read it may show differently in
+//! the later state. The cost is proportional to the documents that differ.
 //!
-//! Invariant: a drawing of the later state that differs from one of the earlier state read something that is in here,
-//! because it is a function of its request and of what it read.
+//! Invariant: if a rendering of the later state differs from one of the earlier state, it read something in this set,
+//! because a rendering is a function of its request and of what it read.
 //!
-//! Not here: what drawings read ([`crate::content_reader`]), which URLs that concerns ([`crate::ledger`]).
+//! Not here: what renderings read ([`crate::content_reader`]), which URLs are affected ([`crate::ledger`]).
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use tympan_content::{BorrowedNode, JCR_CONTENT, Node, NodePath, NodeSummary, Sna
 use crate::Result;
 use crate::dependency::{ANY_PATH, DependencySet, PathAspects, PathDependency, hash_bytes};
 
-/// Properties that lead URLs to nodes, or make URLs of paths: of any link, wherever it stands.
+/// Properties that map URLs to nodes or paths to URLs: they affect any link, on any page.
 const ROUTE_PROPERTIES: [&str; 6] = [
     "sling:vanityPath",
     "sling:vanityOrder",
@@ -25,13 +25,13 @@ const ROUTE_PROPERTIES: [&str; 6] = [
     "sling:internalRedirect",
 ];
 
-/// Folders of which everything decides: groups, who sees what; mappings, every link; indexes, what names and queries find.
+/// Folders whose content affects everything: groups (access), mappings (links), indexes (results of names and queries).
 const GLOBAL_FOLDERS: [&str; 3] = ["/home", "/etc/map", "/oak:index"];
 
-/// How names of scripts end.
+/// The suffix of script names.
 const SCRIPT_FILE_SUFFIX: &str = ".j2";
 
-/// What a page that navigations show, and any page, changes above it when it comes or goes.
+/// Aspects of the ancestors that change when a page that navigations show, or any page, is added or removed.
 const VISIBLE_PAGE_ASPECTS: PathAspects =
     PathAspects::CHILD_HEADS.combine(PathAspects::CHILD_DATES);
 const LISTED_PAGE_ASPECTS: PathAspects = PathAspects::HEADS_BELOW
@@ -39,21 +39,22 @@ const LISTED_PAGE_ASPECTS: PathAspects = PathAspects::HEADS_BELOW
     .combine(PathAspects::TITLES_BELOW)
     .combine(PathAspects::LIST_KEYS_BELOW);
 
-/// Properties of a page's content that lists select and order by.
+/// Properties of a page's content by which lists select and order.
 const LIST_ORDER_PROPERTIES: [&str; 3] = ["cq:tags", "date", PRIMARY_TYPE];
 
-/// Policies may show nodes of some types and hide others: with another type a node may come or go for visitors.
+/// Policies may show nodes of some types and hide others: a changed type may show a node to visitors or hide it.
 const PRIMARY_TYPE: &str = "jcr:primaryType";
 
-/// Aspects of paths that two states have differently.
+/// Aspects of paths that differ between two states.
 #[derive(Debug, Clone, Default)]
 pub struct ChangedAspects {
     aspects_by_path: HashMap<u64, PathAspects>,
-    /// Whether it cannot be told what else differs: rights were changed, and so who sees what, or what URLs mean.
+    /// True if the rest of the difference is unknown: access rights changed, and so who sees what, or the meaning of
+    /// URLs.
     is_everything_changed: bool,
     /// The documents that differ.
     changed_documents: Vec<NodePath>,
-    /// How often something was added, to see whether a part of a document has changes.
+    /// Number of additions, to detect changes in a part of a document.
     addition_count: u64,
 }
 
@@ -84,25 +85,25 @@ impl ChangedAspects {
         Ok(touched)
     }
 
-    /// Tells whether nothing differs.
+    /// Returns true if nothing differs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changed_documents.is_empty()
     }
 
-    /// Tells whether every drawing may differ.
+    /// Returns true if every rendering may differ.
     #[must_use]
     pub fn is_everything_changed(&self) -> bool {
         self.is_everything_changed
     }
 
-    /// Returns how many documents differ.
+    /// Returns the number of documents that differ.
     #[must_use]
     pub fn document_count(&self) -> usize {
         self.changed_documents.len()
     }
 
-    /// Tells whether a drawing that read these may differ.
+    /// Returns true if a rendering with these dependencies may differ.
     #[must_use]
     pub fn affects(&self, read: &DependencySet) -> bool {
         if self.is_everything_changed
@@ -120,7 +121,7 @@ impl ChangedAspects {
         self.aspects_by_path.iter().any(|(path, own)| own.overlaps(read.aspects_with_scopes(*path)))
     }
 
-    /// Tells whether something of a path differs.
+    /// Returns true if an aspect of a path differs.
     pub(crate) fn affects_dependency(&self, (path, aspects): PathDependency) -> bool {
         self.aspects_by_path.get(&path).is_some_and(|own| own.overlaps(aspects))
     }
@@ -130,7 +131,7 @@ impl ChangedAspects {
         self.changed_documents.iter()
     }
 
-    /// Returns what of these differs: nothing if [`ChangedAspects::affects`] says no.
+    /// Returns the aspects of these dependencies that differ; empty if [`ChangedAspects::affects`] returns false.
     #[must_use]
     pub fn common_aspects(&self, read: &DependencySet) -> PathAspects {
         let own = read.path_hashes().filter_map(|path| {
@@ -140,19 +141,19 @@ impl ChangedAspects {
         own.fold(PathAspects::default(), PathAspects::combine)
     }
 
-    /// Tells whether a document at or below a path differs.
+    /// Returns true if a document at or below a path differs.
     pub(crate) fn has_change_below(&self, path: &str) -> bool {
         self.changed_documents.iter().any(|one| is_at_or_below(one.as_str(), path))
     }
 
-    /// Tells whether a document differs that lies below none of some paths.
+    /// Returns true if a document differs that lies below none of the given paths.
     pub(crate) fn has_change_outside(&self, paths: &[&String]) -> bool {
         self.changed_documents
             .iter()
             .any(|one| !paths.iter().any(|path| is_at_or_below(one.as_str(), path)))
     }
 
-    /// Returns the hashes of the paths, with what differs.
+    /// Returns the hashes of the paths, with the aspects that differ.
     pub(crate) fn changed_paths(&self) -> impl Iterator<Item = (u64, PathAspects)> {
         self.aspects_by_path.iter().map(|(path, aspects)| (*path, *aspects))
     }
@@ -165,7 +166,7 @@ impl ChangedAspects {
         self.addition_count += 1;
     }
 
-    /// Adds aspects to a path and to everything above it.
+    /// Adds aspects to a path and to all its ancestors.
     fn add_with_ancestors(&mut self, path: &str, aspects: PathAspects) {
         let mut path = path;
         loop {
@@ -178,7 +179,7 @@ impl ChangedAspects {
         }
     }
 
-    /// Adds what differs in one document.
+    /// Adds the differences of one document.
     fn add_document(&mut self, path: &NodePath, old: Option<&Node>, new: Option<&Node>) {
         let text = path.as_str();
         self.add_aspects(text, PathAspects::WHOLE_DOCUMENT);
@@ -186,7 +187,7 @@ impl ChangedAspects {
         let (left, right) = (old.and_then(Node::as_borrowed), new.and_then(Node::as_borrowed));
         if ["/apps", "/libs"].iter().any(|root| is_at_or_below(text, root)) {
             self.add_aspects("/apps", PathAspects::ANY_SCRIPT);
-            // Another text of a script concerns those who ran it; which script is run, all else decides.
+            // A changed script text affects only those who ran it; which script runs is decided by everything else.
             let is_text = left
                 .zip(right)
                 .is_some_and(|(left, right)| differ_only_in_scripts(path.name(), left, right));
@@ -194,7 +195,7 @@ impl ChangedAspects {
                 self.add_with_ancestors(text, PathAspects::SCRIPTS);
             }
         }
-        // A policy that is a document of its own decides who sees what.
+        // A policy stored as a document of its own decides who sees what.
         self.is_everything_changed |= is_access_policy(path.name());
         if differ_in_list_order(left, right) || path.name() == JCR_CONTENT {
             self.add_with_ancestors(text, PathAspects::LIST_KEYS_BELOW);
@@ -220,7 +221,7 @@ impl ChangedAspects {
         }
     }
 
-    /// Adds aspects to the parent, and others to everything above a document and to itself.
+    /// Adds aspects to the parent, and others to the document itself and all its ancestors.
     fn add_to_ancestors(&mut self, path: &NodePath, parent: PathAspects, all: PathAspects) {
         if let Some(above) = path.parent() {
             self.add_aspects(above.as_str(), parent);
@@ -228,13 +229,13 @@ impl ChangedAspects {
         }
     }
 
-    /// Compares what listings show of a document.
+    /// Compares the parts of a document that listings show.
     fn compare_headers(&mut self, path: &NodePath, old: &Node, new: &Node) {
         let text = path.as_str();
         let (left, right) = (old.summary(), new.summary());
         let (is_shown, is_page) =
             (is_visible_page(old) || is_visible_page(new), old.is_page() || new.is_page());
-        // What lists do not take up, before or after, they do not show.
+        // Lists do not show what they exclude both before and after.
         let shown = |aspects| if is_shown { aspects } else { PathAspects::default() };
         let listed = |aspects| if is_page { aspects } else { PathAspects::default() };
         if left.map(listing_kind) != right.map(listing_kind) {
@@ -263,7 +264,7 @@ impl ChangedAspects {
         }
     }
 
-    /// Compares two states of a node and what is below it in its document.
+    /// Compares two states of a node and of its descendants in the same document.
     fn compare_nodes(
         &mut self,
         place: &mut String,
@@ -297,7 +298,7 @@ impl ChangedAspects {
         }
     }
 
-    /// Adds a node that only one state has, with everything below it in its document.
+    /// Adds a node that exists in one state only, with its descendants in the same document.
     fn add_subtree(&mut self, place: &mut String, node: Option<BorrowedNode<'_>>) {
         let Some(node) = node else { return };
         self.add_aspects(place, PathAspects::EVERYTHING);
@@ -310,7 +311,7 @@ impl ChangedAspects {
         }
     }
 
-    /// Works at the path of a child.
+    /// Runs a function with the path of a child.
     fn with_child_path(
         &mut self,
         place: &mut String,
@@ -324,7 +325,7 @@ impl ChangedAspects {
         place.push_str(name);
         let added = self.addition_count;
         work(self, place);
-        // Subtrees begin inside of documents too, and a changed policy makes all uncertain.
+        // Subtrees also begin inside documents, and a changed policy makes everything uncertain.
         if self.addition_count > added {
             self.is_everything_changed |= is_access_policy(name);
             self.add_aspects(place, PathAspects::SUBTREE);
@@ -345,28 +346,28 @@ impl ChangedAspects {
     }
 }
 
-/// Tells whether a path is at or below another one.
+/// Returns true if a path is at or below another one.
 fn is_at_or_below(path: &str, outer: &str) -> bool {
     outer == "/"
         || path.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Tells whether a node decides who may read its parent.
+/// Returns true if a node defines who may read its parent.
 fn is_access_policy(name: &str) -> bool {
     name.starts_with("rep:")
 }
 
-/// Returns what decides whether listings take a document up.
+/// Returns the values that decide whether listings include a document.
 fn listing_kind(summary: &NodeSummary) -> (&str, bool) {
     (summary.primary_type(), summary.is_hidden_in_nav())
 }
 
-/// Tells whether navigations show a document.
+/// Returns true if navigations show a document.
 fn is_visible_page(node: &Node) -> bool {
     node.is_page() && !node.summary().is_some_and(NodeSummary::is_hidden_in_nav)
 }
 
-/// Tells whether lists may select or order two states of a page differently, by what its content says.
+/// Returns true if lists may select or order two states of a page differently because of its content.
 fn differ_in_list_order(old: Option<BorrowedNode<'_>>, new: Option<BorrowedNode<'_>>) -> bool {
     let [old, new] = [old, new].map(|node| node.and_then(|node| node.child(JCR_CONTENT)));
     match (old, new) {
@@ -378,7 +379,7 @@ fn differ_in_list_order(old: Option<BorrowedNode<'_>>, new: Option<BorrowedNode<
     }
 }
 
-/// Tells whether two states of a node differ in a property.
+/// Returns true if two states of a node differ in a property.
 fn differ_in_property(old: BorrowedNode<'_>, new: BorrowedNode<'_>, name: &str) -> bool {
     match (old.property(name), new.property(name)) {
         (None, None) => false,
@@ -387,7 +388,7 @@ fn differ_in_property(old: BorrowedNode<'_>, new: BorrowedNode<'_>, name: &str) 
     }
 }
 
-/// Tells whether two states of a node differ in nothing but the texts of scripts at or below it.
+/// Returns true if two states of a node differ only in the texts of scripts at or below it.
 fn differ_only_in_scripts(name: &str, old: BorrowedNode<'_>, new: BorrowedNode<'_>) -> bool {
     let is_script = name.ends_with(SCRIPT_FILE_SUFFIX);
     has_same_properties(old, new)

@@ -1,8 +1,9 @@
-//! Pages in other charsets than UTF-8: in the one that their head declares.
+//! Pages in charsets other than UTF-8, as declared in their head.
 //!
-//! Templates are drawn in UTF-8. A page that says `<meta charset="gbk">`, as pages of sites do that come from elsewhere, is
-//! encoded and labeled so at the very end; a letter that the charset lacks becomes a reference by its number. Browsers send
-//! forms of such a page in its charset, and its name as `_charset_` where the form has a hidden field of that name.
+//! Templates are rendered in UTF-8. A page that says `<meta charset="gbk">`, as migrated sites do, is encoded and
+//! labeled so in the last step. A character that the charset lacks becomes a numeric character reference. Browsers
+//! submit forms of such a page in its charset, and send the charset's name as `_charset_` if the form has a hidden
+//! field of that name.
 
 use std::borrow::Cow;
 
@@ -12,7 +13,7 @@ use tympan_web::html_charset;
 
 use crate::response::HTML_MEDIA_TYPE;
 
-/// Encodes a page as its head declares; nothing for what is UTF-8 already, and for what is no page.
+/// Encodes a page as its head declares; `None` if it is UTF-8 already or is no page.
 pub(crate) fn encode_as_declared(content_type: &str, page: &[u8]) -> Option<(String, Bytes)> {
     if content_type != HTML_MEDIA_TYPE {
         return None;
@@ -24,7 +25,7 @@ pub(crate) fn encode_as_declared(content_type: &str, page: &[u8]) -> Option<(Str
     Some((media_type, Bytes::from(encoded.into_owned())))
 }
 
-/// Reads a text by the charset of its media type; nothing if it is damaged.
+/// Decodes a text by the charset of its media type; `None` if it is malformed.
 pub(crate) fn decode_by_media_type<'a>(
     content_type: &str,
     bytes: &'a [u8],
@@ -35,7 +36,7 @@ pub(crate) fn decode_by_media_type<'a>(
     }
 }
 
-/// Writes a text by the charset of its media type.
+/// Encodes a text by the charset of its media type.
 pub(crate) fn encode_by_media_type(content_type: &str, text: String) -> Bytes {
     match media_type_encoding(content_type) {
         None => text.into(),
@@ -43,19 +44,19 @@ pub(crate) fn encode_by_media_type(content_type: &str, text: String) -> Bytes {
     }
 }
 
-/// Decodes a part of a form or query that was sent in a charset; without one that is known, as UTF-8. What does not decode is
-/// kept with replacement characters.
+/// Decodes a part of a form or query by its charset, or as UTF-8 if the charset is unknown or absent. Malformed bytes
+/// become replacement characters.
 pub(crate) fn decode_parameter(label: Option<&str>, bytes: &[u8]) -> String {
     let encoding = label.and_then(find_encoding).unwrap_or(UTF_8);
     encoding.decode_without_bom_handling(bytes).0.into_owned()
 }
 
-/// Returns the charset of a media type, if it is another one than UTF-8.
+/// Returns the charset of a media type if it is not UTF-8.
 fn media_type_encoding(content_type: &str) -> Option<&'static Encoding> {
     find_encoding(content_type.split_once("charset=")?.1.trim())
 }
 
-/// Returns a charset by its label, if it is another one than UTF-8 and can be written.
+/// Returns a charset by its label if it is not UTF-8 and can be encoded.
 fn find_encoding(label: &str) -> Option<&'static Encoding> {
     let encoding = Encoding::for_label(label.as_bytes())?;
     (encoding != UTF_8 && encoding.output_encoding() == encoding).then_some(encoding)

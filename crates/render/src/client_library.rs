@@ -1,13 +1,13 @@
-//! Client libraries by category: style sheets and scripts of a folder, joined, made small, with what they need.
+//! Client libraries by category: style sheets and scripts of a folder, joined and minified, with their dependencies.
 //!
-//! In: folders of the type `cq:ClientLibraryFolder` with `categories`, `dependencies` and `embed`, and the lists `css.txt`
-//! and `js.txt` in them, as in AEM. Out: for a category, the addresses of its style sheets and scripts in the order in
-//! which pages need them, and the text behind each address.
+//! Input: folders of the type `cq:ClientLibraryFolder` with `categories`, `dependencies` and `embed`, and their lists
+//! `css.txt` and `js.txt`, as in AEM. Output: for a category, the addresses of its style sheets and scripts in
+//! dependency order, and the text behind each address.
 //!
 //! Invariants
-//! * An address changes with its text, so that browsers may keep it for good.
-//! * A library that needs itself, directly or not, is taken once.
-//! * A text that cannot be made small is served as it is.
+//! * An address changes with its text, so that browsers may cache it forever.
+//! * A library that depends on itself, directly or not, is included once.
+//! * A text that cannot be minified is served unchanged.
 //!
 //! Not here: single files of libraries (`client_library_file`).
 
@@ -21,7 +21,7 @@ use tympan_content::BlobId;
 use crate::link::encode_path;
 use crate::stored_file::short_digest_hex;
 
-/// What a library is: style sheets or scripts.
+/// The kind of a library: style sheets or scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum ClientLibraryKind {
     Css,
@@ -40,16 +40,16 @@ impl ClientLibraryKind {
     }
 }
 
-/// A folder of a client library, as content has it.
+/// A folder of a client library, as stored in content.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientLibrarySource {
-    /// The names by which pages ask for it.
+    /// The names by which pages request it.
     pub categories: Vec<String>,
-    /// The categories that pages need before it.
+    /// The categories that pages must load before it.
     pub dependencies: Vec<String>,
-    /// The categories whose texts become a part of it.
+    /// The categories whose texts are joined into it.
     pub embeds: Vec<String>,
-    /// Whether visitors may have it (`allowProxy`).
+    /// True if visitors may read it (`allowProxy`).
     pub is_proxied: bool,
     /// Its style sheets, scripts and lists, by their paths below the folder.
     pub files: BTreeMap<String, String>,
@@ -64,7 +64,7 @@ pub(crate) struct ClientLibrarySet {
     dependencies: HashMap<String, Vec<String>>,
 }
 
-/// A text that is ready to be served.
+/// A joined text, ready to be served.
 #[derive(Debug, Clone)]
 pub(crate) struct BuiltClientLibrary {
     pub text: Bytes,
@@ -106,7 +106,7 @@ impl ClientLibrarySet {
         libraries
     }
 
-    /// Adds the texts of a folder and of what it embeds, those first.
+    /// Adds the texts of the libraries that a folder embeds, then those of the folder itself.
     fn append_sources(
         &self,
         sources: &BTreeMap<String, ClientLibrarySource>,
@@ -155,7 +155,7 @@ impl ClientLibrarySet {
         folders
     }
 
-    /// Returns the addresses of what pages need for some categories, what others need first.
+    /// Returns the library addresses that pages need for some categories, dependencies first.
     pub(crate) fn library_addresses(
         &self,
         categories: &[String],
@@ -188,12 +188,12 @@ impl ClientLibrarySet {
         }
     }
 
-    /// Tells whether a category exists.
+    /// Returns true if a category exists.
     pub(crate) fn has_category(&self, category: &str) -> bool {
         self.folders_by_category.contains_key(category)
     }
 
-    /// Finds the text behind the name of an address: `wayfare/clientlibs/site` and its kind.
+    /// Finds the text by the name in an address, such as `wayfare/clientlibs/site`, and its kind.
     pub(crate) fn find(&self, name: &str, kind: ClientLibraryKind) -> Option<&BuiltClientLibrary> {
         let places = ["/apps/", "/libs/"].into_iter();
         places.into_iter().find_map(|place| self.libraries.get(&(format!("{place}{name}"), kind)))
@@ -207,7 +207,7 @@ fn library_address(folder: &str, hash: &str, kind: ClientLibraryKind) -> String 
     encode_path(&format!("/etc.clientlibs/{name}.{hash}.{}", kind.extension()))
 }
 
-/// Reads the list of a kind: a file on each line, below what `#base=` names.
+/// Reads the list of a kind: one file per line, relative to the folder that `#base=` names.
 fn listed_files(source: &ClientLibrarySource, kind: ClientLibraryKind) -> Vec<String> {
     let Some(list) = source.files.get(&format!("{}.txt", kind.extension())) else {
         return Vec::new();
@@ -224,7 +224,7 @@ fn listed_files(source: &ClientLibrarySource, kind: ClientLibraryKind) -> Vec<St
     files
 }
 
-/// Resolves a relative path against a folder; it cannot leave the top.
+/// Resolves a relative path against a folder; the result never leaves the root.
 fn resolve_relative_path(base: &str, relative: &str) -> String {
     let mut names: Vec<&str> =
         base.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
@@ -238,7 +238,7 @@ fn resolve_relative_path(base: &str, relative: &str) -> String {
     names.join("/")
 }
 
-/// Writes the relative addresses in a style sheet as they are from the host on.
+/// Rewrites the relative addresses in a style sheet to absolute paths on the host.
 fn rebase_css_urls(text: &str, path: &str) -> String {
     let name = ["/apps/", "/libs/"].iter().find_map(|place| path.strip_prefix(place));
     let folder = name.unwrap_or(path).rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -269,7 +269,7 @@ fn rebase_css_urls(text: &str, path: &str) -> String {
     out
 }
 
-/// Makes a text small.
+/// Minifies a text.
 fn minify(text: &str, kind: ClientLibraryKind, folder: &str) -> String {
     let made = match kind {
         ClientLibraryKind::Css => {

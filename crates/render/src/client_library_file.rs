@@ -1,8 +1,8 @@
-//! Client libraries: style sheets, scripts and pictures of a site, at URLs that change with their bytes.
+//! Client libraries: style sheets, scripts and images of a site, at URLs that change with their content.
 //!
 //! `wayfare/site.css` is found at `/etc.clientlibs/wayfare/site.css`, or in a client library folder below `/apps` or
 //! `/libs` that allows it (`cq:ClientLibraryFolder` with `allowProxy`, as in AEM). Its URL is
-//! `/etc.clientlibs/wayfare/site.<hash>.css`, which browsers may keep forever; the URL without the hash works too.
+//! `/etc.clientlibs/wayfare/site.<hash>.css`, which browsers may cache forever. The URL without the hash works, too.
 //!
 //! Invariant: nothing else below `/apps` and `/libs`, such as the text of a script, is served through these URLs.
 
@@ -16,29 +16,29 @@ use crate::link::encode_path;
 use crate::script::ScriptCache;
 use crate::stored_file::{StoredFile, short_digest_hex};
 
-/// Where client libraries are addressed.
+/// URL prefix of client libraries.
 const CLIENT_LIBRARY_PREFIX: &str = "/etc.clientlibs/";
 
-/// Where their files are looked for, in order.
+/// Folders that are searched for library files, in order.
 const CLIENT_LIBRARY_FOLDERS: [&str; 3] = ["/etc.clientlibs/", "/apps/", "/libs/"];
 
-/// Length of the hash in URLs.
+/// Length of the hash in URLs, in digits.
 const HASH_DIGITS: usize = 8;
 
 /// Finds client libraries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClientLibraryResolver<'a> {
     pub script_cache: &'a ScriptCache,
-    /// Libraries that are joined from files.
+    /// Libraries joined from several files.
     pub joined_libraries: &'a ClientLibrarySet,
 }
 
 /// A file of a client library.
 #[derive(Debug)]
 pub(crate) enum ClientLibraryFile {
-    /// From the repository.
+    /// Stored in the repository.
     Stored(StoredFile),
-    /// From a live folder, or from the program.
+    /// From a live folder, or built into the program.
     LiveBytes(Bytes),
 }
 
@@ -52,7 +52,7 @@ impl ClientLibraryFile {
     }
 }
 
-/// A library file that a URL asked for.
+/// A library file that a URL requests.
 #[derive(Debug)]
 pub(crate) struct RequestedLibraryFile {
     pub file: ClientLibraryFile,
@@ -61,14 +61,14 @@ pub(crate) struct RequestedLibraryFile {
     pub hash_match: UrlHashMatch,
 }
 
-/// Whether a URL names the bytes of its file.
+/// Result of comparing the hash in a URL with the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UrlHashMatch {
-    /// It names no bytes.
+    /// The URL has no hash.
     NoHash,
-    /// It names these bytes.
+    /// The hash is that of the file.
     Match,
-    /// It names other bytes: those of an earlier file, or none that ever were.
+    /// The hash is another one: of an earlier file, or of none.
     Mismatch,
 }
 
@@ -85,12 +85,12 @@ impl ClientLibraryResolver<'_> {
         encode_path(&path)
     }
 
-    /// Tells whether a raw URL path may be the address of a library, perhaps by escapes.
+    /// Returns true if a raw URL path may be the address of a library, possibly percent-encoded.
     pub(crate) fn may_be_library_url(raw: &str) -> bool {
         raw.starts_with(CLIENT_LIBRARY_PREFIX) || raw.bytes().any(|byte| byte == b'%')
     }
 
-    /// Finds the file that a decoded URL path asks for; nothing if it is no address of a library.
+    /// Finds the file that a decoded URL path requests; `None` if it is not the address of a library.
     pub(crate) fn find_by_url(
         self,
         reader: &ContentReader,
@@ -127,7 +127,7 @@ impl ClientLibraryResolver<'_> {
             let kind = ClientLibraryKind::ALL_KINDS
                 .into_iter()
                 .find(|kind| kind.extension() == extension)?;
-            // It is joined from files of this and other libraries.
+            // The text is joined from files of this and other libraries.
             reader.record_any_script();
             Some(ClientLibraryFile::LiveBytes(self.joined_libraries.find(stem, kind)?.text.clone()))
         };
@@ -147,7 +147,7 @@ impl ClientLibraryResolver<'_> {
     }
 }
 
-/// Tells whether a path lies in a client library folder that visitors may read.
+/// Returns true if a path lies in a client library folder that visitors may read.
 fn is_proxied(reader: &ContentReader, path: &str) -> bool {
     let folders = path.rmatch_indices('/').filter_map(|(at, _)| path.get(..at));
     let folders = folders.take_while(|folder| folder.len() > "/apps".len());

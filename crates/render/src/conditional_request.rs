@@ -1,23 +1,24 @@
-//! Decides how much of a stored binary answers a request: all, nothing new, or a range (RFC 9110, 13 and 14).
+//! Decides how a stored binary answers a request: in full, with "not modified", or as a range (RFC 9110, 13 and 14).
 //!
-//! Pure: header values in, [`BinaryResponsePlan`] out. A request for several ranges gets the whole, as the RFC allows.
+//! Pure: takes header values, returns a [`BinaryResponsePlan`]. A request for several ranges gets the full binary, as
+//! the RFC allows.
 
 use std::time::SystemTime;
 
-/// The request headers that the decision depends on, as they were sent.
+/// The request headers that the decision depends on, as sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ConditionalHeaders<'a> {
     /// `If-None-Match`.
     pub if_none_match: Option<&'a str>,
-    /// `If-Modified-Since`; ignored beside `If-None-Match`.
+    /// `If-Modified-Since`; ignored if `If-None-Match` is present.
     pub if_modified_since: Option<&'a str>,
     /// `Range`.
     pub range: Option<&'a str>,
-    /// `If-Range`: the range counts only if this still names the binary.
+    /// `If-Range`: the range applies only if this still names the binary.
     pub if_range: Option<&'a str>,
 }
 
-/// How to answer.
+/// The form of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BinaryResponsePlan {
     /// Send all bytes.
@@ -35,7 +36,7 @@ pub enum BinaryResponsePlan {
     Unsatisfiable,
 }
 
-/// Decides for a binary of `length` bytes with a strong `etag` (in its quotes).
+/// Decides the response for a binary of `length` bytes with a strong `etag` (quotes included).
 #[must_use]
 pub fn plan_response(
     conditions: &ConditionalHeaders<'_>,
@@ -54,7 +55,7 @@ pub fn plan_response(
     }
 }
 
-/// Tells whether the client's copy is the current one.
+/// Returns true if the client's copy is current.
 fn is_not_modified(
     conditions: &ConditionalHeaders<'_>,
     etag: &str,
@@ -70,7 +71,7 @@ fn is_not_modified(
     matches!((since, last_modified), (Some(since), Some(modified)) if truncate_to_seconds(modified) <= truncate_to_seconds(since))
 }
 
-/// Tells whether `If-Range`, if present, names exactly this binary.
+/// Returns true unless `If-Range` is present and names another binary.
 fn is_range_applicable(
     if_range: Option<&str>,
     etag: &str,
@@ -89,7 +90,7 @@ fn is_range_applicable(
     }
 }
 
-/// Reads `bytes=a-b`, `bytes=a-` or `bytes=-n`; what is not understood is ignored.
+/// Parses `bytes=a-b`, `bytes=a-` or `bytes=-n`; ignores anything else.
 fn plan_range_response(range: &str, length: u64) -> BinaryResponsePlan {
     let Some((first, last)) = range
         .trim()
@@ -114,7 +115,7 @@ fn plan_range_response(range: &str, length: u64) -> BinaryResponsePlan {
     BinaryResponsePlan::Partial { start, len: end - start }
 }
 
-/// Drops what HTTP dates cannot carry.
+/// Truncates a time to the precision of HTTP dates.
 fn truncate_to_seconds(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     const ETAG: &str = "\"abc\"";
-    /// Sun, 06 Nov 1994 08:49:37 GMT, and a fraction that HTTP dates drop.
+    /// Sun, 06 Nov 1994 08:49:37 GMT, plus a fraction that HTTP dates drop.
     const MODIFIED: Duration = Duration::from_millis(784_111_777_900);
 
     #[track_caller]

@@ -1,40 +1,42 @@
 //! Policies: which components a container may hold.
 //!
-//! In: a node of content. Out: the types that may lie directly in it, if anything says so. These are asked in turn:
+//! Input: a node of content. Output: the types that may lie directly in it, if there is any rule. The rules are checked
+//! in this order:
 //!
 //! 1. `allowedChildren` of the page's template (`cq:template`), for containers directly below the page's content;
-//! 2. the policy that an editable template gives the container: `cq:policy` of the mapping for it below `policies/jcr:content`
-//!    of the template leads to a node below `settings/wcm/policies`, whose `components` it is;
+//! 2. the policy that an editable template assigns to the container: `cq:policy` of its mapping below
+//!    `policies/jcr:content` of the template names a node below `settings/wcm/policies`, which lists the `components`;
 //! 3. `allowedChildren` of the container's component, or of the nearest super type that has it;
-//! 4. an editable template that gives the container no `components`: nothing may be put into it, as in AEM.
+//! 4. an editable template that assigns no `components` to the container: nothing may be put into it, as in AEM.
 //!
 //! An entry is a resource type, or a group of components as `group:Wayfare article`.
 //!
-//! The mapping for a container lies where the container lies below the page's content. What is at no such place, as authors
-//! put it into the page, has the mapping at its resource type below the nearest place above it that has one.
+//! The mapping for a container has the same relative path as the container below the page's content. For containers
+//! that authors put into the page, which have no such path, the mapping lies at their resource type below the nearest
+//! ancestor that has one.
 //!
-//! In AEM, `allowedChildren` of a template names templates of pages below. Such entries say nothing about components: they
-//! are passed over, and a template with no other ones has no policy.
+//! In AEM, `allowedChildren` of a template names templates of child pages. Such entries say nothing about components
+//! and are skipped; a template with only such entries has no policy.
 //!
-//! Not here: whether a component holds others at all (`cq:isContainer`).
+//! Not here: whether a component is a container at all (`cq:isContainer`).
 
 use tympan_content::{JCR_CONTENT, Node, NodePath, Result, Snapshot};
 
-/// Where components live, in the order in which they are looked for.
+/// Search paths of components, in order.
 const COMPONENT_SEARCH_PATHS: [&str; 2] = ["/apps/", "/libs/"];
-/// The property that says it.
+/// The property with the allowed components.
 const ALLOWED_CHILDREN_PROPERTY: &str = "allowedChildren";
-/// A longer chain of super types is a mistake.
+/// Maximum length of a chain of super types; a longer one is a mistake.
 const MAX_SUPER_TYPE_CHAIN: usize = 32;
 /// The property of a policy's node that lists components.
 const POLICY_COMPONENTS_PROPERTY: &str = "components";
-/// The property of a mapping that leads to its policy.
+/// The property of a mapping that names its policy.
 const POLICY_PROPERTY: &str = "cq:policy";
-/// Where policies lie in a place for settings.
+/// The policies folder, relative to a settings location.
 const POLICIES_FOLDER: &str = "settings/wcm/policies";
-/// The places for settings after those of the template and of what is above them.
+/// The settings locations that are searched after those of the template and its ancestors.
 const SHARED_SETTINGS_FOLDERS: [&str; 3] = ["/conf/global", "/apps", "/libs"];
-/// What an entry that names a group begins with.
+/// The prefix of an entry that names a group.
 const GROUP_PREFIX: &str = "group:";
 
 /// The components that may lie in a container.
@@ -46,7 +48,7 @@ pub struct ContainerPolicy {
     is_explicit: bool,
 }
 
-/// What an editable template says about a container.
+/// The rule of an editable template for a container.
 enum TemplatePolicy {
     /// The components that its policy lists.
     Listed(ContainerPolicy),
@@ -55,7 +57,7 @@ enum TemplatePolicy {
 }
 
 impl ContainerPolicy {
-    /// Finds what is said about a container; nothing if everything may lie in it.
+    /// Finds the policy of a container; `None` if everything may lie in it.
     ///
     /// # Errors
     /// If content cannot be read.
@@ -85,7 +87,8 @@ impl ContainerPolicy {
         Ok(unlisted)
     }
 
-    /// Finds what the editable template of a page says about a container in it; nothing if the template is none.
+    /// Finds the rule of a page's editable template for a container in the page; `None` if the template is not
+    /// editable.
     fn template_policy(container: &Node) -> Result<Option<TemplatePolicy>> {
         let Some((content, names)) = path_in_page(container)? else { return Ok(None) };
         let snapshot = container.snapshot();
@@ -129,7 +132,7 @@ impl ContainerPolicy {
                 entries.push(entry);
             }
         }
-        // An empty list allows nothing; one of templates does not speak of components.
+        // An empty list allows nothing; a list of templates says nothing about components.
         let is_said = !entries.is_empty() || property.values().is_empty();
         let source = node.path().clone();
         Ok(is_said.then_some(Self {
@@ -140,7 +143,7 @@ impl ContainerPolicy {
         }))
     }
 
-    /// Tells whether a component may lie in the container.
+    /// Returns true if a component may lie in the container.
     ///
     /// # Errors
     /// If content cannot be read.
@@ -163,14 +166,15 @@ impl ContainerPolicy {
         Ok(group.is_some_and(|group| groups.contains(&group.as_str())))
     }
 
-    /// Returns the path of the property that says it: `allowedChildren` of a template or component, `components` of a
-    /// policy, or the `cq:policy` that a mapping lacks or that leads nowhere.
+    /// Returns the path of the property that defines the policy: `allowedChildren` of a template or component,
+    /// `components` of a policy, or the `cq:policy` that a mapping lacks or that names no node.
     #[must_use]
     pub fn source(&self) -> String {
         format!("{}/{}", self.source, self.property)
     }
 
-    /// Tells whether somebody wrote a list. If not, an editable template gives the container none, and nothing may be put there.
+    /// Returns true if a list was written. Otherwise an editable template assigns none to the container, and nothing
+    /// may be put into it.
     #[must_use]
     pub fn is_explicit(&self) -> bool {
         self.is_explicit
@@ -182,7 +186,7 @@ impl ContainerPolicy {
     }
 }
 
-/// Finds the content of the page that a node lies in, and the names that lead from there to the node.
+/// Finds the content of the page that contains a node, and the names on the path from there to the node.
 fn path_in_page(node: &Node) -> Result<Option<(Node, Vec<String>)>> {
     let mut names = vec![node.name().to_owned()];
     let mut next = node.parent()?;
@@ -197,7 +201,8 @@ fn path_in_page(node: &Node) -> Result<Option<(Node, Vec<String>)>> {
     Ok(None)
 }
 
-/// Finds the mapping for a place below a page's content, or else for a type of components below the nearest place above it.
+/// Finds the mapping for a path below a page's content, or else for a component type below the nearest ancestor of the
+/// path.
 fn policy_mapping(
     mappings: &Node,
     names: &[String],
@@ -230,12 +235,13 @@ fn policy_mapping(
     Ok(of_type.filter(|node| node.property(POLICY_PROPERTY).is_some()))
 }
 
-/// Tells whether a node stands for a place in pages, and not for a part of a resource type.
+/// Returns true if a node maps a position in pages, rather than being a segment of a resource type.
 fn is_policy_mapping(node: &Node) -> bool {
     node.resource_type().is_some_and(|kind| kind.ends_with("/policies/mapping"))
 }
 
-/// Finds the node of a policy: in the settings where the template lies, in those of the folders above, or in shared ones.
+/// Finds the node of a policy: in the settings next to the template, in those of the ancestor folders, or in the shared
+/// ones.
 fn find_policy_node(snapshot: &Snapshot, template: &NodePath, named: &str) -> Result<Option<Node>> {
     if named.is_empty() {
         return Ok(None);
@@ -278,7 +284,7 @@ fn find_component(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Nod
     Ok(None)
 }
 
-/// Tells whether an entry names templates of pages: one that is there, or a pattern of paths below a folder of templates.
+/// Returns true if an entry names page templates: an existing one, or a path pattern below a folder of templates.
 fn is_template_entry(snapshot: &Snapshot, entry: &str) -> Result<bool> {
     let is_folder = |name: &str| {
         name.strip_prefix("templates")
@@ -296,7 +302,7 @@ fn is_template_entry(snapshot: &Snapshot, entry: &str) -> Result<bool> {
 fn find_node(snapshot: &Snapshot, path: &str) -> Result<Option<Node>> {
     match NodePath::new(path) {
         Ok(path) => snapshot.node(&path),
-        // What is no path, such as a type `nt:file`, names no component.
+        // An invalid path, such as a type `nt:file`, names no component.
         Err(_) => Ok(None),
     }
 }
@@ -409,7 +415,7 @@ mod tests {
         );
     }
 
-    /// A site as AEM keeps it: an editable template, the mappings of its places and types, and policies.
+    /// A site as stored by AEM: an editable template, mappings for its positions and types, and policies.
     fn editable_site() -> Repository {
         let repository = Repository::in_memory().unwrap();
         let mut session = repository.session("test").unwrap();
@@ -423,7 +429,7 @@ mod tests {
             tree.name = name.to_owned();
             tree
         };
-        // Nodes one in the other; the last of them is the leaf.
+        // Nested nodes; the last of them is the leaf.
         let below = |path: &str, leaf: Subtree| {
             let mut names: Vec<&str> = path.split('/').collect();
             let last = names.pop().unwrap();
@@ -500,20 +506,21 @@ mod tests {
                 "{path}"
             );
         };
-        // The settings of the folder above the template's, by a group and by a path.
+        // The settings of the folder above the template's folder, by a group and by a path.
         let wide = "/conf/t/settings/wcm/policies/t/box/wide/components";
         check("root/main", wide, &["t/text", "t/box"]);
-        // What authors put there has the policy of its type, however deep; it lies in the shared settings.
+        // Containers added by authors have the policy of their type at any depth; it lies in the shared settings.
         let narrow = "/conf/global/settings/wcm/policies/t/box/narrow/components";
         check("root/main/one", narrow, &["t/form"]);
         check("root/main/one/two", narrow, &["t/form"]);
-        // A policy without a list, a place without a policy, one that leads nowhere, and no place at all.
+        // A policy without a list, a position without a policy, a policy name without a node, and a position without a
+        // mapping.
         check("root", "/conf/t/settings/wcm/policies/t/box/bare/components", &[]);
         let mappings = "/conf/t/de/settings/wcm/templates/home/policies/jcr:content";
         check("root/main/bare", &format!("{mappings}/cq:policy"), &[]);
         check("root/lost", &format!("{mappings}/root/lost/cq:policy"), &[]);
         check("aside", &format!("{mappings}/cq:policy"), &[]);
-        // A component that says it itself is asked where no policy does.
+        // A component's own rule applies only where there is no policy.
         check("root/main/tabs", "/apps/t/tabs/allowedChildren", &["t/form"]);
     }
 }

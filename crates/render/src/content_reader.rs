@@ -1,20 +1,22 @@
-//! The one door to content while a request is drawn, which notes everything that was read.
+//! The only access to content while a request is rendered; records everything that is read.
 //!
-//! In: a pinned snapshot. Out: nodes, and a [`RequestReads`] that says what the drawing depends on: nodes, properties,
-//! listings, whole subtrees, scripts, and places where nothing was found.
+//! Input: a pinned snapshot. Output: nodes, and a [`RequestReads`] with the dependencies of the rendering: nodes,
+//! properties, listings, whole subtrees, scripts, and paths where nothing was found.
 //!
 //! Invariants
 //! * Components, resolution and default output reach nodes only through [`ContentReader`].
-//! * What a node is asked for is noted. [`ContentReader::node`] and its like note all properties of what they hand out, so that
-//!   whoever reads them forgets nothing. Those that glance ([`ContentReader::node_existence`]) note the node's existence and primary type
-//!   alone; who reads more of such a node does it through [`ContentReader::property`], [`ContentReader::text_property`] or [`ContentReader::record_type`].
-//! * A listing covers which pages there are, and which hide. Their titles are noted with
-//!   [`ContentReader::record_head`] or [`ContentReader::record_titles_below`], dates are asked for with [`ContentReader::last_modified`].
-//! * What [`ContentReader::read_list`] reads decides about its answer alone; what is read of the answer is noted like all else.
-//! * One thread draws a request: two that count at the same time may count one look-up less. Notes are never lost.
+//! * Every read of a node is recorded. [`ContentReader::node`] and similar functions record all properties of the
+//!   returned nodes, so that callers cannot forget any. The existence functions ([`ContentReader::node_existence`])
+//!   record only the node's existence and primary type; callers read more of such a node through
+//!   [`ContentReader::property`], [`ContentReader::text_property`] or [`ContentReader::record_type`].
+//! * A listing covers which pages exist and which are hidden. Titles are recorded with [`ContentReader::record_head`]
+//!   or [`ContentReader::record_titles_below`]; dates are read with [`ContentReader::last_modified`].
+//! * Reads inside [`ContentReader::read_list`] affect only its result; reads of the result are recorded as usual.
+//! * One thread renders a request: two threads that count at the same time may lose one lookup in the counter. Records
+//!   are never lost.
 //!
-//! On failure: look-ups that fail answer "nothing there" and leave the error in [`ContentReader::failure`], which the
-//! renderer asks before it hands anything out.
+//! On failure: failed lookups return "not found" and store the error in [`ContentReader::failure`], which the renderer
+//! checks before it returns anything.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -32,37 +34,37 @@ use crate::dependency_log::{DependencyLogMark, RecordedDependencies, join_depend
 use crate::dependency_recorder::DependencyRecorder;
 use crate::list_query::{ListQuery, ListQueryKind};
 
-/// Whether a request keeps the paths it read, or counts only.
+/// Selects whether a request records the paths it reads, or only counts reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReadRecording {
     /// Count the reads.
     #[default]
     Count,
-    /// Count them and keep the paths.
+    /// Count the reads and record the paths.
     Paths,
 }
 
-/// What one request read.
+/// The reads of one request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestReads {
-    /// How many look-ups of nodes and listings there were.
+    /// Number of lookups of nodes and listings.
     pub read_count: u64,
-    /// How many queries were run.
+    /// Number of queries.
     pub query_count: u64,
-    /// What was read where; nothing unless paths were asked for.
+    /// The recorded reads; empty unless paths were requested.
     pub(crate) recorded: RecordedDependencies,
-    /// The lists that were asked for, in place of what they read.
+    /// The lists that were queried, in place of their reads.
     pub(crate) list_queries: Vec<Arc<ListQuery>>,
-    /// What was read for kept fragments, when they were drawn.
+    /// The dependencies of cached fragments, recorded when they were rendered.
     pub fragment_dependencies: Vec<Arc<DependencySet>>,
-    /// What of the request the drawing used.
+    /// The facts of the request that the rendering used.
     pub facts: RequestFacts,
-    /// How long the drawing is good for at most, whatever changes in content: it shows data of other systems.
+    /// Maximum age of the rendering regardless of content changes, if it shows data of other systems.
     pub max_age: Option<Duration>,
 }
 
 impl RequestReads {
-    /// Returns what the drawing depends on, as the ledger keeps it.
+    /// Returns the dependencies of the rendering, as stored in the ledger.
     #[must_use]
     pub fn dependencies(&self) -> DependencySet {
         join_dependencies(
@@ -71,8 +73,8 @@ impl RequestReads {
         )
     }
 
-    /// Returns a number that drawings have in common which read the same in the same order. Others have another one, and
-    /// nobody who does not know the keys can aim at it.
+    /// Returns a number that is equal for renderings that read the same in the same order. Other renderings have
+    /// another number, and a collision cannot be provoked without the keys.
     pub(crate) fn digest(&self, keys: [u64; 2]) -> u64 {
         let mut digest = DependencyHasher::new(keys);
         self.recorded.add_to_digest(&mut digest);
@@ -81,43 +83,43 @@ impl RequestReads {
         digest.finish()
     }
 
-    /// Tells whether the drawing is good for no second: whoever kept it would show others what was.
+    /// Returns true if the rendering must not be cached at all, because a cached copy would be outdated at once.
     #[must_use]
     pub fn is_uncacheable(&self) -> bool {
         self.max_age.is_some_and(|age| age < Duration::from_secs(1))
     }
 }
 
-/// What of a request a drawing used, so that another request may get something else.
+/// The facts of a request that a rendering used: another request may get another rendering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RequestFacts(u32);
 
 impl RequestFacts {
-    /// The page that was asked for.
+    /// The requested page.
     pub const PAGE: Self = Self(1);
-    /// The URL beyond the page: selectors, extension, suffix.
+    /// The rest of the URL: selectors, extension, suffix.
     pub const URL: Self = Self(1 << 1);
     /// Parameters of the query.
     pub const PARAMETERS: Self = Self(1 << 2);
-    /// Whether an author edits.
+    /// Edit mode of an author.
     pub const EDIT: Self = Self(1 << 3);
-    /// Who asks.
+    /// The user.
     pub const USER: Self = Self(1 << 4);
     /// A header.
     pub const HEADER: Self = Self(1 << 5);
     /// A cookie.
     pub const COOKIE: Self = Self(1 << 6);
-    /// The time of day, or what another system said at that time.
+    /// The time of day, or data that another system returned at that time.
     pub const TIME: Self = Self(1 << 7);
-    /// The host and scheme that were asked for: addresses that are mapped differ by them.
+    /// The requested host and scheme: mapped addresses depend on them.
     pub const HOST: Self = Self(1 << 8);
-    /// The fault that an error page is about.
+    /// The fault that an error page reports.
     pub const FAULT: Self = Self(1 << 9);
-    /// What an index had found so far.
+    /// The results that an index had found so far.
     pub const INDEX: Self = Self(1 << 10);
-    /// What lies below `/home`: users see what is their own there.
+    /// Content below `/home`: users see their own there.
     pub const ACCOUNTS: Self = Self(1 << 11);
-    /// What who asks may see and somebody without a login may not, or the other way round.
+    /// Content that the user may see and anonymous visitors may not, or the other way round.
     pub const ACCESS_RIGHTS: Self = Self(1 << 12);
 
     const FACT_NAMES: [&str; 13] = [
@@ -136,55 +138,55 @@ impl RequestFacts {
         "sight",
     ];
 
-    /// Returns the facts of both.
+    /// Returns the union of both.
     #[must_use]
     pub const fn combine(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Tells whether these hold any of the others.
+    /// Returns true if both have a fact in common.
     #[must_use]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Returns those that the others do not hold.
+    /// Returns these facts without the others.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Returns the words for them.
+    /// Returns the names of the facts.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let all = Self::FACT_NAMES.iter().enumerate();
         all.filter(move |(bit, _)| self.0 & (1 << bit) != 0).map(|(_, name)| *name)
     }
 }
 
-/// What every look at a node is about.
+/// The aspect of every lookup of a node.
 static EXISTENCE_ASPECTS: LazyLock<PathAspects> =
     LazyLock::new(|| PathAspects::EXISTENCE.combine(PathAspects::property("jcr:primaryType")));
-/// What decides about the script of a resource.
+/// The aspects that select the script of a resource.
 static TYPE_ASPECTS: LazyLock<PathAspects> = LazyLock::new(|| {
     PathAspects::property("sling:resourceType")
         .combine(PathAspects::property("sling:resourceSuperType"))
 });
 
-/// Reads content and notes it.
+/// Reads content and records the reads.
 #[derive(Debug)]
 pub(crate) struct ContentReader {
-    /// What the request's viewer sees.
+    /// The content visible to the request's viewer.
     snapshot: Snapshot,
-    /// The same state with what viewers need not see of components.
+    /// The same state, with the parts of components that viewers need not see.
     component_snapshot: Snapshot,
     read_count: AtomicU64,
     query_count: AtomicU64,
     facts: AtomicU32,
-    /// Those of components that were set aside.
+    /// The facts of detached components.
     detached_facts: AtomicU32,
     max_age: Mutex<Option<Duration>>,
     recorder: Option<Box<DependencyRecorder>>,
-    /// Whether a list is read, for which its question stands.
+    /// True while a list is read; its query is recorded in place of the reads.
     is_in_list_query: AtomicBool,
     failure: OnceLock<Error>,
     existence_aspects: PathAspects,
@@ -211,37 +213,37 @@ impl ContentReader {
         }
     }
 
-    /// Finds a node, all of which may be read.
+    /// Finds a node; records all its properties.
     pub(crate) fn node(&self, path: &NodePath) -> Option<Node> {
         let found = self.find_node(path);
         self.record(path, found.as_ref().map_or(PathAspects::EXISTENCE, node_aspects));
         found
     }
 
-    /// Finds a node of which existence and type matter.
+    /// Finds a node; records only existence and type.
     pub(crate) fn node_existence(&self, path: &NodePath) -> Option<Node> {
         self.record(path, self.existence_aspects);
         self.find_node(path)
     }
 
-    /// Finds the node that a URL names, if the viewer sees it; existence and type matter.
+    /// Finds the node that a URL names if the viewer sees it; records only existence and type.
     pub(crate) fn resource_at(&self, path: &str) -> Option<Node> {
         let path = NodePath::new(path).ok()?;
         self.record(&path, self.existence_aspects);
         self.ok_or_record(self.snapshot.node(&path)).flatten()
     }
 
-    /// Finds a node by a path that may be no valid path at all.
+    /// Finds a node by a path that may be invalid.
     pub(crate) fn node_at(&self, path: &str) -> Option<Node> {
         self.node(&NodePath::new(path).ok()?)
     }
 
-    /// Finds a node of which existence and type matter, by a path that may be no valid path at all.
+    /// Finds a node by a path that may be invalid; records only existence and type.
     pub(crate) fn node_existence_at(&self, path: &str) -> Option<Node> {
         self.node_existence(&NodePath::new(path).ok()?)
     }
 
-    /// Finds a child, all of which may be read.
+    /// Finds a child; records all its properties.
     pub(crate) fn child(&self, node: &Node, name: &str) -> Option<Node> {
         let found = self.ok_or_record(node.child(name)).flatten();
         match &found {
@@ -251,7 +253,7 @@ impl ContentReader {
         found
     }
 
-    /// Finds a child of which existence and type matter.
+    /// Finds a child; records only existence and type.
     pub(crate) fn child_existence(&self, node: &Node, name: &str) -> Option<Node> {
         let found = self.ok_or_record(node.child(name)).flatten();
         match &found {
@@ -261,19 +263,19 @@ impl ContentReader {
         found
     }
 
-    /// Finds a node below by a relative path.
+    /// Finds a descendant by a relative path.
     pub(crate) fn descendant(&self, node: &Node, relative: &str) -> Option<Node> {
         let names = relative.split('/').filter(|name| !name.is_empty());
         names.into_iter().try_fold(node.clone(), |node, name| self.child(&node, name))
     }
 
-    /// Finds a node below of which existence and type matter.
+    /// Finds a descendant by a relative path; records only existence and type.
     pub(crate) fn descendant_existence(&self, node: &Node, relative: &str) -> Option<Node> {
         let names = relative.split('/').filter(|name| !name.is_empty());
         names.into_iter().try_fold(node.clone(), |node, name| self.child_existence(&node, name))
     }
 
-    /// Returns the children in order, all of each of which may be read.
+    /// Returns the children in order; records all properties of each.
     pub(crate) fn children(&self, node: &Node) -> Vec<Node> {
         self.record(node.path(), PathAspects::CHILDREN);
         let children = self.ok_or_record(node.children()).unwrap_or_default();
@@ -281,12 +283,12 @@ impl ContentReader {
         children
     }
 
-    /// Returns the children in order; of each, existence and the type that draws it matter.
+    /// Returns the children in order; records existence and resource type of each.
     pub(crate) fn children_existence(&self, node: &Node) -> Vec<Node> {
         let Some(list) = self.child_list(node) else { return Vec::new() };
         let children: Vec<Node> = list.iter().collect();
         let aspects = self.existence_aspects.combine(self.type_aspects);
-        // Where one child leads to accounts, all do, but for those of the root.
+        // If one child leads to accounts, all do, except for children of the root.
         let leads = |child: &Node| reads_accounts(child.path().as_str(), aspects);
         if node.path().is_root() || children.first().is_some_and(leads) {
             children.iter().for_each(|child| self.record_additional(child.path(), aspects));
@@ -297,19 +299,19 @@ impl ContentReader {
         children
     }
 
-    /// Returns the children in order, of which only their names are read; whoever reaches one says so by
+    /// Returns the children in order; records only their names. The caller records each child that it uses with
     /// [`ContentReader::record_listed_child`].
     pub(crate) fn child_list(&self, node: &Node) -> Option<ChildList> {
         self.record(node.path(), PathAspects::CHILDREN);
         self.ok_or_record(node.child_list())
     }
 
-    /// Notes existence and the type that draws it of a child that was reached in a list.
+    /// Records existence and resource type of a child that was reached in a list.
     pub(crate) fn record_listed_child(&self, child: &Node) {
         self.record_additional(child.path(), self.existence_aspects.combine(self.type_aspects));
     }
 
-    /// Returns the children that are pages and do not hide from navigations, in order, without reading their bodies.
+    /// Returns the child pages that navigations show, in order, without reading their bodies.
     pub(crate) fn visible_child_pages(&self, node: &Node) -> Vec<Node> {
         self.record(node.path(), PathAspects::CHILD_HEADS);
         let mut children = self.ok_or_record(node.listed_children()).unwrap_or_default();
@@ -318,7 +320,7 @@ impl ContentReader {
         children
     }
 
-    /// Returns the pages below, at any depth, without reading their bodies.
+    /// Returns all descendant pages, without reading their bodies.
     pub(crate) fn pages_below(&self, node: &Node) -> Vec<Node> {
         self.record(node.path(), PathAspects::HEADS_BELOW);
         let mut pages = self.ok_or_record(node.listed_descendants()).unwrap_or_default();
@@ -326,13 +328,13 @@ impl ContentReader {
         pages
     }
 
-    /// Returns a property of a node that was glanced at.
+    /// Returns a property of a node that was found by existence only.
     pub(crate) fn property(&self, node: &Node, name: &str) -> Option<Property> {
         self.record_additional(node.path(), PathAspects::property(name));
         node.property(name)
     }
 
-    /// Returns a property of a node that was glanced at, where it is stored.
+    /// Returns a borrowed property of a node that was found by existence only.
     pub(crate) fn borrowed_property<'a>(
         &self,
         node: &'a Node,
@@ -342,34 +344,34 @@ impl ContentReader {
         node.as_borrowed()?.property(name)
     }
 
-    /// Returns a single text-like property of a node that was glanced at.
+    /// Returns a single text-like property of a node that was found by existence only.
     pub(crate) fn text_property(&self, node: &Node, name: &str) -> Option<String> {
         self.record_additional(node.path(), PathAspects::property(name));
         node.text(name)
     }
 
-    /// Notes that the type that draws a node is read.
+    /// Records that the resource type of a node is read.
     pub(crate) fn record_type(&self, node: &Node) {
         self.record_additional(node.path(), self.type_aspects);
     }
 
-    /// Notes that the title of a page is read.
+    /// Records that the title of a page is read.
     pub(crate) fn record_head(&self, page: &Node) {
         self.record_additional(page.path(), PathAspects::NAVIGATION_HEAD);
     }
 
-    /// Notes that the titles of everything below a node decide.
+    /// Records a dependency on the titles of everything below a node.
     pub(crate) fn record_titles_below(&self, node: &Node) {
         self.record_additional(node.path(), PathAspects::TITLES_BELOW);
     }
 
-    /// Notes that all properties of a node are read.
+    /// Records that all properties of a node are read.
     pub(crate) fn record_properties(&self, node: &Node) {
         self.record_additional(node.path(), PathAspects::PROPERTIES);
     }
 
-    /// Notes that anything in a node's document may be read, also where the node is a part of a larger one: the parts of a
-    /// file or an asset.
+    /// Records that anything in a node's document may be read, also if the node is a part of a larger one, as in a file
+    /// or an asset.
     pub(crate) fn record_document(&self, node: &Node) {
         self.record_additional(
             node.path(),
@@ -383,12 +385,12 @@ impl ContentReader {
         page.summary().and_then(NodeSummary::last_modified)
     }
 
-    /// Notes that the dates of everything below a node decide, so that no page need be noted for its own.
+    /// Records a dependency on the dates of everything below a node, so that the pages need no record of their own.
     pub(crate) fn record_dates_below(&self, node: &Node) {
         self.record_additional(node.path(), PathAspects::DATES_BELOW);
     }
 
-    /// Reads a list. In place of all that is read for it, the question is noted.
+    /// Reads a list. Its query is recorded in place of all the reads.
     pub(crate) fn read_list<T>(&self, question: ListQueryKind, read: impl FnOnce() -> T) -> T {
         let Some(notes) = &self.recorder else { return read() };
         let Some(listing) = ListQuery::new(question) else { return read() };
@@ -404,45 +406,45 @@ impl ContentReader {
         found
     }
 
-    /// Notes that a script of a resource type was looked for in the folders with these hashes.
+    /// Records a search for a script of a resource type in the folders with these hashes.
     pub(crate) fn record_script_folders(&self, folders: Arc<[u64]>) {
         if let Some(notes) = &self.recorder {
             notes.record_script_folders(folders);
         }
     }
 
-    /// Notes that a script was run.
+    /// Records that a script was run.
     pub(crate) fn record_script(&self, script: &Arc<str>) {
         if let Some(notes) = &self.recorder {
             notes.record_script(script);
         }
     }
 
-    /// Notes that a script took in others.
+    /// Records that a script includes others.
     pub(crate) fn record_any_script(&self) {
         if let Some(notes) = &self.recorder {
             notes.record_component_code(hash_path_text("/apps"), PathAspects::ANY_SCRIPT);
         }
     }
 
-    /// Notes that something of the request was used.
+    /// Records that a fact of the request was used.
     pub(crate) fn record_fact(&self, fact: RequestFacts) {
-        // Most are noted many times, and to look costs less than to add.
+        // Most facts are recorded many times, and a check costs less than an atomic update.
         if self.facts.load(Ordering::Relaxed) & fact.0 != fact.0 {
             self.facts.fetch_or(fact.0, Ordering::Relaxed);
         }
     }
 
-    /// Notes that data of another system was used, which is good for so long.
+    /// Records the use of data of another system, and its maximum age.
     pub(crate) fn record_external_data(&self, max_age: Duration) {
         self.record_fact(RequestFacts::TIME);
         let mut known = self.max_age.lock();
         *known = Some(known.map_or(max_age, |known| known.min(max_age)));
     }
 
-    /// Runs a query for nodes below a path; what it finds depends on everything there. Where words decide, weights do, and
-    /// these on everything that the index has. What an index says that has not come up yet is good for this moment alone: no
-    /// change of content tells when it has.
+    /// Runs a query for nodes below a path; the result depends on everything there. Full-text results depend on
+    /// weights, and these on the whole index. While an index is not up to date, its result is valid for this moment
+    /// only: no content change signals its completion.
     ///
     /// # Errors
     /// Errors of the query.
@@ -471,7 +473,7 @@ impl ContentReader {
         Ok(page)
     }
 
-    /// Tells where a query looks at everything; nothing if an index serves it.
+    /// Describes where a query scans all nodes; `None` if an index serves it.
     pub(crate) fn describe_unindexed(
         &self,
         engine: &QueryEngine,
@@ -482,7 +484,7 @@ impl ContentReader {
         bounds.into_iter().find(|bound| bound.starts_with("everything below"))
     }
 
-    /// Keeps an error that was met outside of the reader.
+    /// Stores an error that occurred outside of the reader.
     pub(crate) fn record_failure(&self, error: Error) {
         let _: Option<()> = self.ok_or_record(Err(error));
     }
@@ -492,31 +494,32 @@ impl ContentReader {
         self.failure.get().or_else(|| self.snapshot.failure())
     }
 
-    /// Returns how many look-ups there were so far.
+    /// Returns the number of lookups so far.
     pub(crate) fn read_count(&self) -> u64 {
         self.read_count.load(Ordering::Relaxed)
     }
 
-    /// Returns how many queries were run so far.
+    /// Returns the number of queries so far.
     pub(crate) fn query_count(&self) -> u64 {
         self.query_count.load(Ordering::Relaxed)
     }
 
-    /// Begins to note what one component reads.
+    /// Begins to record the reads of one component.
     pub(crate) fn begin_component(&self) -> ComponentReadMark {
         let Some(notes) = &self.recorder else { return ComponentReadMark::default() };
         let outer = notes.begin_component();
         ComponentReadMark { outer_mark: outer, facts: self.facts.swap(0, Ordering::Relaxed) }
     }
 
-    /// Returns what was read and used since the latest beginning.
+    /// Returns the reads and facts since the latest begin.
     pub(crate) fn component_reads(&self) -> (DependencySet, RequestFacts) {
         let facts = self.used_facts();
         let read = self.recorder.as_ref().map(|notes| notes.component_dependencies());
         (read.unwrap_or_default(), facts)
     }
 
-    /// Ends what [`ContentReader::begin_component`] began: what was read counts for the component around it, too.
+    /// Ends the component that [`ContentReader::begin_component`] began; its reads count for the enclosing component,
+    /// too.
     pub(crate) fn end_component(&self, mark: ComponentReadMark) {
         self.facts.fetch_or(mark.facts, Ordering::Relaxed);
         if let Some(notes) = &self.recorder {
@@ -524,7 +527,8 @@ impl ContentReader {
         }
     }
 
-    /// Ends what [`ContentReader::begin_component`] began: what was read counts for the request, and not for the component around it.
+    /// Ends the component that [`ContentReader::begin_component`] began; its reads count for the request, but not for
+    /// the enclosing component.
     pub(crate) fn end_component_detached(&self, mark: ComponentReadMark) {
         let facts = self.facts.swap(mark.facts, Ordering::Relaxed);
         self.detached_facts.fetch_or(facts, Ordering::Relaxed);
@@ -533,12 +537,12 @@ impl ContentReader {
         }
     }
 
-    /// Tells whether a component is being drawn whose reads are noted for themselves.
+    /// Returns true if a component with reads of its own is being rendered.
     pub(crate) fn is_in_component(&self) -> bool {
         self.recorder.as_ref().is_some_and(|notes| notes.is_in_component())
     }
 
-    /// Notes again what a look-up read whose result was remembered: every node from a path up to another one.
+    /// Records the reads of a memoized lookup again: every node from a path up to another one.
     pub(crate) fn record_path_range(&self, from: &NodePath, to: Option<&NodePath>) {
         let mut next = Some(from.clone());
         while let Some(path) = next {
@@ -547,7 +551,7 @@ impl ContentReader {
         }
     }
 
-    /// Notes what was read when a fragment was drawn that is used again.
+    /// Records the dependencies of a cached fragment that is reused.
     pub(crate) fn record_fragment(&self, read: &Arc<DependencySet>, facts: RequestFacts) {
         self.record_fact(facts);
         if let Some(notes) = &self.recorder {
@@ -555,7 +559,7 @@ impl ContentReader {
         }
     }
 
-    /// Hands out what was read.
+    /// Takes all recorded reads.
     pub(crate) fn take_reads(&self) -> RequestReads {
         let taken = self.recorder.as_ref().map(|notes| notes.take_all());
         let (noted, listings, kept) = taken.unwrap_or_default();
@@ -572,8 +576,8 @@ impl ContentReader {
         }
     }
 
-    /// Returns what was used of the request. What was decided about reading counts from its first difference on, whichever
-    /// component met it.
+    /// Returns the facts of the request that were used. An access decision counts from its first difference on,
+    /// regardless of which component met it.
     fn used_facts(&self) -> RequestFacts {
         let noted = RequestFacts(self.facts.load(Ordering::Relaxed));
         match self.snapshot.is_seen_alike() {
@@ -582,30 +586,31 @@ impl ContentReader {
         }
     }
 
-    /// Returns what the request's viewer may see, apart from who it is; empty if it may see everything.
+    /// Returns a fingerprint of what the viewer may see, independent of the viewer's identity; empty if everything is
+    /// visible.
     pub(crate) fn access_fingerprint(&self) -> String {
         self.snapshot.access_fingerprint().map(|sight| sight.to_string()).unwrap_or_default()
     }
 
-    /// Finds a node, noting nothing.
+    /// Finds a node without recording.
     fn find_node(&self, path: &NodePath) -> Option<Node> {
         let snapshot =
             if is_component_path(path) { &self.component_snapshot } else { &self.snapshot };
         self.ok_or_record(snapshot.node(path)).flatten()
     }
 
-    /// Returns the root that is read.
+    /// Returns the root of the snapshot.
     pub(crate) fn root(&self) -> tympan_content::ChunkId {
         self.snapshot.root_id()
     }
 
-    /// Counts a look-up and notes it.
+    /// Counts a lookup and records it.
     fn record(&self, path: &NodePath, aspects: PathAspects) {
         self.increment_read_count();
         self.record_additional(path, aspects);
     }
 
-    /// Notes a look-up of a child that is not there.
+    /// Records a lookup of a missing child.
     fn record_missing_child(&self, node: &Node, name: &str, aspects: PathAspects) {
         self.increment_read_count();
         let Some(notes) = self.active_recorder() else { return };
@@ -618,12 +623,12 @@ impl ContentReader {
         notes.record_child(parent, name, aspects);
     }
 
-    /// Counts a look-up, without the price of an atomic addition.
+    /// Counts a lookup without the cost of an atomic addition.
     fn increment_read_count(&self) {
         self.read_count.store(self.read_count() + 1, Ordering::Relaxed);
     }
 
-    /// Notes something more about what was looked up already.
+    /// Records further aspects of an earlier lookup.
     fn record_additional(&self, path: &NodePath, aspects: PathAspects) {
         if let Some(notes) = self.active_recorder() {
             if reads_accounts(path.as_str(), aspects) {
@@ -633,12 +638,12 @@ impl ContentReader {
         }
     }
 
-    /// Returns where reads are noted; nothing if they are not.
+    /// Returns the recorder; `None` if reads are not recorded.
     fn active_recorder(&self) -> Option<&DependencyRecorder> {
         self.recorder.as_deref().filter(|_| !self.is_in_list_query.load(Ordering::Relaxed))
     }
 
-    /// Keeps the first error for [`ContentReader::failure`].
+    /// Stores the first error for [`ContentReader::failure`].
     fn ok_or_record<T>(&self, result: Result<T>) -> Option<T> {
         result.map_err(|error| self.failure.set(error)).ok()
     }
@@ -652,14 +657,15 @@ impl Drop for ContentReader {
     }
 }
 
-/// The component around one that is drawn.
+/// The enclosing component of the one being rendered.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ComponentReadMark {
     outer_mark: DependencyLogMark,
     facts: u32,
 }
 
-/// Returns what may be read of a node that is handed out: the parts of files and assets are reached past the reader.
+/// Returns the aspects that a caller may read of a returned node: parts of files and assets are read without the
+/// reader.
 fn node_aspects(node: &Node) -> PathAspects {
     let own = PathAspects::EXISTENCE
         .combine(PathAspects::PROPERTIES)
@@ -672,9 +678,9 @@ fn node_aspects(node: &Node) -> PathAspects {
     }
 }
 
-/// Tells whether accounts were read: at their path, or in a list of what is below the root.
+/// Returns true if accounts were read: at their path, or in a list of nodes below the root.
 fn reads_accounts(path: &str, aspects: PathAspects) -> bool {
-    // Asked of every read, most of which lie elsewhere by one letter.
+    // Runs for every read; the first letters rule out most paths.
     match path.as_bytes() {
         [b'/', b'h', ..] => {
             let rest = path.strip_prefix("/home");
@@ -685,7 +691,7 @@ fn reads_accounts(path: &str, aspects: PathAspects) -> bool {
     }
 }
 
-/// Tells whether a path leads to components, which draw for everybody.
+/// Returns true if a path lies below components, which render for all users.
 fn is_component_path(path: &NodePath) -> bool {
     ["/apps/", "/libs/"].iter().any(|root| path.as_str().starts_with(root))
 }

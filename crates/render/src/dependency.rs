@@ -1,17 +1,19 @@
-//! What a drawing depends on: aspects of paths, small enough to be kept for every URL of a site, and answers of lists.
+//! The dependencies of a rendering: aspects of paths, small enough to be stored for every URL of a site, and results of
+//! lists.
 //!
-//! In: paths and the [`PathAspects`] of each that were read, and the lists that were asked for. Out: [`DependencySet`], a sorted
-//! set of hashes that is compared with what a change touched.
+//! Input: the paths that were read with the [`PathAspects`] of each, and the lists that were queried. Output:
+//! [`DependencySet`], a sorted set of hashes that is compared with the aspects that a change touches.
 //!
-//! A list has a scope like everything that was read. Who can ask it again goes by its answer instead
+//! A list has a scope like any other read. A caller that can repeat the query uses its result instead
 //! ([`DependencySet::aspects_with_results`]).
 //!
 //! Invariants
-//! * Two sets that share no aspect of any path are about different things. Hashes that collide make a drawing depend on
-//!   more, never on less.
+//! * Two sets that share no aspect of any path are independent. Hash collisions make a rendering depend on more, never
+//!   on less.
 //! * The encoding is the same on every machine; [`DEPENDENCY_FORMAT`] changes with it.
 //!
-//! Not here: who reads ([`crate::content_reader`]), what a change touches ([`crate::changed_aspects`]).
+//! Not here: recording of reads ([`crate::content_reader`]), the aspects that a change touches
+//! ([`crate::changed_aspects`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,15 +23,15 @@ use tympan_content::NodePath;
 use crate::dependency_log::RecordedDependencies;
 use crate::list_query::ListQuery;
 
-/// The version of hashes, aspects and lists, as they are stored.
+/// The version of the stored hashes, aspects and lists.
 pub(crate) const DEPENDENCY_FORMAT: i64 = 7;
 
-/// The bits below this one have a meaning each; those from here on stand for names of properties.
+/// Each bit below this one has its own meaning; the bits from here on represent hashed property names.
 const FIRST_PROPERTY_BIT: u32 = 16;
-/// How many bits the names of properties share.
+/// Number of bits that the property names share.
 const PROPERTY_BIT_COUNT: u64 = 48;
 
-/// The properties that are stamps.
+/// The properties that count as stamps.
 const STAMP_PROPERTIES: [&str; 14] = [
     "cq:lastModified",
     "cq:lastModifiedBy",
@@ -47,24 +49,24 @@ const STAMP_PROPERTIES: [&str; 14] = [
     "jcr:versionHistory",
 ];
 
-/// What of a path was read, or changed.
+/// The aspects of a path that were read or changed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct PathAspects(u64);
 
 impl PathAspects {
-    /// Whether there is a node.
+    /// Existence of the node.
     pub const EXISTENCE: Self = Self(1);
     /// The names of its children, and their order.
     pub const CHILDREN: Self = Self(1 << 1);
-    /// What navigations show of it: title, type, whether it hides.
+    /// The parts that navigations show: title, type, hidden state.
     pub const NAVIGATION_HEAD: Self = Self(1 << 2);
-    /// When it was last modified, as its record's header tells.
+    /// The date of its last modification, as in its record's header.
     pub const MODIFIED_DATE: Self = Self(1 << 3);
-    /// Which pages that navigations show lie directly below it, and their order.
+    /// The pages directly below it that navigations show, and their order.
     pub const CHILD_HEADS: Self = Self(1 << 4);
     /// The dates of the pages that navigations show directly below it.
     pub const CHILD_DATES: Self = Self(1 << 5);
-    /// Which pages lie below it at any depth, and which of them hide.
+    /// The pages below it at any depth, and which of them are hidden.
     pub const HEADS_BELOW: Self = Self(1 << 6);
     /// The dates of the pages below it.
     pub const DATES_BELOW: Self = Self(1 << 7);
@@ -72,18 +74,19 @@ impl PathAspects {
     pub const WHOLE_DOCUMENT: Self = Self(1 << 8);
     /// Anything at or below this path.
     pub const SUBTREE: Self = Self(1 << 9);
-    /// Which scripts the resource type has whose folder this is, and its super type.
+    /// The scripts of the resource type with this folder, and its super type.
     pub const SCRIPTS: Self = Self(1 << 10);
-    /// Any script: of components whose scripts take in others.
+    /// Any script; used for components whose scripts include others.
     pub const ANY_SCRIPT: Self = Self(1 << 11);
     /// The titles of the pages below it.
     pub const TITLES_BELOW: Self = Self(1 << 12);
-    /// When and by whom it was made, saved or activated, as properties say: they change with everything and show seldom.
+    /// Properties that say when and by whom the node was created, saved or activated: they change with every edit and
+    /// are rarely shown.
     pub const STAMPS: Self = Self(1 << 13);
-    /// What lists select and order the pages below by, and their titles and dates in headers do not tell: tags, and the
-    /// date that a page gives itself.
+    /// The values by which lists select and order the pages below, other than titles and dates in headers: tags, and
+    /// the date that a page sets itself.
     pub const LIST_KEYS_BELOW: Self = Self(1 << 14);
-    /// Whatever can be told of nodes below a path.
+    /// All aspects of nodes below a path.
     pub(crate) const ANY_BELOW: Self = Self(
         Self::CHILDREN.0
             | Self::CHILD_HEADS.0
@@ -95,20 +98,20 @@ impl PathAspects {
             | Self::WHOLE_DOCUMENT.0
             | Self::SUBTREE.0,
     );
-    /// The answer of a list, whose hash stands in place of a path's.
+    /// The result of a list, whose hash replaces that of a path.
     pub(crate) const LIST_RESULT: Self = Self(1 << 15);
     /// All properties.
     pub const PROPERTIES: Self = Self(!0 << FIRST_PROPERTY_BIT | 1 << 13);
     /// Everything.
     pub const EVERYTHING: Self = Self(!0);
-    /// What is mostly shown where it was read: a change of it shows.
+    /// Aspects that are usually shown where they were read: a change of them is visible.
     pub(crate) const USUALLY_SHOWN: Self =
         Self(Self::PROPERTIES.0 | Self::NAVIGATION_HEAD.0 | Self::MODIFIED_DATE.0);
 
-    /// Returns the aspect of the property with a name; some names share one.
+    /// Returns the aspect of a property by its name; some names share an aspect.
     #[must_use]
     pub fn property(name: &str) -> Self {
-        // Most names are none of theirs by their first letter.
+        // The first letter rules out most names.
         if matches!(name.as_bytes().first(), Some(b'c' | b'j')) && STAMP_PROPERTIES.contains(&name)
         {
             return Self::STAMPS;
@@ -116,42 +119,42 @@ impl PathAspects {
         Self(1 << (u64::from(FIRST_PROPERTY_BIT) + hash_bytes(name) % PROPERTY_BIT_COUNT))
     }
 
-    /// Returns the aspects of both.
+    /// Returns the union of both.
     #[must_use]
     pub const fn combine(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Returns the aspects that both have.
+    /// Returns the aspects common to both.
     #[must_use]
     pub const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Tells whether the two have an aspect in common.
+    /// Returns true if both have an aspect in common.
     #[must_use]
     pub const fn overlaps(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Tells whether these hold all of the others.
+    /// Returns true if these contain all of the others.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Tells whether there are none.
+    /// Returns true if there are no aspects.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Returns the aspects as a number, a bit each.
+    /// Returns the aspects as a bit set.
     pub(crate) const fn bits(self) -> u64 {
         self.0
     }
 
-    /// Returns the aspects that a number holds.
+    /// Returns the aspects of a bit set.
     pub(crate) const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
@@ -196,26 +199,26 @@ pub struct DependencySet {
     list_queries: Box<[Arc<ListQuery>]>,
 }
 
-/// The hash of a path, and what of it matters.
+/// The hash of a path, and the aspects that were read.
 pub(crate) type PathDependency = (u64, PathAspects);
 
-/// Stands for a path that every change touches.
+/// Represents a path that every change touches.
 pub(crate) const ANY_PATH: u64 = 0;
 
-/// More lists than this are replaced by their scopes.
+/// Maximum number of lists; more are replaced by their scopes.
 const MAX_LIST_QUERIES: usize = 64;
 
 impl DependencySet {
-    /// More paths than this are replaced by the subtrees that hold them.
+    /// Maximum number of paths; more are replaced by the subtrees that contain them.
     pub const MAX_PATHS: usize = 4096;
 
-    /// Makes the set of what was noted.
+    /// Creates the set of recorded reads.
     #[must_use]
     pub fn from_recorded(noted: &[(NodePath, PathAspects)]) -> Self {
         Self::from_recorded_and_queries(noted, &[])
     }
 
-    /// Makes the set of what was noted and of lists.
+    /// Creates the set of recorded reads and lists.
     pub(crate) fn from_recorded_and_queries(
         noted: &[(NodePath, PathAspects)],
         listings: &[Arc<ListQuery>],
@@ -225,24 +228,24 @@ impl DependencySet {
         all.dependencies(listings)
     }
 
-    /// Makes the set that every change touches.
+    /// Creates the set that every change touches.
     pub(crate) fn on_anything() -> Self {
         Self::from_parts(std::iter::once((ANY_PATH, PathAspects::EVERYTHING)), std::iter::empty())
     }
 
-    /// Makes the set that every change of a script touches.
+    /// Creates the set that every change of a script touches.
     pub(crate) fn on_any_script() -> Self {
         let pair = (hash_bytes("/apps"), PathAspects::ANY_SCRIPT);
         Self::from_parts(std::iter::once(pair), std::iter::empty())
     }
 
-    /// Makes the set of all of these.
+    /// Creates the union of sets.
     pub(crate) fn union_of<'a>(sets: impl Iterator<Item = &'a Self> + Clone) -> Self {
         let pairs = sets.clone().flat_map(|set| set.path_dependencies.iter().copied());
         Self::from_parts(pairs, sets.flat_map(|set| set.list_queries.iter().cloned()))
     }
 
-    /// Sorts and joins.
+    /// Sorts and merges the parts.
     pub(crate) fn from_parts(
         pairs: impl Iterator<Item = PathDependency>,
         listings: impl Iterator<Item = Arc<ListQuery>>,
@@ -265,14 +268,14 @@ impl DependencySet {
         Self { path_dependencies: sorted.into(), list_queries: listings.into() }
     }
 
-    /// Returns the set of both.
+    /// Returns the union of both sets.
     pub(crate) fn union(&self, other: &Self) -> Self {
         Self::union_of([self, other].into_iter())
     }
 
-    /// Tells whether everything of the other set is in this one.
+    /// Returns true if this set contains everything of the other one.
     pub(crate) fn contains(&self, other: &Self) -> bool {
-        // A page that is drawn again reads mostly what it read before.
+        // A page that is rendered again mostly reads what it read before.
         if self.path_dependencies == other.path_dependencies
             && self.list_queries == other.list_queries
         {
@@ -288,7 +291,7 @@ impl DependencySet {
             })
     }
 
-    /// Returns what of a path was read, lists left out.
+    /// Returns the recorded aspects of a path, without lists.
     fn recorded_aspects(&self, path: u64) -> PathAspects {
         let found = self.path_dependencies.binary_search_by_key(&path, |(path, _)| *path).ok();
         found
@@ -300,18 +303,18 @@ impl DependencySet {
         self.list_queries.binary_search_by_key(&id, |one| one.id()).is_ok()
     }
 
-    /// Returns what of a node is in the set, the scopes of lists included.
+    /// Returns the aspects of a node in the set, including the scopes of lists.
     #[must_use]
     pub fn node_aspects(&self, path: &NodePath) -> PathAspects {
         self.aspects_with_scopes(hash_path(path))
     }
 
-    /// Returns how many paths there are, lists left out.
+    /// Returns the number of paths, without lists.
     pub(crate) fn path_count(&self) -> usize {
         self.path_dependencies.len()
     }
 
-    /// Returns what of a path is in the set, the scopes of lists included.
+    /// Returns the aspects of a path in the set, including the scopes of lists.
     pub(crate) fn aspects_with_scopes(&self, path: u64) -> PathAspects {
         let scopes = self
             .list_queries
@@ -321,7 +324,7 @@ impl DependencySet {
         scopes.fold(self.recorded_aspects(path), |all, (_, aspects)| all.combine(aspects))
     }
 
-    /// Returns the hashes of the paths, the scopes of lists included.
+    /// Returns the hashes of the paths, including the scopes of lists.
     pub(crate) fn path_hashes(&self) -> impl Iterator<Item = u64> {
         let scopes =
             self.list_queries.iter().enumerate().map(|(at, one)| (at, one.scope_dependency().0));
@@ -333,7 +336,8 @@ impl DependencySet {
         self.path_dependencies.iter().map(|(path, _)| *path).chain(scopes.map(|(_, path)| path))
     }
 
-    /// Returns what of a path is in the set, for who asks lists again: the answer of a list stands at its identifier.
+    /// Returns the aspects of a path in the set for callers that repeat list queries: the result of a list is found at
+    /// its identifier.
     pub(crate) fn aspects_with_results(&self, key: u64) -> PathAspects {
         let read = self.recorded_aspects(key);
         if self.has_list_query(key) { read.combine(PathAspects::LIST_RESULT) } else { read }
@@ -356,20 +360,20 @@ impl DependencySet {
         digest.add_list_queries(&self.list_queries);
     }
 
-    /// Returns how many paths and lists there are.
+    /// Returns the number of paths and lists.
     #[must_use]
     pub fn len(&self) -> usize {
         self.path_dependencies.len() + self.list_queries.len()
     }
 
-    /// Tells whether nothing was read.
+    /// Returns true if nothing was read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.path_dependencies.is_empty() && self.list_queries.is_empty()
     }
 
-    /// Writes the set as bytes: how many paths there are, in 4; for each its hash and its aspects, 8 each; then for each
-    /// list its length, in 2, and its text. Numbers begin with their least significant byte.
+    /// Encodes the set: the number of paths in 4 bytes; for each path its hash and its aspects, 8 bytes each; then for
+    /// each list its length in 2 bytes and its text. Numbers are little-endian.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let count = u32::try_from(self.path_dependencies.len()).unwrap_or(u32::MAX);
         let mut bytes = count.to_le_bytes().to_vec();
@@ -378,7 +382,7 @@ impl DependencySet {
             bytes.extend_from_slice(&aspects.0.to_le_bytes());
         }
         for listing in &self.list_queries {
-            // No text is longer.
+            // No text is longer than this.
             let length = u16::try_from(listing.text().len()).unwrap_or(u16::MAX);
             bytes.extend_from_slice(&length.to_le_bytes());
             bytes.extend_from_slice(listing.text().as_bytes());
@@ -386,7 +390,7 @@ impl DependencySet {
         bytes
     }
 
-    /// Reads a set; nothing if the bytes are none.
+    /// Decodes a set; `None` if the bytes are malformed.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (count, rest) = bytes.split_first_chunk::<4>()?;
         let length = usize::try_from(u32::from_le_bytes(*count)).ok()?.checked_mul(16)?;
@@ -407,7 +411,7 @@ impl DependencySet {
     }
 }
 
-/// Tells what was read from other reads, without the price of a set. It is not stored.
+/// Distinguishes reads from other reads without building a set. The hash is not stored.
 #[derive(Debug)]
 pub(crate) struct DependencyHasher {
     state: u64,
@@ -415,7 +419,7 @@ pub(crate) struct DependencyHasher {
 }
 
 impl DependencyHasher {
-    /// Begins one with keys that nobody knows who decides about what is read.
+    /// Creates a hasher with keys that are secret from those who control what is read.
     pub(crate) fn new([state, key]: [u64; 2]) -> Self {
         Self { state, key }
     }
@@ -424,14 +428,14 @@ impl DependencyHasher {
         self.state = folded_multiply(self.state ^ one, self.key ^ other);
     }
 
-    /// Adds some aspects of paths, in their order.
+    /// Adds aspects of paths, in order.
     pub(crate) fn add_path_dependencies(&mut self, pairs: &[PathDependency]) {
-        // How many there are keeps apart what lies side by side.
+        // The count keeps adjacent sequences apart.
         self.add_pair(FIRST_END_MARK, pairs.len() as u64);
         pairs.iter().for_each(|(path, aspects)| self.add_pair(*path, aspects.0));
     }
 
-    /// Adds lists, in their order.
+    /// Adds lists, in order.
     pub(crate) fn add_list_queries(&mut self, listings: &[Arc<ListQuery>]) {
         self.add_pair(SECOND_END_MARK, listings.len() as u64);
         listings.iter().for_each(|one| self.add_pair(one.id(), 0));
@@ -450,15 +454,15 @@ pub(crate) fn hash_path(path: &NodePath) -> u64 {
 /// Hashes the text of a path.
 #[inline]
 pub(crate) fn hash_path_text(path: &str) -> u64 {
-    // Zero is taken.
+    // Zero is reserved.
     hash_bytes(path).max(1)
 }
 
-/// Hashes a text, sixteen bytes at a time: in this crate the speed of a render depends on it, nobody's safety does.
+/// Hashes a text sixteen bytes at a time. Render speed depends on this hash; security does not.
 #[inline]
 pub(crate) fn hash_bytes(text: &str) -> u64 {
     let bytes = text.as_bytes();
-    // Each block has keys of its own, so that none waits for the product of the one before.
+    // Each block has its own keys, so that its product does not depend on the one before.
     let join =
         |key: u64, [one, other]: [u64; 2]| folded_multiply(one ^ key, other ^ SECOND_END_MARK);
     let (blocks, rest) = bytes.as_chunks::<16>();
@@ -488,19 +492,19 @@ fn last_words(bytes: &[u8]) -> [u64; 2] {
 /// Reads sixteen bytes as two numbers.
 #[inline]
 fn read_word_pair(bytes: &[u8; 16]) -> [u64; 2] {
-    // A map over an array is a call, which costs more than all else here.
+    // Mapping over an array compiles to a call, which costs more than everything else here.
     let both = u128::from_le_bytes(*bytes);
     [both as u64, (both >> 64) as u64]
 }
 
-/// What keeps bytes of zeros from being the end of a hash; no text holds the second one's bytes.
+/// Keeps trailing zero bytes from colliding with the end of a hash; no text holds the second mark's bytes.
 const FIRST_END_MARK: u64 = 0x9e37_79b9_7f4a_7c15;
 const SECOND_END_MARK: u64 = 0xd6e8_feb8_6659_fd93;
 
-/// What is added to the key of a block for that of the next one.
+/// Added to the key of a block to obtain the key of the next one.
 const BLOCK_KEY_STEP: u64 = 0xa076_1d64_78bd_642f;
 
-/// Multiplies two numbers, and folds the product's halves together.
+/// Multiplies two numbers and folds the halves of the product together.
 #[inline]
 pub(crate) fn folded_multiply(one: u64, other: u64) -> u64 {
     let product = u128::from(one) * u128::from(other);
@@ -572,7 +576,7 @@ mod tests {
         assert_eq!(set.aspects_with_results(list.id()), PathAspects::LIST_RESULT);
         assert_eq!(set.path_hashes().collect::<Vec<_>>(), [at]);
         assert_eq!(set.path_and_query_keys().collect::<Vec<_>>(), [at, list.id()]);
-        // Too many of them.
+        // More lists than the maximum.
         let many: Vec<_> = (0..=MAX_LIST_QUERIES).map(|one| listing(&format!("/{one}"))).collect();
         let folded = DependencySet::from_recorded_and_queries(&[], &many);
         assert_eq!((folded.list_queries().count(), folded.len()), (0, MAX_LIST_QUERIES + 1));
@@ -622,7 +626,7 @@ mod tests {
 
     #[test]
     fn hashes_differ_and_stay() {
-        // Stored by every publisher: a change of these is a new format.
+        // Every publisher stores these hashes; changing them requires a new format.
         assert_eq!(hash_bytes(""), hash_bytes(""));
         assert_ne!(hash_bytes("/content/a"), hash_bytes("/content/b"));
         assert_ne!(hash_bytes("a\0"), hash_bytes("a"));
@@ -630,14 +634,14 @@ mod tests {
             .map(|number| hash_bytes(&format!("/content/site/page-{number}")))
             .collect();
         assert_eq!(many.len(), 100_000);
-        // Whichever blocks of a text change places or come twice.
+        // Swapped or repeated blocks change the hash.
         let blocks =
             ["/content/wayfare", "/en/journal-2026", "/night-train-to-", "jcr:content/root"];
         let orders = (0..1024_usize)
             .map(|order| (0..5).map(|at| blocks[order >> (2 * at) & 3]).collect::<String>());
         let all: std::collections::HashSet<u64> = orders.map(|text| hash_bytes(&text)).collect();
         assert_eq!(all.len(), 1024);
-        // Whatever its length, each byte of a text counts.
+        // Each byte of a text counts, regardless of its length.
         for length in 0..70 {
             let text = "x".repeat(length);
             let others = (0..length).map(|at| format!("{}y{}", &text[..at], &text[at + 1..]));

@@ -1,14 +1,14 @@
-//! What a drawing has read so far, as hashes of paths: a note costs a few instructions and no allocation.
+//! The reads of a rendering so far, as path hashes: a record costs a few instructions and no allocation.
 //!
-//! In: texts of paths and aspects, as they are read. Out: [`DependencySet`], of the whole drawing or of the component that
-//! is drawn now.
+//! Input: path texts and aspects, as they are read. Output: the [`DependencySet`] of the whole rendering, or of the
+//! component that is being rendered.
 //!
 //! Invariants
-//! * What was noted is in the set that comes out, or the subtree that holds it is.
-//! * What an outer component noted does not stand for a note of an inner one, nor the other way round where the inner one is
-//!   set aside: each is kept for itself.
+//! * Every recorded read is in the resulting set, or the subtree that contains it is.
+//! * A record of an outer component does not replace one of an inner component, nor the other way round if the inner
+//!   one is detached: each has its own records.
 //!
-//! Not here: which reads there are ([`crate::content_reader`]).
+//! Not here: the kinds of reads ([`crate::content_reader`]).
 
 use std::sync::Arc;
 
@@ -19,26 +19,26 @@ use crate::dependency::{
 };
 use crate::list_query::ListQuery;
 
-/// The places in which notes are found again; a power of two.
+/// Number of slots for finding recent records; a power of two.
 const DEDUP_SLOT_COUNT: usize = 128;
 
-/// Room for the notes of a drawing that reads little, and of one that reads much.
+/// Initial capacity for a rendering with few reads, and for one with many.
 const SMALL_LOG_CAPACITY: usize = 60;
 const LARGE_LOG_CAPACITY: usize = 600;
 
-/// Where components live: the scopes of what is noted of scripts.
+/// Folders of components: the scopes of records about scripts.
 const COMPONENT_SCOPES: [&str; 2] = ["/apps", "/libs"];
 
-/// Notes in the order of reading. A path may come more than once.
+/// Records in the order of reading. A path may occur more than once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RecordedDependencies {
     path_dependencies: Vec<PathDependency>,
-    /// The subtrees that hold everything that was noted by its path, should it be too much.
+    /// The subtrees that contain all recorded paths; they replace the paths if there are too many.
     scopes: Vec<Box<str>>,
 }
 
 impl RecordedDependencies {
-    /// Adds a note without looking for an earlier one.
+    /// Appends a record without searching for an earlier one.
     pub(crate) fn add(&mut self, path: &str, aspects: PathAspects) {
         self.push(path, hash_path_text(path), aspects);
     }
@@ -48,24 +48,24 @@ impl RecordedDependencies {
         self.add_scope(path);
     }
 
-    /// Notes the scope of a path.
+    /// Records the scope of a path.
     fn add_scope(&mut self, path: &str) {
         if !self.scopes.iter().any(|scope| is_within(path, scope)) {
             self.scopes.push(site_scope_of(path).into());
         }
     }
 
-    /// Returns what was noted, with lists.
+    /// Returns the recorded reads and the lists as a set.
     pub(crate) fn dependencies(&self, listings: &[Arc<ListQuery>]) -> DependencySet {
         self.dependencies_since(0, listings)
     }
 
-    /// Digests the notes in their order.
+    /// Adds the records to a digest, in order.
     pub(crate) fn add_to_digest(&self, digest: &mut DependencyHasher) {
         digest.add_path_dependencies(&self.path_dependencies);
     }
 
-    /// Returns what was noted from a place on, with lists.
+    /// Returns the reads recorded since a position, with lists, as a set.
     fn dependencies_since(&self, begin: usize, listings: &[Arc<ListQuery>]) -> DependencySet {
         let pairs = self.path_dependencies.iter().skip(begin).copied();
         let set = DependencySet::from_parts(pairs, listings.iter().cloned());
@@ -78,17 +78,17 @@ impl RecordedDependencies {
     }
 }
 
-/// How many names a scope has at most.
+/// Maximum number of path segments of a scope.
 const MAX_SCOPE_NAMES: usize = 2;
 
-/// Returns the scope of a site that a path lies in: `/content/site`, `/content/dam`, `/home/users`.
+/// Returns the site scope that contains a path: `/content/site`, `/content/dam`, `/home/users`.
 pub(crate) fn site_scope_of(path: &str) -> &str {
     let slashes = path.match_indices('/');
     let end = slashes.map(|(at, _)| at).nth(MAX_SCOPE_NAMES).unwrap_or(path.len());
     path.get(..end).unwrap_or(path)
 }
 
-/// Tells whether a path lies at or below a scope.
+/// Returns true if a path lies at or below a scope.
 #[inline]
 pub(crate) fn is_within(path: &str, scope: &str) -> bool {
     let (path, scope) = (path.as_bytes(), scope.as_bytes());
@@ -96,7 +96,7 @@ pub(crate) fn is_within(path: &str, scope: &str) -> bool {
     matches!(rest.first(), None | Some(b'/')) && is_equal_text(begin, scope)
 }
 
-/// Compares texts of one length. Most are two to four words long, and a call costs more than to compare these.
+/// Compares texts of equal length. Most are two to four words long, and a call would cost more than the comparison.
 #[inline]
 fn is_equal_text(one: &[u8], other: &[u8]) -> bool {
     let ends = |bytes: &[u8]| {
@@ -110,29 +110,29 @@ fn is_equal_text(one: &[u8], other: &[u8]) -> bool {
     }
 }
 
-/// What a request notes while it is drawn.
+/// The reads that a request records while it is rendered.
 #[derive(Debug)]
 pub(crate) struct DependencyLog {
     recorded: RecordedDependencies,
-    /// For some hashes, which note was the latest about them.
+    /// For some hashes, the index of the latest record.
     latest_index: [u32; DEDUP_SLOT_COUNT],
-    /// Where scripts were looked for, once for each type.
+    /// The searched script folders, once per type.
     script_folders: Vec<Arc<[u64]>>,
-    /// The scripts that were run, each once.
+    /// The scripts that were run, without duplicates.
     scripts: Vec<Arc<str>>,
     list_queries: Vec<Arc<ListQuery>>,
     fragment_dependencies: Vec<Arc<DependencySet>>,
-    /// What components noted that were set aside: it counts for the whole drawing alone.
+    /// The reads of detached components: they count only for the whole rendering.
     detached: DetachedDependencies,
-    /// Where the component began that is drawn now.
+    /// The start of the component that is being rendered.
     component_start: DependencyLogMark,
-    /// A child's path while it is hashed.
+    /// Buffer for a child's path while it is hashed.
     child_path: String,
-    /// How many notes there may be, by the drawing before.
+    /// Expected number of records, based on the previous rendering.
     capacity: usize,
 }
 
-/// What counts for the whole drawing, and for no component.
+/// Reads that count for the whole rendering, and for no component.
 #[derive(Debug, Default)]
 struct DetachedDependencies {
     path_dependencies: Vec<PathDependency>,
@@ -140,7 +140,7 @@ struct DetachedDependencies {
     fragment_dependencies: Vec<Arc<DependencySet>>,
 }
 
-/// How many notes there were at a moment.
+/// The numbers of records at a point in time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DependencyLogMark {
     path_dependency_count: usize,
@@ -169,19 +169,19 @@ impl Default for DependencyLog {
 }
 
 impl DependencyLog {
-    /// Notes something about a path.
+    /// Records aspects of a path.
     pub(crate) fn record(&mut self, path: &str, aspects: PathAspects) {
         self.record_hashed(path, hash_path_text(path), aspects);
     }
 
-    /// Notes something about a path with a hash.
+    /// Records aspects of a path with a known hash.
     pub(crate) fn record_hashed(&mut self, path: &str, hash: u64, aspects: PathAspects) {
         if !self.merge_into_recent(hash, aspects) {
             self.recorded.push(path, hash, aspects);
         }
     }
 
-    /// Notes something about a child. A name that no node can have is noted like any other.
+    /// Records aspects of a child. An invalid node name is recorded like any other.
     pub(crate) fn record_child(&mut self, parent: &NodePath, name: &str, aspects: PathAspects) {
         let mut path = std::mem::take(&mut self.child_path);
         path.clear();
@@ -194,7 +194,7 @@ impl DependencyLog {
         self.child_path = path;
     }
 
-    /// Notes something about children of a node.
+    /// Records aspects of children of a node.
     pub(crate) fn record_children<'a>(
         &mut self,
         parent: &NodePath,
@@ -205,27 +205,27 @@ impl DependencyLog {
             children.for_each(|path| self.record(path, aspects));
             return;
         }
-        // They lie in the scope of their parent.
+        // The children lie in the scope of their parent.
         self.recorded.add_scope(parent.as_str());
         self.recorded.path_dependencies.reserve(children.len());
         children.for_each(|path| self.record_component_code(hash_path_text(path), aspects));
     }
 
-    /// Notes the scope of a path.
+    /// Records the scope of a path.
     pub(crate) fn record_scope(&mut self, path: &str) {
         self.recorded.add_scope(path);
     }
 
-    /// Notes all of these, so many, which lie in these scopes.
+    /// Records a known number of pairs, which lie in the given scopes.
     pub(crate) fn record_all<'a>(
         &mut self,
         (count, pairs): (usize, impl Iterator<Item = PathDependency>),
         scopes: impl Iterator<Item = &'a str>,
     ) {
         self.recorded.path_dependencies.reserve(count);
-        // That one or another is there already does no harm, and to find out costs more.
+        // Duplicates do no harm, and detecting them would cost more.
         self.recorded.path_dependencies.extend(pairs);
-        // Of fewer each stands for itself.
+        // Below this number, each path is stored on its own.
         if self.recorded.path_dependencies.len() + self.detached.path_dependencies.len()
             > DependencySet::MAX_PATHS
         {
@@ -233,7 +233,7 @@ impl DependencyLog {
         }
     }
 
-    /// Forgets everything, and keeps the room for it.
+    /// Removes all records, and retains the allocated memory.
     pub(crate) fn clear(&mut self) {
         let Self {
             recorded: noted,
@@ -245,7 +245,7 @@ impl DependencyLog {
             component_start: begin,
             ..
         } = self;
-        // What is latest is looked up among the notes, and found there no more.
+        // The index of the latest records is checked against the records, which are empty now.
         noted.path_dependencies.clear();
         noted.scopes.clear();
         places.clear();
@@ -256,7 +256,7 @@ impl DependencyLog {
         *begin = DependencyLogMark::default();
     }
 
-    /// Notes something about what a script is or where scripts lie.
+    /// Records aspects of a script or of the location of scripts.
     pub(crate) fn record_component_code(&mut self, hash: u64, aspects: PathAspects) {
         if !self.merge_into_recent(hash, aspects) {
             if self.recorded.path_dependencies.capacity() == 0 {
@@ -266,9 +266,9 @@ impl DependencyLog {
         }
     }
 
-    /// Notes that scripts were looked for in these folders.
+    /// Records a search for scripts in these folders.
     pub(crate) fn record_script_folders(&mut self, folders: Arc<[u64]>) {
-        // A page draws many components of few types.
+        // A page renders many components of few types.
         let known =
             self.script_folders.get(self.component_start.script_folder_count..).unwrap_or_default();
         if known.iter().any(|known| Arc::ptr_eq(known, &folders)) {
@@ -278,7 +278,7 @@ impl DependencyLog {
         self.script_folders.push(folders);
     }
 
-    /// Notes that a script was run, with all that lies below it.
+    /// Records that a script was run, with everything below it.
     pub(crate) fn record_script(&mut self, script: &Arc<str>) {
         // A page runs few scripts, some of them often.
         let known = self.scripts.get(self.component_start.script_count..).unwrap_or_default();
@@ -289,12 +289,12 @@ impl DependencyLog {
         self.scripts.push(Arc::clone(script));
     }
 
-    /// Adds what was read for a kept fragment.
+    /// Adds the dependencies of a cached fragment.
     pub(crate) fn record_fragment(&mut self, read: Arc<DependencySet>) {
         self.fragment_dependencies.push(read);
     }
 
-    /// Adds to what the running component noted of a path lately; tells whether there is such a note.
+    /// Merges aspects into a recent record of the running component; returns true if there is such a record.
     fn merge_into_recent(&mut self, hash: u64, aspects: PathAspects) -> bool {
         let next = self.recorded.path_dependencies.len();
         let Some(latest) = self.latest_index.get_mut(hash as usize % DEDUP_SLOT_COUNT) else {
@@ -312,7 +312,7 @@ impl DependencyLog {
         false
     }
 
-    /// Begins a component; [`DependencyLog::end_component`] takes what this returns.
+    /// Begins a component; pass the result to [`DependencyLog::end_component`].
     pub(crate) fn begin_component(&mut self) -> DependencyLogMark {
         let outer = self.component_start;
         self.component_start = DependencyLogMark {
@@ -326,12 +326,12 @@ impl DependencyLog {
         outer
     }
 
-    /// Ends a component: what it noted counts for the one around it, too.
+    /// Ends a component; its records count for the enclosing component, too.
     pub(crate) fn end_component(&mut self, outer: DependencyLogMark) {
         self.component_start = outer;
     }
 
-    /// Ends a component and sets aside what it noted.
+    /// Ends a component and detaches its records.
     pub(crate) fn end_component_detached(&mut self, outer: DependencyLogMark) {
         let DependencyLogMark {
             path_dependency_count: pairs,
@@ -341,7 +341,7 @@ impl DependencyLog {
             fragment_count: kept,
             ..
         } = self.component_start;
-        // What follows is noted anew: nothing finds these any more.
+        // Later reads are recorded anew: these records are no longer found.
         self.detached.path_dependencies.extend(self.recorded.path_dependencies.drain(pairs..));
         self.script_folders.truncate(places);
         self.scripts.truncate(scripts);
@@ -350,7 +350,7 @@ impl DependencyLog {
         self.component_start = outer;
     }
 
-    /// Notes a list, which stands for all that was read for it.
+    /// Records a list in place of all the reads that it needs.
     pub(crate) fn record_list_query(&mut self, listing: ListQuery) {
         let known =
             self.list_queries.get(self.component_start.list_query_count..).unwrap_or_default();
@@ -359,12 +359,12 @@ impl DependencyLog {
         }
     }
 
-    /// Tells whether a component is drawn whose notes are looked at for themselves.
+    /// Returns true if a component with records of its own is being rendered.
     pub(crate) fn is_in_component(&self) -> bool {
         self.component_start.depth > 0
     }
 
-    /// Returns what was noted since the component began.
+    /// Returns the reads recorded since the component began.
     pub(crate) fn component_dependencies(&self) -> DependencySet {
         let listings =
             self.list_queries.get(self.component_start.list_query_count..).unwrap_or_default();
@@ -378,7 +378,7 @@ impl DependencyLog {
         )
     }
 
-    /// Takes everything out.
+    /// Takes all records.
     pub(crate) fn take_all(
         &mut self,
     ) -> (RecordedDependencies, Vec<Arc<ListQuery>>, Vec<Arc<DependencySet>>) {
@@ -397,7 +397,7 @@ impl DependencyLog {
     }
 }
 
-/// Joins what was read with what was read for kept fragments.
+/// Joins the reads of a rendering with those of the cached fragments in it.
 pub(crate) fn join_dependencies(own: DependencySet, kept: &[Arc<DependencySet>]) -> DependencySet {
     if kept.is_empty() {
         return own;
@@ -478,7 +478,7 @@ mod tests {
         assert_eq!(set.len(), 4);
     }
 
-    /// What a drawing does.
+    /// An operation of a rendering.
     #[derive(Debug, Clone)]
     enum LogTestOperation {
         Record(u16, u8),
@@ -497,8 +497,7 @@ mod tests {
     }
 
     proptest! {
-        /// However components lie within each other, each has exactly what was noted since it began, but for what was set
-        /// aside.
+        /// Regardless of nesting, each component has exactly the records since it began, except for detached ones.
         #[test]
         fn components_have_what_was_noted_since_they_began(acts in prop::collection::vec(act(), 0..400)) {
             let aspects = [
@@ -510,7 +509,7 @@ mod tests {
             ];
             let mut notes = DependencyLog::default();
             let mut all: Vec<(NodePath, PathAspects)> = Vec::new();
-            // What each open component noted, the outermost first.
+            // The records of each open component, the outermost first.
             let mut open = vec![(DependencyLogMark::default(), Vec::new())];
             for act in acts {
                 match act {

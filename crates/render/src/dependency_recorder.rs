@@ -1,14 +1,16 @@
-//! Where a drawing notes what it reads: at hand what was read lately, which takes no lock, and the rest behind one, which would
-//! cost more than all else.
+//! The recorder of a rendering's reads: recent reads are kept in a lock-free cache, the rest behind a lock, which would
+//! otherwise cost more than everything else.
 //!
-//! In: reads, as they happen. Out: [`DependencyLog`] of them.
+//! Input: reads, as they happen. Output: a [`DependencyLog`] of them.
 //!
 //! Invariants
-//! * What was noted is at hand or in the notes; what is at hand is about the component that is drawn now.
-//! * One thread writes what is at hand, the one that began the drawing. Another one notes past it; where it asks for the notes,
-//!   it leaves what is at hand where it is, so that nothing is lost and something may be told twice.
+//! * Every recorded read is in the recent cache or in the log; the recent cache belongs to the component that is being
+//!   rendered.
+//! * Only the thread that began the rendering writes the recent cache. Other threads write to the log directly. When
+//!   another thread requests the log, it leaves the recent cache in place, so that nothing is lost and some reads may
+//!   be recorded twice.
 //!
-//! Not here: what notes are ([`crate::dependency_log`]) and which reads there are ([`crate::content_reader`]).
+//! Not here: the log ([`crate::dependency_log`]) and the kinds of reads ([`crate::content_reader`]).
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,22 +27,23 @@ use crate::dependency_log::{
 use crate::list_query::ListQuery;
 
 thread_local! {
-    /// What the last drawing of a thread noted in, empty. To make one is as dear as many notes: it is large.
+    /// The emptied recorder of the thread's previous rendering. It is large: allocating one costs as much as many
+    /// records.
     static SPARE: Cell<Option<Box<DependencyRecorder>>> = const { Cell::new(None) };
 }
 
-/// How many paths are at hand: a bit each of some words.
+/// Number of paths in the recent cache: one bit each in some words.
 const RECENT_PATH_COUNT: usize = RECENT_PATH_WORDS * u64::BITS as usize;
 const RECENT_PATH_WORDS: usize = 4;
-/// How many scopes are at hand: what a page reads lies in a few.
+/// Number of scopes in the recent cache; a page reads in few scopes.
 const RECENT_SCOPE_COUNT: usize = 8;
-/// How many scripts, and lists of folders, are told apart.
+/// Number of slots for scripts and lists of folders.
 const RECENT_ADDRESS_COUNT: usize = 64;
 
-/// What one drawing notes.
+/// Records the reads of one rendering.
 #[derive(Debug)]
 pub(crate) struct DependencyRecorder {
-    /// The thread that writes what is at hand.
+    /// The thread that writes the recent cache.
     owner_thread: usize,
     recent: RecentDependencies,
     log: Mutex<DependencyLog>,
@@ -57,24 +60,24 @@ impl Default for DependencyRecorder {
 }
 
 impl DependencyRecorder {
-    /// Returns an empty notepad that this thread writes; [`DependencyRecorder::release`] takes it when the drawing is over.
+    /// Returns an empty recorder owned by this thread; pass it to [`DependencyRecorder::release`] after the rendering.
     pub(crate) fn acquire() -> Box<Self> {
-        // Where a thread ends, its own is gone already.
+        // While a thread ends, its spare recorder may be dropped already.
         let spare = SPARE.try_with(Cell::take).ok().flatten();
         let mut notepad = spare.unwrap_or_default();
         notepad.owner_thread = current_thread_number();
         notepad
     }
 
-    /// Empties a notepad for the next drawing of this thread. The scopes that are at hand stay: they count once something lies
-    /// in them.
+    /// Empties a recorder for the next rendering of this thread. Cached scopes stay; each counts only once a read lies
+    /// in it.
     pub(crate) fn release(mut notepad: Box<Self>) {
         notepad.recent.clear();
         notepad.log.get_mut().clear();
         SPARE.try_with(|spare| spare.set(Some(notepad))).ok();
     }
 
-    /// Notes something about a path.
+    /// Records aspects of a path.
     pub(crate) fn record(&self, path: &str, aspects: PathAspects) {
         let hash = hash_path_text(path);
         let Some(hand) = self.own_recent() else {
@@ -88,18 +91,18 @@ impl DependencyRecorder {
             self.log.lock().record_scope(path);
         }
         if let Some((hash, aspects)) = hand.eviction_candidate(hash) {
-            // Before it is gone, as another thread may ask.
+            // Write the log before evicting, as another thread may request it.
             self.log.lock().record_component_code(hash, aspects);
         }
         hand.insert(hash, aspects);
     }
 
-    /// Notes something about a child, by a name that perhaps no node can have.
+    /// Records aspects of a child by a name that may be invalid.
     pub(crate) fn record_child(&self, parent: &NodePath, name: &str, aspects: PathAspects) {
         self.log.lock().record_child(parent, name, aspects);
     }
 
-    /// Notes something about children of a node.
+    /// Records aspects of children of a node.
     pub(crate) fn record_children<'a>(
         &self,
         parent: &NodePath,
@@ -109,23 +112,23 @@ impl DependencyRecorder {
         self.log.lock().record_children(parent, children, aspects);
     }
 
-    /// Notes something about what a script is or where scripts lie.
+    /// Records aspects of a script or of the location of scripts.
     pub(crate) fn record_component_code(&self, hash: u64, aspects: PathAspects) {
         self.log.lock().record_component_code(hash, aspects);
     }
 
-    /// Notes that scripts were looked for in the folders with these hashes.
+    /// Records a search for scripts in the folders with these hashes.
     pub(crate) fn record_script_folders(&self, folders: Arc<[u64]>) {
         let part = folders.as_ptr().addr();
         self.record_address(part, |notes| notes.record_script_folders(folders));
     }
 
-    /// Notes that a script was run, with all that lies below it.
+    /// Records that a script was run, with everything below it.
     pub(crate) fn record_script(&self, script: &Arc<str>) {
         self.record_address(script.as_ptr().addr(), |notes| notes.record_script(script));
     }
 
-    /// Notes what lies at an address, which the notes hold from then on, so that nothing else comes to lie there.
+    /// Records a value by its address. The log owns the value from then on, so that the address is not reused.
     fn record_address(&self, part: usize, add: impl FnOnce(&mut DependencyLog)) {
         let hand = self.own_recent();
         if hand.is_some_and(|hand| hand.has_address(part)) {
@@ -137,54 +140,55 @@ impl DependencyRecorder {
         }
     }
 
-    /// Adds what was read for a kept fragment.
+    /// Adds the dependencies of a cached fragment.
     pub(crate) fn record_fragment(&self, read: Arc<DependencySet>) {
         self.log.lock().record_fragment(read);
     }
 
-    /// Notes a list, which stands for all that was read for it.
+    /// Records a list in place of all the reads that it needs.
     pub(crate) fn record_list_query(&self, listing: ListQuery) {
         self.log.lock().record_list_query(listing);
     }
 
-    /// Begins a component; [`DependencyRecorder::end_component`] takes what this returns.
+    /// Begins a component; pass the result to [`DependencyRecorder::end_component`].
     pub(crate) fn begin_component(&self) -> DependencyLogMark {
         self.lock_flushed_log().begin_component()
     }
 
-    /// Ends a component: what it noted counts for the one around it, too.
+    /// Ends a component; its records count for the enclosing component, too.
     pub(crate) fn end_component(&self, outer: DependencyLogMark) {
         self.lock_flushed_log().end_component(outer);
     }
 
-    /// Ends a component and sets aside what it noted.
+    /// Ends a component and detaches its records.
     pub(crate) fn end_component_detached(&self, outer: DependencyLogMark) {
         self.lock_flushed_log().end_component_detached(outer);
     }
 
-    /// Tells whether a component is drawn whose notes are looked at for themselves.
+    /// Returns true if a component with records of its own is being rendered.
     pub(crate) fn is_in_component(&self) -> bool {
         self.log.lock().is_in_component()
     }
 
-    /// Returns what was noted since the component began.
+    /// Returns the reads recorded since the component began.
     pub(crate) fn component_dependencies(&self) -> DependencySet {
         self.lock_flushed_log().component_dependencies()
     }
 
-    /// Takes everything out.
+    /// Takes all records.
     pub(crate) fn take_all(
         &self,
     ) -> (RecordedDependencies, Vec<Arc<ListQuery>>, Vec<Arc<DependencySet>>) {
         self.lock_flushed_log().take_all()
     }
 
-    /// Returns what is at hand, if this thread writes it.
+    /// Returns the recent cache if this thread owns it.
     fn own_recent(&self) -> Option<&RecentDependencies> {
         (self.owner_thread == current_thread_number()).then_some(&self.recent)
     }
 
-    /// Returns the notes with all that is at hand. What one component noted is at hand for no other one.
+    /// Returns the log after flushing the recent cache into it. Records of one component are never in the cache for
+    /// another.
     fn lock_flushed_log(&self) -> MutexGuard<'_, DependencyLog> {
         let mut notes = self.log.lock();
         notes.record_all(
@@ -198,18 +202,18 @@ impl DependencyRecorder {
     }
 }
 
-/// What was noted lately for the component that is drawn now.
+/// The recent reads of the component that is being rendered.
 #[derive(Debug)]
 struct RecentDependencies {
-    /// Which of the paths count, a bit each.
+    /// Bit set of the paths in use.
     filled_slots: [AtomicU64; RECENT_PATH_WORDS],
-    /// Hashes of paths, each at the place that it gives itself or beside it, and what was noted of each.
+    /// Path hashes, each in the slot given by the hash or the one beside it, with the recorded aspects.
     paths: [(AtomicU64, AtomicU64); RECENT_PATH_COUNT],
-    /// Scopes of what was noted, by this drawing or earlier ones of the thread.
+    /// Scopes of the records of this rendering or earlier ones of the thread.
     scopes: [OnceLock<Box<str>>; RECENT_SCOPE_COUNT],
-    /// Which of them hold what this drawing noted, a bit each.
+    /// Bit set of the scopes that contain reads of this rendering.
     used_scopes: AtomicU64,
-    /// Addresses of what the notes hold.
+    /// Addresses of values that the log owns.
     addresses: [AtomicUsize; RECENT_ADDRESS_COUNT],
 }
 
@@ -226,7 +230,7 @@ impl Default for RecentDependencies {
 }
 
 impl RecentDependencies {
-    /// Returns the two places of a path: the one that its hash gives it, and the one beside that.
+    /// Returns the two slots of a path: the one given by its hash, and the one beside it.
     fn slots_of(hash: u64) -> [usize; 2] {
         let at = hash as usize % RECENT_PATH_COUNT;
         [at, at ^ 1]
@@ -237,7 +241,7 @@ impl RecentDependencies {
         word.is_some_and(|word| word.load(Relaxed) >> (at % u64::BITS as usize) & 1 == 1)
     }
 
-    /// Adds to what is at hand of a path; tells whether anything is.
+    /// Merges aspects into a cached path; returns false if the path is not cached.
     fn merge_into_existing(&self, hash: u64, aspects: PathAspects) -> bool {
         for at in Self::slots_of(hash) {
             let Some((known, noted)) = self.paths.get(at) else { continue };
@@ -252,7 +256,7 @@ impl RecentDependencies {
         false
     }
 
-    /// Returns what has to make room for a path: nothing if one of its places is free.
+    /// Returns the entry that has to be evicted for a path; `None` if one of its slots is free.
     fn eviction_candidate(&self, hash: u64) -> Option<PathDependency> {
         let places = Self::slots_of(hash);
         if !places.iter().all(|at| self.is_slot_filled(*at)) {
@@ -264,7 +268,7 @@ impl RecentDependencies {
         })
     }
 
-    /// Puts a path that is not at hand into its free place, or into its own.
+    /// Inserts a path that is not cached into its free slot, or else into its first slot.
     fn insert(&self, hash: u64, aspects: PathAspects) {
         let [own, beside] = Self::slots_of(hash);
         let at =
@@ -277,7 +281,7 @@ impl RecentDependencies {
         }
     }
 
-    /// Notes the scope of a path, if there is room. Tells whether a scope is at hand that holds it.
+    /// Records the scope of a path if there is capacity. Returns true if a cached scope contains the path.
     fn insert_scope(&self, path: &str) -> bool {
         for (at, scope) in self.scopes.iter().enumerate() {
             if is_within(path, scope.get_or_init(|| site_scope_of(path).into())) {
@@ -291,7 +295,7 @@ impl RecentDependencies {
         false
     }
 
-    /// Returns the scopes that hold what this drawing noted by what is at hand.
+    /// Returns the scopes that contain cached reads of this rendering.
     fn used_scopes(&self) -> impl Iterator<Item = &str> {
         let used = self.used_scopes.load(Relaxed);
         let all = self.scopes.iter().enumerate();
@@ -299,12 +303,12 @@ impl RecentDependencies {
             .filter_map(|(_, scope)| Some(&**scope.get()?))
     }
 
-    /// Returns how many paths are at hand.
+    /// Returns the number of cached paths.
     fn path_count(&self) -> usize {
         self.filled_slots.iter().map(|word| word.load(Relaxed).count_ones() as usize).sum()
     }
 
-    /// Returns the paths that are at hand, by their places.
+    /// Returns the cached paths, in slot order.
     fn path_dependencies(&self) -> impl Iterator<Item = PathDependency> {
         let words =
             self.filled_slots.iter().zip(self.paths.as_chunks::<{ u64::BITS as usize }>().0);
@@ -319,11 +323,11 @@ impl RecentDependencies {
     }
 
     fn address_slot(&self, address: usize) -> Option<&AtomicUsize> {
-        // Whatever is shared begins behind two counts of eight bytes.
+        // The data of an `Arc` begins after two counters of eight bytes.
         self.addresses.get(address / 16 % RECENT_ADDRESS_COUNT)
     }
 
-    /// Tells whether what lies at an address was noted.
+    /// Returns true if the value at an address was recorded.
     fn has_address(&self, address: usize) -> bool {
         self.address_slot(address).is_some_and(|known| known.load(Relaxed) == address)
     }
@@ -334,7 +338,7 @@ impl RecentDependencies {
         }
     }
 
-    /// Forgets everything before another drawing. Scopes stay as long as there is room for others.
+    /// Clears everything for another rendering. Scopes stay while there is capacity for more.
     fn clear(&mut self) {
         self.clear_paths();
         *self.used_scopes.get_mut() = 0;
@@ -343,14 +347,14 @@ impl RecentDependencies {
         }
     }
 
-    /// Forgets all but the scopes: what another component noted says nothing about this one.
+    /// Clears everything but the scopes: reads of another component say nothing about this one.
     fn clear_paths(&self) {
         self.filled_slots.iter().for_each(|word| word.store(0, Relaxed));
         self.addresses.iter().for_each(|part| part.store(0, Relaxed));
     }
 }
 
-/// Returns a number that no other living thread has.
+/// Returns a number that is unique among the living threads.
 fn current_thread_number() -> usize {
     thread_local! {
         static HERE: u8 = const { 0 };
@@ -372,7 +376,7 @@ mod tests {
         assert!(hand.merge_into_existing(7, PathAspects::MODIFIED_DATE));
         let both = PathAspects::NAVIGATION_HEAD.combine(PathAspects::MODIFIED_DATE);
         assert_eq!(hand.path_dependencies().collect::<Vec<_>>(), [(7, both)]);
-        // One at the same place goes beside it, and another one takes it.
+        // A path with the same slot goes beside it, and a third one evicts it.
         let [second, third] = [1, 2].map(|turn| 7 + turn * RECENT_PATH_COUNT as u64);
         assert_eq!(hand.eviction_candidate(second), None);
         hand.insert(second, PathAspects::EXISTENCE);
@@ -402,7 +406,7 @@ mod tests {
     #[test]
     fn scopes_are_noted_whether_there_is_room_at_hand_or_not() {
         let (notepad, mut plain) = (DependencyRecorder::default(), DependencyLog::default());
-        // So many paths that the scopes stand for them.
+        // Enough paths to be replaced by their scopes.
         for number in 0..=DependencySet::MAX_PATHS {
             let path = format!("/content/s{}/p{number}", number % (2 * RECENT_SCOPE_COUNT));
             notepad.record(&path, PathAspects::NAVIGATION_HEAD);
@@ -424,7 +428,7 @@ mod tests {
     fn a_notepad_that_is_taken_up_again_is_empty() {
         for round in 0..3 {
             let notepad = DependencyRecorder::acquire();
-            // A scope of its own each time, and more than there is room for.
+            // A new scope each time, and more than the cache can hold.
             for number in 0..=RECENT_SCOPE_COUNT {
                 notepad
                     .record(&format!("/content/r{round}-{number}/a"), PathAspects::NAVIGATION_HEAD);
@@ -446,7 +450,7 @@ mod tests {
             }
             let scope = hash_path_text(&format!("/content/r{round}"));
             assert_eq!(read.aspects_with_scopes(scope), PathAspects::SUBTREE);
-            // What is left over when a drawing fails is gone, too.
+            // The records left by a failed rendering are removed, too.
             notepad.record("/content/left", PathAspects::NAVIGATION_HEAD);
             DependencyRecorder::release(notepad);
             let again = DependencyRecorder::acquire();
@@ -470,7 +474,7 @@ mod tests {
                 assert!(notepad.own_recent().is_none());
                 notepad.record("/content/a", PathAspects::MODIFIED_DATE);
                 notepad.record("/content/b", PathAspects::NAVIGATION_HEAD);
-                // It sees what is at hand, and takes it from nobody.
+                // The other thread sees the recent cache, and removes nothing from it.
                 assert!(
                     !notepad
                         .component_dependencies()
@@ -488,7 +492,7 @@ mod tests {
         assert_eq!(read.aspects_with_scopes(hash_path_text("/content/b")), both);
     }
 
-    /// What a drawing does.
+    /// An operation of a rendering.
     #[derive(Debug, Clone)]
     enum RecorderTestOperation {
         Record(u16, u8),
@@ -513,7 +517,7 @@ mod tests {
     }
 
     proptest! {
-        /// With what is at hand and without, each component has the same, and so has the whole drawing.
+        /// With and without the recent cache, each component and the whole rendering have the same dependencies.
         #[test]
         fn what_is_at_hand_is_left_out_nowhere(acts in prop::collection::vec(act(), 0..400)) {
             let aspects = [PathAspects::EXISTENCE, PathAspects::NAVIGATION_HEAD, PathAspects::property("text")];

@@ -1,19 +1,20 @@
-//! Components that are drawn for each visitor: the page around them is the same for everyone and is stored once.
+//! Components that are rendered for each visitor: the page around them is the same for everyone and is stored once.
 //!
-//! A component's folder says so in its property `dynamic`:
-//! * `include`: an include stands in its place, which the cache in front fills in for each visitor. A page for whom nobody
-//!   does that has the component drawn in it, and one that becomes a file a place for the script.
-//! * `ajax`: an empty element stands in its place, which a script fills in the browser.
+//! A component's folder declares it in its property `dynamic`:
+//! * `include`: the page has an include in its place, which the cache in front fills for each visitor. If no cache does
+//!   that for a request, the component is rendered into the page; a page that becomes a file gets a placeholder for the
+//!   script.
+//! * `ajax`: the page has an empty element in its place, which a script fills in the browser.
 //!
-//! A component says in its property `dynamicChildren` which of the components that it includes are drawn so, whatever these
-//! say themselves: resource types, each with `=ajax` or `=include` behind it; `include` is meant where nothing is said.
+//! The property `dynamicChildren` of a component declares it for the components that it includes, and overrides their
+//! own property: resource types, each with an optional `=ajax` or `=include`; the default is `include`.
 //!
-//! Either asks for the address of the component's own node, with the visitor's cookies.
+//! Both request the address of the component's own node, with the visitor's cookies.
 //!
-//! Invariant: a page names each address that it includes in a header of its own answer, so that nothing which somebody
-//! typed is taken for an include.
+//! Invariant: a page lists each address that it includes in a response header, so that text entered by users is never
+//! taken for an include.
 //!
-//! Not here: filling in (`tympan_dispatcher`).
+//! Not here: filling the includes (`tympan_dispatcher`).
 
 use std::collections::HashMap;
 
@@ -21,19 +22,19 @@ use crate::container_policy::relative_resource_type;
 use crate::link::encode_path;
 use crate::template::escape_html;
 
-/// The header that names the addresses which a page includes, with blanks between them.
+/// The header that lists the addresses which a page includes, separated by blanks.
 pub(crate) const INCLUDE_HEADER: &str = "x-tympan-include";
 
-/// The attribute with the address of what a script puts into an element's place.
+/// The attribute with the address of the content that a script puts into an element.
 pub(crate) const INCLUDE_ATTRIBUTE: &str = "data-tympan-include";
 
-/// The name of the script that fills in places, as a file of a client library.
+/// The name of the script that fills placeholders, as a file of a client library.
 pub(crate) const INCLUDE_SCRIPT_NAME: &str = "tympan/include.js";
 
-/// The script that fills in places. A part that cannot be had leaves its place empty.
+/// The script that fills placeholders. If a part cannot be fetched, its placeholder stays empty.
 pub(crate) const INCLUDE_SCRIPT: &str = include_str!("include.js");
 
-/// How a component is put into pages.
+/// The way a component is put into pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DynamicInclusion {
     /// By the cache in front.
@@ -43,7 +44,7 @@ pub(crate) enum DynamicInclusion {
 }
 
 impl DynamicInclusion {
-    /// Reads the property of a component.
+    /// Parses the property of a component.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         Some(match text.trim() {
             "include" => Self::Include,
@@ -53,10 +54,10 @@ impl DynamicInclusion {
     }
 }
 
-/// What a component says of those that it includes: how a type is put into pages.
+/// The inclusions that a component declares for the components that it includes, by resource type.
 pub(crate) type DynamicChildInclusions = HashMap<String, DynamicInclusion>;
 
-/// Reads the property of a component about others; entries that make no sense come back as they are.
+/// Parses the property of a component about others; also returns the invalid entries unchanged.
 pub(crate) fn parse_child_inclusions(entries: &[String]) -> (DynamicChildInclusions, Vec<&str>) {
     let (mut children, mut odd) = (DynamicChildInclusions::new(), Vec::new());
     for entry in entries {
@@ -72,17 +73,17 @@ pub(crate) fn parse_child_inclusions(entries: &[String]) -> (DynamicChildInclusi
     (children, odd)
 }
 
-/// Returns an include in the form that caches and web servers know.
+/// Returns an include in the syntax of caches and web servers.
 pub(crate) fn ssi_include_tag(address: &str) -> String {
     format!("<!--#include virtual=\"{address}\" -->")
 }
 
-/// Returns the address of a component's node; it has no quote and no `--`, which would end a comment.
+/// Returns the address of a component's node. It has no quote and no `--`, which would end a comment.
 pub(crate) fn component_address(path: &str) -> String {
     format!("{}.html", encode_path(path).replace("--", "%2D%2D"))
 }
 
-/// Returns an element that a script fills, and the script itself where it is not on the page yet.
+/// Returns an element that a script fills, followed by the script if the page does not have it yet.
 pub(crate) fn placeholder_element(address: &str, script: Option<&str>) -> String {
     let place = format!("<div {INCLUDE_ATTRIBUTE}=\"{}\"></div>", escape_html(address));
     match script {

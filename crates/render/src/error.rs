@@ -1,4 +1,4 @@
-//! What can go wrong before a single component is drawn; failures of components are drawn, not returned.
+//! Errors before any component is rendered; failures of components are rendered, not returned.
 
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

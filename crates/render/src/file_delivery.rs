@@ -1,45 +1,44 @@
-//! How the bytes of a stored file are sent: with which media type, and so that nothing in them runs as the site.
+//! Delivery of stored files: the media type, and the headers that prevent code in a file from running as the site.
 //!
-//! In: the media type that content names for a file, which anybody may have written who may upload, and the file's name.
-//! Out: the media type to send, and the headers that contain what a browser would run.
+//! Input: the file's name, and the media type from content, which any user with upload rights may have set. Output: the
+//! media type to send, and the headers that restrict active content.
 //!
 //! Invariants
-//! * A type is sent only if it is understood: it is a well-formed type of the lists below, in their spelling. Whatever else
-//!   content says, such as `image/png,text/html`, is never repeated to a browser, as browsers and caches read it each in
-//!   their own way.
-//! * A file that may run when it is opened on its own is sent with `Content-Security-Policy: sandbox`: its scripts do not
-//!   run and it belongs to no origin, so that it reaches no session. The name counts as well as the type, as a web server
-//!   behind a static export goes by the name.
-//! * Everything that is not known to be harmless is sent as bytes to be saved.
+//! * A type is sent only if it is well-formed and in the lists below, in their spelling. Any other value, such as
+//!   `image/png,text/html`, is never repeated to a browser, as browsers and caches interpret it differently.
+//! * A file that may run code when opened on its own is sent with `Content-Security-Policy: sandbox`: its scripts do
+//!   not run and it has no origin, so that it cannot use a session. The name is checked as well as the type, as a web
+//!   server behind a static export uses the name.
+//! * Everything that is not known to be harmless is sent as an attachment.
 //!
-//! Not here: `X-Content-Type-Options`, without which the type would mean nothing; the server sends it with every answer.
+//! Not here: `X-Content-Type-Options`, without which the type has no effect; the server sends it with every response.
 
 use std::borrow::Cow;
 
-/// How far a browser is trusted with a stored file.
+/// The degree of trust in a stored file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileContainment {
-    /// Nothing in it runs: it is shown like any other part of a page.
+    /// It runs no code and is shown like any other part of a page.
     Inline,
-    /// It may be opened, but belongs to no origin and runs nothing.
+    /// It may be opened, but has no origin and runs no code.
     Sandbox,
     /// It is saved, not opened.
     Attachment,
 }
 
-/// How the bytes of a stored file are sent.
+/// The media type and headers of a stored file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileDelivery {
     media_type: Cow<'static, str>,
     containment: FileContainment,
 }
 
-/// The media type of bytes of which nothing is known.
+/// The media type of unknown bytes.
 const OCTET_STREAM_TYPE: &str = "application/octet-stream";
 
-/// The media types that a browser shows or saves without running anything in them.
+/// The media types that a browser shows or saves without running any code in them.
 ///
-/// PDF is among them: browsers show it in a viewer of its own origin, which a sandbox would switch off.
+/// PDF is included: browsers show it in a viewer with its own origin, which a sandbox would disable.
 const INLINE_TYPES: &[&str] = &[
     "application/epub+zip",
     "application/gzip",
@@ -136,7 +135,7 @@ const INLINE_TYPES: &[&str] = &[
     "video/x-msvideo",
 ];
 
-/// The media types that browsers open as documents and that may carry code; of XML, these are those in use on the web.
+/// The media types that browsers open as documents and that may carry code; for XML, those in use on the web.
 const ACTIVE_TYPES: &[&str] = &[
     "application/atom+xml",
     "application/mathml+xml",
@@ -150,7 +149,7 @@ const ACTIVE_TYPES: &[&str] = &[
     "text/xml",
 ];
 
-/// Charsets in which text may be sent: those of which ASCII is a part, so that no bytes change into markup.
+/// Charsets allowed for text: supersets of ASCII, so that no bytes turn into markup.
 const SAFE_CHARSETS: &[&str] = &[
     "us-ascii",
     "utf-8",
@@ -177,7 +176,7 @@ const SAFE_CHARSETS: &[&str] = &[
 ];
 
 impl FileDelivery {
-    /// Decides for a file of a name whose media type content says; an empty one says nothing.
+    /// Decides the delivery from the media type in content, which may be empty, and the file's name.
     #[must_use]
     pub fn new(declared: &str, name: &str) -> Self {
         let by_name = Self::from_name(name);
@@ -201,13 +200,13 @@ impl FileDelivery {
         &self.media_type
     }
 
-    /// Returns how far a browser is trusted with the file.
+    /// Returns the degree of trust in the file.
     #[must_use]
     pub fn containment(&self) -> FileContainment {
         self.containment
     }
 
-    /// Returns the headers that contain the file, with lower-case names.
+    /// Returns the restricting headers, with lower-case names.
     #[must_use]
     pub fn headers(&self) -> &'static [(&'static str, &'static str)] {
         match self.containment {
@@ -217,12 +216,12 @@ impl FileDelivery {
         }
     }
 
-    /// Takes the media type out.
+    /// Returns the media type.
     pub(crate) fn into_media_type(self) -> Cow<'static, str> {
         self.media_type
     }
 
-    /// Decides by a file's name; nothing if its extension is not known.
+    /// Decides by a file's name; `None` if the extension is unknown.
     fn from_name(name: &str) -> Option<Self> {
         let (_, extension) = name.rsplit_once('.')?;
         let guess = mime_guess::from_ext(extension.trim_end()).first_raw();
@@ -235,7 +234,7 @@ impl FileDelivery {
         )
     }
 
-    /// Decides by a media type; nothing if none is said, or nothing that can be understood.
+    /// Decides by a media type; `None` if it is empty or not understood.
     fn from_declared_type(declared: &str) -> Option<Self> {
         let (essence, parameters) = declared.split_once(';').unwrap_or((declared, ""));
         let essence = essence.trim_matches([' ', '\t']).to_ascii_lowercase();
@@ -259,7 +258,7 @@ impl FileDelivery {
         Some(Self { media_type, containment })
     }
 
-    /// Sends bytes of which nothing is known.
+    /// Returns the delivery of unknown bytes.
     fn octet_stream() -> Self {
         Self {
             media_type: Cow::Borrowed(OCTET_STREAM_TYPE),
@@ -268,10 +267,10 @@ impl FileDelivery {
     }
 }
 
-/// The header that keeps a document from running anything and from belonging to the site's origin.
+/// The header that disables scripts in a document and separates it from the site's origin.
 pub(crate) const SANDBOX_HEADER: (&str, &str) = ("content-security-policy", "sandbox");
 
-/// Finds the charset among the parameters of a media type, if it is one in which text may be sent.
+/// Returns the charset parameter of a media type if text may be sent in it.
 fn safe_charset(parameters: &str) -> Option<&'static str> {
     let value = parameters.split(';').find_map(|parameter| {
         let (name, value) = parameter.split_once('=')?;
@@ -280,7 +279,7 @@ fn safe_charset(parameters: &str) -> Option<&'static str> {
     SAFE_CHARSETS.iter().find(|charset| charset.eq_ignore_ascii_case(value)).copied()
 }
 
-/// Tells whether a text is a token of RFC 9110.
+/// Returns true if a text is a token of RFC 9110.
 fn is_token(text: &str) -> bool {
     let is_special = |byte: u8| b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || is_special(byte))

@@ -1,9 +1,9 @@
-//! Dictionaries: what texts of components are in other languages.
+//! Dictionaries: translations of component texts.
 //!
-//! In: nodes `sling:MessageEntry` below a folder with `jcr:language`, and files `i18n/de.json` that hold keys and texts,
-//! both below `/apps` or `/libs`. Out: the text of a key in a language, or in the nearest one there is.
+//! Input: nodes `sling:MessageEntry` below a folder with `jcr:language`, and files `i18n/de.json` with keys and texts,
+//! both below `/apps` or `/libs`. Output: the text of a key in a language, or in the nearest available one.
 //!
-//! Not here: what is put into the places of a text (`message_format`).
+//! Not here: replacing placeholders in a text (`message_format`).
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use tympan_content::Node;
 use crate::Result;
 use crate::script::ScriptSet;
 
-/// The language that texts are in where nothing else is said.
+/// The default language of texts.
 const DEFAULT_LANGUAGE: &str = "en";
 
 /// All dictionaries, by language in lower case with `-`.
@@ -24,7 +24,7 @@ impl TranslationDictionaries {
         Self(messages)
     }
 
-    /// Finds the text of a key, and the language that it is in: the wanted one, the one without its region, English, or the
+    /// Finds the text of a key and its language: the requested language, the one without its region, English, or the
     /// key itself.
     pub(crate) fn find<'a>(&'a self, language: &'a str, key: &'a str) -> (&'a str, &'a str) {
         let wanted = normalize_language(language);
@@ -41,12 +41,12 @@ impl TranslationDictionaries {
     }
 }
 
-/// Writes a language as keys have it: `de_CH` is `de-ch`.
+/// Normalizes a language to the form of the keys: `de_CH` becomes `de-ch`.
 fn normalize_language(language: &str) -> String {
     language.trim().replace('_', "-").to_ascii_lowercase()
 }
 
-/// Adds the texts of a file; `/apps` goes before `/libs`, which is read later.
+/// Adds the texts of a file; `/apps` takes precedence over `/libs`, which is read later.
 pub(crate) fn add_dictionary_file(set: &mut ScriptSet, path: &str, text: &str) {
     let language = path.rsplit('/').next().and_then(|name| name.strip_suffix(".json"));
     let texts: std::result::Result<BTreeMap<String, String>, _> = serde_json::from_str(text);
@@ -64,7 +64,7 @@ pub(crate) fn add_dictionary_file(set: &mut ScriptSet, path: &str, text: &str) {
     }
 }
 
-/// Adds the text of a node, whose language is that of the nearest folder above that has one.
+/// Adds the text of a node. Its language is that of the nearest ancestor folder that has one.
 ///
 /// # Errors
 /// If content cannot be read.

@@ -1,4 +1,4 @@
-//! Addresses of an asset's picture in a size: what templates write, and the server reads.
+//! Addresses of sized images of an asset: written by templates, parsed by the server.
 //!
 //! ```text
 //! <asset>.width-640.webp                      whole, 640 columns
@@ -7,9 +7,10 @@
 //! <asset>.width-777.sig-<32 hex digits>.webp  signed with the instances' key: any size
 //! ```
 //!
-//! The signature covers the asset, the size and the format, not the hash: that one only tells caches how long to keep it.
+//! The signature covers the asset, the size and the format, but not the hash, which only tells caches how long to store
+//! the image.
 //!
-//! Not here: which sizes need no signature, and drawing (`server::image_address`).
+//! Not here: the sizes that need no signature, and image processing (`server::image_address`).
 
 use std::fmt;
 
@@ -19,15 +20,15 @@ use subtle::ConstantTimeEq;
 
 use crate::link::encode_path;
 
-/// The longest side that an address may name.
+/// Maximum side length in an address, in pixels.
 pub const MAX_IMAGE_SIDE: u32 = 8192;
 
-/// How a picture is wanted.
+/// The requested shape of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ImageShape {
-    /// Whole, with this many columns.
+    /// Uncropped, with this width in pixels.
     Width(u32),
-    /// Cut to this width and height.
+    /// Cropped to this width and height.
     Crop(u32, u32),
 }
 
@@ -52,7 +53,7 @@ pub enum ImageFormatExtension {
 }
 
 impl ImageFormatExtension {
-    /// Finds a format by its ending.
+    /// Finds a format by its extension.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
@@ -63,7 +64,7 @@ impl ImageFormatExtension {
         })
     }
 
-    /// Returns the ending.
+    /// Returns the extension.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -74,12 +75,12 @@ impl ImageFormatExtension {
     }
 }
 
-/// The key that signs addresses; what instances share, templates cannot read.
+/// The key that signs addresses; instances share it, and templates cannot read it.
 #[derive(Clone, Copy)]
 pub struct ImageSigningKey([u8; 32]);
 
 impl ImageSigningKey {
-    /// Derives the key from a secret of the instances that sign and check.
+    /// Derives the key from the secret that the instances share.
     #[must_use]
     pub fn from_secret(secret: &str) -> Self {
         Self(Sha256::digest(format!("image addresses\n{secret}")).into())
@@ -92,14 +93,14 @@ impl fmt::Debug for ImageSigningKey {
     }
 }
 
-/// A picture of an asset, as an address names it.
+/// A sized image of an asset, as an address names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ImageAddress {
     /// The path of the asset.
     pub asset: String,
-    /// How it is wanted.
+    /// The requested shape.
     pub shape: ImageShape,
-    /// In which format.
+    /// The requested format.
     pub extension: ImageFormatExtension,
     /// The first 16 digits of the original's hash, in lower case.
     pub hash: Option<String>,
@@ -108,7 +109,7 @@ pub struct ImageAddress {
 }
 
 impl ImageAddress {
-    /// Reads a URL's path; nothing if it names no size.
+    /// Parses a URL path; `None` if it names no size.
     #[must_use]
     pub fn parse(path: &str) -> Option<Self> {
         let path = percent_encoding::percent_decode_str(path).decode_utf8().ok()?;
@@ -129,7 +130,7 @@ impl ImageAddress {
         Some(Self { asset: rest.to_owned(), shape, extension: ending, hash, signature })
     }
 
-    /// Returns the path of a URL that names this.
+    /// Returns the URL path of this image.
     #[must_use]
     pub fn to_url(&self) -> String {
         let mut url = format!("{}.{}", encode_path(&self.asset), self.shape);
@@ -146,13 +147,13 @@ impl ImageAddress {
         url
     }
 
-    /// Signs it.
+    /// Adds a signature to the address.
     #[must_use]
     pub fn sign(self, key: &ImageSigningKey) -> Self {
         Self { signature: self.compute_signature(key), ..self }
     }
 
-    /// Tells whether its signature is that of the key.
+    /// Returns true if the signature was made with the key.
     #[must_use]
     pub fn is_signed_by(&self, key: &ImageSigningKey) -> bool {
         match (&self.signature, self.compute_signature(key)) {
@@ -163,7 +164,7 @@ impl ImageAddress {
 
     fn compute_signature(&self, key: &ImageSigningKey) -> Option<String> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&key.0).ok()?;
-        // A line break cannot be in a shape or format, so that the parts cannot be shifted.
+        // A shape or format contains no line break, so that the parts are unambiguous.
         mac.update(format!("{}\n{}\n{}", self.shape, self.extension.name(), self.asset).as_bytes());
         let digest = mac.finalize().into_bytes();
         Some(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect())

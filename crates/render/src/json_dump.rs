@@ -4,25 +4,25 @@ use tympan_content::{BorrowedNode, BorrowedProperty, BorrowedValue, Node, ValueT
 
 use crate::content_reader::ContentReader;
 
-/// More nodes than this in one answer are refused, unless only the children were asked for.
+/// Maximum number of nodes in one response, unless only the children were requested.
 pub(crate) const MAX_JSON_NODES: usize = 200;
 
-/// Room for a node of few properties.
+/// Initial capacity for a node with few properties, in bytes.
 const MIN_NODE_CAPACITY: usize = 512;
 
-/// How deep and in which form to write.
+/// Depth and format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct JsonDumpOptions {
-    /// Levels of children; nothing for all.
+    /// Levels of children; `None` for all.
     pub depth: Option<usize>,
-    /// Indented, for people.
+    /// True to indent the output.
     pub is_indented: bool,
-    /// Children as an array that keeps their order.
+    /// True to write children as an array that preserves their order.
     pub has_child_arrays: bool,
 }
 
 impl JsonDumpOptions {
-    /// Reads the selectors; nothing if one of them makes no sense.
+    /// Parses the selectors; `None` if one of them is invalid.
     pub(crate) fn from_selectors(selectors: &[String]) -> Option<Self> {
         let mut form = Self { depth: Some(0), ..Self::default() };
         for selector in selectors {
@@ -37,12 +37,12 @@ impl JsonDumpOptions {
     }
 }
 
-/// The answer to a request for JSON.
+/// The response to a request for JSON.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum JsonDump {
     /// The resource.
     Complete(Vec<u8>),
-    /// There are too many nodes: the URLs that can be asked, deepest first, as a JSON array.
+    /// There are too many nodes: the URLs that may be requested, deepest first, as a JSON array.
     DepthChoices(Vec<u8>),
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn write_json(reader: &ContentReader, node: &Node, form: JsonDumpOpti
     JsonDump::Complete(writer.output)
 }
 
-/// Returns the greatest depth that stays below the limit, if the wanted depth does not.
+/// Returns the greatest depth within the limit; `None` if the requested depth is within it.
 ///
 /// A depth of 1 is never refused, as in Sling.
 fn depth_over_limit(reader: &ContentReader, node: &Node, depth: Option<usize>) -> Option<usize> {
@@ -100,7 +100,7 @@ struct JsonDumpWriter<'a> {
 }
 
 impl JsonDumpWriter<'_> {
-    /// Writes an object with properties, and children as far as the depth reaches.
+    /// Writes an object with properties, and with children down to the depth.
     fn write_node(&mut self, node: &Node, name: Option<&str>, depth: Option<usize>) {
         self.open_bracket(b'{');
         let mut is_first = true;
@@ -109,7 +109,7 @@ impl JsonDumpWriter<'_> {
             self.write_string(name);
         }
         for (name, property) in node.as_borrowed().into_iter().flat_map(BorrowedNode::properties) {
-            // Not even its hash is for anybody's eyes.
+            // Not even the password's hash is exposed.
             if name == "rep:password" {
                 continue;
             }
@@ -163,7 +163,7 @@ impl JsonDumpWriter<'_> {
         self.close_bracket(b']', is_first);
     }
 
-    /// Writes one value: numbers and truth values as such, dates in ECMA's form, binaries as their length.
+    /// Writes one value: numbers and booleans as such, dates in ECMA format, binaries as their length.
     fn write_value(&mut self, value: BorrowedValue<'_>) {
         match value {
             BorrowedValue::Text(_, text) => self.write_string(text),
@@ -179,13 +179,13 @@ impl JsonDumpWriter<'_> {
         }
     }
 
-    /// Writes a text in quotes.
+    /// Writes a quoted string.
     fn write_string(&mut self, text: &str) {
         // A string always serializes, and a vector takes all of it.
         drop(serde_json::to_writer(&mut self.output, text));
     }
 
-    /// Writes a text that needs no escape.
+    /// Writes a text that needs no escaping.
     fn write_raw(&mut self, text: &str) {
         self.output.extend_from_slice(text.as_bytes());
     }

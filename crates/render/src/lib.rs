@@ -1,14 +1,14 @@
-//! From URL to bytes: decomposition, resolution, components, templates.
+//! Rendering of URLs: decomposition, resolution, components, templates.
 //!
-//! In: a pinned snapshot of content and a [`RenderRequest`]. Out: a [`RenderResponse`]: an outcome, a body, what was
-//! read for it and how long each component took.
+//! Input: a pinned snapshot of content and a [`RenderRequest`]. Output: a [`RenderResponse`] with an outcome, a body,
+//! the reads, and the time of each component.
 //!
 //! Invariants
-//! * A request reads one snapshot, through one door (`content_reader`).
-//! * A component that fails or never ends costs its own place on the page, nothing more.
-//! * What authors typed reaches HTML escaped, or as rich text without anything that runs.
+//! * A request reads one snapshot, through one reader (`content_reader`).
+//! * A component that fails or does not terminate loses only its own output; the rest of the page is unaffected.
+//! * Author input is escaped in HTML, or sanitized as rich text without active content.
 //!
-//! Not here: HTTP statuses, who asked, replication.
+//! Not here: HTTP statuses, authentication, replication.
 
 mod backend;
 mod changed_aspects;

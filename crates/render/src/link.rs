@@ -1,16 +1,16 @@
-//! Addresses that templates write: what authors typed made safe, node paths made URLs.
+//! Addresses in template output: sanitized author input, and URLs of node paths.
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::url::mangle_namespaces;
 
-/// What stands for an address that must not be followed.
+/// Replacement for an address that must not be followed.
 pub(crate) const BLOCKED_LINK: &str = "#";
 
-/// The schemes that an author's link may have.
+/// The allowed schemes of author links.
 pub(crate) const ALLOWED_SCHEMES: [&str; 6] = ["http", "https", "mailto", "tel", "sms", "ftp"];
 
-/// What a path in a URL must escape; letters beyond ASCII always are.
+/// The characters that are escaped in a URL path; non-ASCII characters always are.
 const PATH_ESCAPES: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -23,25 +23,25 @@ const PATH_ESCAPES: &AsciiSet = &CONTROLS
     .add(b';')
     .add(b'\\');
 
-/// An author's link, read.
+/// A parsed author link.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AuthorLink<'a> {
-    /// A path of this instance; `rest` is the query and fragment with their marks.
+    /// A path of this instance; `rest` is the query and fragment with their delimiters.
     Path { path: &'a str, query_and_fragment: &'a str },
     /// Anything else that is harmless: another host, a mail address, a fragment.
     External(&'a str),
-    /// A scheme that runs code or that nobody expects.
+    /// A scheme that runs code or is not expected.
     Blocked,
 }
 
-/// Reads an author's link.
+/// Parses an author's link.
 pub(crate) fn parse_author_link(href: &str) -> AuthorLink<'_> {
     let href = href.trim();
     if href.starts_with('/') && !href.starts_with("//") {
         let (path, rest) = href.split_at(href.find(['?', '#']).unwrap_or(href.len()));
         return AuthorLink::Path { path, query_and_fragment: rest };
     }
-    // Browsers drop tabs and line breaks before they look for the scheme: `java\nscript:` runs.
+    // Browsers drop tabs and line breaks before they parse the scheme: `java\nscript:` runs.
     let has_odd = href.chars().any(char::is_control);
     let head = href.split(['/', '?', '#']).next().unwrap_or_default();
     let is_allowed = match head.split_once(':') {
@@ -53,13 +53,13 @@ pub(crate) fn parse_author_link(href: &str) -> AuthorLink<'_> {
     if is_allowed && !has_odd { AuthorLink::External(href) } else { AuthorLink::Blocked }
 }
 
-/// Writes a node path as the path of a URL: mangled and escaped.
+/// Converts a node path to a URL path: mangled and escaped.
 pub(crate) fn encode_path(path: &str) -> String {
     utf8_percent_encode(&mangle_namespaces(path), PATH_ESCAPES).to_string()
 }
 
-/// Adds the query that somebody was asked with to the address that they are sent to: behind a query that the address has, and
-/// before its fragment.
+/// Appends the query of a request to the address that it is redirected to: after the query of the address, if it has
+/// one, and before its fragment.
 pub(crate) fn append_query(address: &str, query: &str) -> String {
     if query.is_empty() {
         return address.to_owned();

@@ -1,14 +1,14 @@
-//! Lists as dependencies: a question to content whose answer decides what is shown, whatever else changes around it.
+//! Lists as dependencies: queries of content whose results are shown.
 //!
-//! In: a list that a drawing asked for. Out: a [`ListQuery`]: the scope that a change has to touch to change the answer,
-//! for whoever cannot ask again, and the answer in any state, for whoever can.
+//! Input: a list that a rendering requested. Output: a [`ListQuery`] with the scope that a change has to touch to
+//! change the result, for callers that cannot repeat the query, and with the result in any state, for callers that can.
 //!
 //! Invariants
-//! * The answer is a function of the question and the state, as a viewer sees it.
-//! * A change that does not touch the scope does not change the answer.
-//! * What is read of the nodes that were selected is noted for itself.
+//! * The result is a function of the query and the state, as a viewer sees it.
+//! * A change that does not touch the scope does not change the result.
+//! * Reads of the selected nodes are recorded separately.
 //!
-//! Not here: when it is asked again ([`crate::ledger`]).
+//! Not here: when a query is repeated ([`crate::ledger`]).
 
 use sha2::{Digest, Sha256};
 use tympan_content::{NodePath, Snapshot};
@@ -17,19 +17,19 @@ use crate::content_reader::{ContentReader, ReadRecording};
 use crate::dependency::{PathAspects, PathDependency, hash_bytes, hash_path, mix_bits};
 use crate::page::{self, PageOrder};
 
-/// Longer questions are not asked again.
+/// Maximum length of a query text, in bytes; longer queries are not repeated.
 const MAX_QUERY_TEXT_BYTES: usize = 1024;
 
-/// What was asked.
+/// The kind of a list query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ListQueryKind {
-    /// Which pages below a root come first in an order, perhaps only of those with a tag.
+    /// The first pages below a root in an order, optionally only those with a tag.
     Pages { root: NodePath, order: PageOrder, tag: Option<String>, limit: usize },
-    /// How many pages at and below a root carry which tags.
+    /// The tags of the pages at and below a root, and the number of pages with each.
     Tags { root: NodePath },
 }
 
-/// A question that can be asked again.
+/// A repeatable list query.
 #[derive(Debug, Clone)]
 pub(crate) struct ListQuery {
     id: u64,
@@ -38,15 +38,15 @@ pub(crate) struct ListQuery {
     scope_dependency: PathDependency,
 }
 
-/// Returns what tells a question from others. Visitors choose parts of some questions, and one that looks like another
-/// would answer for it: so this is a hash that nobody can aim at.
+/// Returns the identifier of a query. Visitors choose parts of some queries, and a colliding query would replace
+/// another one, so this is a cryptographic hash.
 fn query_id(text: &str) -> u64 {
     let digest = Sha256::digest(text.as_bytes());
     digest.first_chunk().map_or(1, |bytes| u64::from_le_bytes(*bytes)).max(1)
 }
 
 impl ListQuery {
-    /// Makes what stands for a question; nothing if it cannot be written down.
+    /// Creates a list query; `None` if it cannot be written as text.
     pub(crate) fn new(question: ListQueryKind) -> Option<Self> {
         let text = question.to_text().into_boxed_str();
         let is_plain = text.len() <= MAX_QUERY_TEXT_BYTES
@@ -60,32 +60,32 @@ impl ListQuery {
         })
     }
 
-    /// Reads one that was written down.
+    /// Parses the text form of a query.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         Self::new(ListQueryKind::parse(text)?)
     }
 
-    /// Returns what tells questions apart.
+    /// Returns the identifier of the query.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Returns the question as text.
+    /// Returns the text form of the query.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Returns the node below which is listed.
+    /// Returns the root node of the list.
     pub(crate) fn root(&self) -> &NodePath {
         self.kind.root()
     }
 
-    /// Returns what a change has to touch to change the answer.
+    /// Returns the dependency that a change has to touch to change the result.
     pub(crate) fn scope_dependency(&self) -> PathDependency {
         self.scope_dependency
     }
 
-    /// Returns a digest of the answer in a state, as its viewer sees it, and how much was read for it; nothing if content
+    /// Returns a digest of the result in a state, as its viewer sees it, and the number of reads; `None` if content
     /// cannot be read.
     pub(crate) fn digest_results(&self, state: &Snapshot) -> Option<(u64, u64)> {
         let reader = ContentReader::new(state.clone(), ReadRecording::Count);
@@ -115,20 +115,20 @@ impl PartialEq for ListQuery {
 impl Eq for ListQuery {}
 
 impl ListQueryKind {
-    /// Returns the node below which is listed.
+    /// Returns the root node of the list.
     pub(crate) fn root(&self) -> &NodePath {
         match self {
             Self::Pages { root, .. } | Self::Tags { root } => root,
         }
     }
 
-    /// Returns what a change has to touch to change the answer.
+    /// Returns the dependency that a change has to touch to change the result.
     pub(crate) fn scope_dependency(&self) -> PathDependency {
         let aspects = match self {
             Self::Pages { order, tag, .. } => {
                 let order = match order {
                     PageOrder::Modified => PathAspects::DATES_BELOW,
-                    // Pages that give no date themselves have that of their last modification.
+                    // Pages without a date of their own use that of their last modification.
                     PageOrder::Date => {
                         PathAspects::DATES_BELOW.combine(PathAspects::LIST_KEYS_BELOW)
                     }
@@ -146,7 +146,7 @@ impl ListQueryKind {
         (hash_path(self.root()), aspects)
     }
 
-    /// Writes the question down, its parts between zeros.
+    /// Writes the query as text, its parts separated by zeros.
     fn to_text(&self) -> String {
         match self {
             Self::Pages { root, order, tag, limit } => {

@@ -1,25 +1,25 @@
-//! Texts with places: ICU's message format, as far as sites need it.
+//! Texts with placeholders: ICU's message format, as far as sites need it.
 //!
-//! In: `{count, plural, =0 {no trains} one {# train} other {# trains}} to {city}` and what stands for `count` and `city`.
-//! Out: the text in the plural forms of its language.
+//! Input: `{count, plural, =0 {no trains} one {# train} other {# trains}} to {city}` and the values of `count` and
+//! `city`. Output: the text in the plural forms of its language.
 //!
-//! Understood are `{name}`, `{name, number}`, `plural` and `selectordinal` with `offset:`, `=1` and `#`, `select`, and
-//! quoted text (`'{'`, `''`). Numbers are written as they are.
+//! Supported are `{name}`, `{name, number}`, `plural` and `selectordinal` with `offset:`, `=1` and `#`, `select`, and
+//! quoted text (`'{'`, `''`). Numbers are written unformatted.
 
 use fixed_decimal::Decimal;
 use icu_locale_core::Locale;
 use icu_plurals::{PluralCategory, PluralRules};
 
-/// Choices within choices, at most.
+/// Maximum nesting depth of choices.
 const MAX_CHOICE_DEPTH: usize = 8;
 
-/// What stands for a name: a text, and the number that it is.
+/// The value of a name: a text, and its number if it is numeric.
 pub(crate) type MessageArguments<'a> = dyn Fn(&str) -> Option<(String, Option<f64>)> + 'a;
 
-/// Puts what is given into the places of a text.
+/// Replaces the placeholders in a text.
 ///
 /// # Errors
-/// In words, if the text is malformed or nothing is given for one of its names.
+/// A message, if the text is malformed or the value of a name is missing.
 pub(crate) fn format_message(
     text: &str,
     language: &str,
@@ -41,7 +41,7 @@ struct MessageParser<'a> {
 }
 
 impl<'a> MessageParser<'a> {
-    /// Writes text up to a brace that closes what is around it.
+    /// Writes text up to the brace that closes the enclosing choice.
     fn write_text(
         &mut self,
         out: &mut String,
@@ -72,7 +72,7 @@ impl<'a> MessageParser<'a> {
         self.rest = self.rest.get(bytes..).unwrap_or_default();
     }
 
-    /// Writes what begins with an apostrophe.
+    /// Writes quoted text, which begins with an apostrophe.
     fn write_quoted(&mut self, out: &mut String) {
         self.skip(1);
         if self.rest.starts_with('\'') {
@@ -87,7 +87,7 @@ impl<'a> MessageParser<'a> {
         self.rest = behind;
     }
 
-    /// Writes what stands for a place.
+    /// Writes the value of a placeholder.
     fn write_argument(&mut self, out: &mut String, depth: usize) -> Result<(), String> {
         self.skip(1);
         let name = self.take_word();
@@ -123,7 +123,7 @@ impl<'a> MessageParser<'a> {
         Ok(())
     }
 
-    /// Reads all choices and writes the one that is wanted; what the others hold may make no sense here.
+    /// Parses all choices and writes the selected one; the content of the others may be invalid for this value.
     fn write_choice(&mut self, wanted: &ChoiceArgument, depth: usize) -> Result<String, String> {
         let mut best: Option<(u8, &'a str)> = None;
         while !self.take_char('}') {
@@ -143,7 +143,7 @@ impl<'a> MessageParser<'a> {
         Ok(text)
     }
 
-    /// Returns what stands before the brace that closes the one before, and skips both.
+    /// Returns the text up to the matching closing brace, and skips both.
     fn take_braced(&mut self) -> Result<&'a str, String> {
         let (mut depth, mut is_quoted, text) = (1_usize, false, self.rest);
         let mut rest = text.char_indices().peekable();
@@ -202,7 +202,7 @@ impl<'a> MessageParser<'a> {
     }
 }
 
-/// What decides about a choice.
+/// The value that selects a choice.
 enum ChoiceArgument {
     Keyword(String),
     Number { number: f64, displayed_number: f64, category: &'static str },
@@ -216,7 +216,7 @@ impl ChoiceArgument {
         }
     }
 
-    /// Tells how well a selector fits; 0 is not at all.
+    /// Returns how well a selector matches; 0 for no match.
     fn match_rank(&self, selector: &str) -> u8 {
         match self {
             Self::Keyword(word) if word == selector => 3,
@@ -231,12 +231,12 @@ impl ChoiceArgument {
     }
 }
 
-/// Writes a number without a needless fraction.
+/// Formats a number without a needless fraction.
 fn format_number(number: f64) -> String {
     number.to_string()
 }
 
-/// Returns the plural form that a language has for a number.
+/// Returns the plural category of a number in a language.
 fn plural_category(language: &str, number: f64, is_cardinal: bool) -> Result<&'static str, String> {
     let locale: Locale = language.parse().unwrap_or(Locale::UNKNOWN);
     let rules = match is_cardinal {

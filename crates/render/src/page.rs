@@ -1,4 +1,4 @@
-//! Pages: what navigation, lists and searches ask of `cq:Page` nodes.
+//! Properties of `cq:Page` nodes for navigation, lists and searches.
 //!
 //! Titles, dates and visibility come from the headers of records, so a navigation of a hundred pages reads no body.
 
@@ -11,12 +11,12 @@ use crate::content_reader::ContentReader;
 use crate::link::{AuthorLink, BLOCKED_LINK, encode_path, parse_author_link};
 use crate::list_query::ListQueryKind;
 
-/// The folder in which tags are described.
+/// The folder of tag nodes.
 const TAGS_FOLDER: &str = "/content/cq:tags";
-/// A longer chain of moves of a tag is a mistake.
+/// Maximum length of a chain of tag moves; a longer one is a mistake.
 const MAX_TAG_MOVES: usize = 16;
 
-/// How [`list_pages`] orders pages.
+/// The order of pages in [`list_pages`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PageOrder {
     /// Last modified first.
@@ -27,13 +27,13 @@ pub(crate) enum PageOrder {
     Title,
 }
 
-/// Returns the title, or the name where there is none.
+/// Returns the title, or the name if there is no title.
 pub(crate) fn page_title(page: &Node) -> String {
     let title = page.summary().and_then(|summary| summary.title());
     title.filter(|title| !title.is_empty()).unwrap_or_else(|| page.name()).to_owned()
 }
 
-/// Returns the language of a page: what it says itself, or the nearest page above; empty if none does.
+/// Returns the language of a page, from its own property or that of the nearest ancestor page; empty if there is none.
 pub(crate) fn page_language(reader: &ContentReader, page: &Node) -> String {
     let mut next = Some(page.clone());
     while let Some(page) = next {
@@ -47,7 +47,7 @@ pub(crate) fn page_language(reader: &ContentReader, page: &Node) -> String {
     String::new()
 }
 
-/// Tells whether navigations leave the page out.
+/// Returns true if navigations omit the page.
 pub(crate) fn is_hidden_in_navigation(page: &Node) -> bool {
     page.summary().is_some_and(NodeSummary::is_hidden_in_nav)
 }
@@ -57,9 +57,9 @@ pub(crate) fn page_modified(reader: &ContentReader, page: &Node) -> Option<JcrDa
     reader.last_modified(page)
 }
 
-/// Returns the page that a path belongs to: the nearest page at or above it, whether or not the node itself exists.
+/// Returns the page that contains a path: the nearest page at or above it, whether or not the node itself exists.
 pub(crate) fn containing_page(reader: &ContentReader, path: &NodePath) -> Option<Node> {
-    // Nothing below a page's content is a page, so its nodes need not be looked up.
+    // Nothing below a page's content is a page, so its nodes need no lookup.
     let text = path.as_str();
     let start = text.find("/jcr:content").map_or(text, |at| text.get(..at).unwrap_or(text));
     let mut next = NodePath::new(start).ok();
@@ -82,7 +82,7 @@ pub(crate) fn page_content(reader: &ContentReader, page: &Node) -> Option<Node> 
     reader.child_existence(page, JCR_CONTENT)
 }
 
-/// Returns the pages above a page that are at least `min_depth` names deep, and the page itself, topmost first.
+/// Returns the ancestor pages of a page that are at least `min_depth` names deep, and the page itself, topmost first.
 pub(crate) fn page_ancestors(reader: &ContentReader, page: &Node, min_depth: usize) -> Vec<Node> {
     let mut trail = Vec::new();
     let mut next = Some(page.clone());
@@ -102,7 +102,7 @@ pub(crate) fn pages_below(reader: &ContentReader, root: &Node) -> Vec<Node> {
     reader.pages_below(root)
 }
 
-/// Returns the first pages below a root in an order, perhaps only those with a tag.
+/// Returns the first pages below a root in an order, optionally only those with a tag.
 pub(crate) fn list_pages(
     reader: &ContentReader,
     root: &Node,
@@ -115,7 +115,7 @@ pub(crate) fn list_pages(
     reader.read_list(question, || select_pages(reader, root, order, tag, limit))
 }
 
-/// Reads what [`list_pages`] returns.
+/// Computes the result of [`list_pages`].
 fn select_pages(
     reader: &ContentReader,
     root: &Node,
@@ -145,7 +145,7 @@ fn select_pages(
     pages
 }
 
-/// Returns the date that the page gives itself, else its last modification.
+/// Returns the date that the page sets itself, or else its last modification.
 fn page_date(reader: &ContentReader, page: &Node) -> Option<JcrDate> {
     let property = reader.property(&page_content(reader, page)?, "date");
     match property.as_ref().and_then(Property::first) {
@@ -157,12 +157,13 @@ fn page_date(reader: &ContentReader, page: &Node) -> Option<JcrDate> {
     }
 }
 
-/// Orders pages without a date before all others.
+/// Returns the sort key of a date; pages without one sort first.
 fn date_sort_millis(date: Option<JcrDate>) -> i64 {
     date.map_or(i64::MIN, |date| date.millis)
 }
 
-/// Returns the pages below a root whose titles hold every word of a term, those that begin with the term first.
+/// Returns the pages below a root whose titles contain every word of a term; titles that begin with the term come
+/// first.
 pub(crate) fn search_titles(
     reader: &ContentReader,
     root: &Node,
@@ -187,14 +188,14 @@ pub(crate) fn search_titles(
     found.into_iter().take(limit).map(|(_, page)| page).collect()
 }
 
-/// A tag and how many pages carry it.
+/// A tag and the number of pages that have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PageTag {
     /// The identifier as pages store it, such as `wayfare:season/winter`.
     pub id: String,
-    /// The title of the tag's node, else the last part of the identifier, made readable.
+    /// The title of the tag's node, or else the last part of the identifier in readable form.
     pub title: String,
-    /// How many pages of the counted subtree carry it.
+    /// Number of pages of the subtree that have it.
     pub count: usize,
 }
 
@@ -207,7 +208,7 @@ pub(crate) fn page_tag_ids(reader: &ContentReader, page: &Node) -> Vec<String> {
         .unwrap_or_default()
 }
 
-/// Returns the tags of the pages at and below a root, by title.
+/// Returns the tags of the pages at and below a root, sorted by title.
 pub(crate) fn tags_below(reader: &ContentReader, root: &Node) -> Vec<PageTag> {
     let counts = tag_counts_below(reader, root);
     let mut tags: Vec<PageTag> = counts
@@ -220,7 +221,7 @@ pub(crate) fn tags_below(reader: &ContentReader, root: &Node) -> Vec<PageTag> {
     tags
 }
 
-/// Returns the tags of the pages at and below a root, and how many of these carry each.
+/// Returns the tags of the pages at and below a root, with the number of pages that have each.
 pub(crate) fn tag_counts_below(reader: &ContentReader, root: &Node) -> BTreeMap<String, usize> {
     reader.read_list(ListQueryKind::Tags { root: root.path().clone() }, || {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -239,7 +240,7 @@ pub(crate) fn tag_counts_below(reader: &ContentReader, root: &Node) -> BTreeMap<
 pub(crate) fn describe_tag(reader: &ContentReader, id: String) -> PageTag {
     let path = format!("{TAGS_FOLDER}/{}", id.replacen(':', "/", 1));
     let mut node = reader.node_existence_at(&path);
-    // What is left of a moved tag leads to the one that it has become.
+    // The remaining node of a moved tag names its new location.
     for _ in 0..MAX_TAG_MOVES {
         let moved_to = node.as_ref().and_then(|node| reader.text_property(node, "cq:movedTo"));
         let Some(path) = moved_to.filter(|path| !path.is_empty()) else { break };
@@ -251,7 +252,7 @@ pub(crate) fn describe_tag(reader: &ContentReader, id: String) -> PageTag {
     PageTag { id, title, count: 0 }
 }
 
-/// Makes a title of a tag's identifier: `season/late-summer` becomes `Late summer`.
+/// Derives a title from a tag's identifier: `season/late-summer` becomes `Late summer`.
 fn readable_tag_title(id: &str) -> String {
     let name = id.rsplit([':', '/']).next().unwrap_or(id).replace(['-', '_'], " ");
     let mut letters = name.chars();
@@ -261,7 +262,7 @@ fn readable_tag_title(id: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Writes what an author gave as a link: page paths get `.html`, what could run code becomes `#`.
+/// Converts an author's input to a link: page paths get `.html`, addresses that could run code become `#`.
 pub(crate) fn sanitize_href(reader: &ContentReader, href: &str) -> String {
     match parse_author_link(href) {
         AuthorLink::Blocked => BLOCKED_LINK.to_owned(),

@@ -1,13 +1,13 @@
-//! Searches of visitors: what somebody typed becomes a query for pages, and its rows become hits.
+//! Search for visitors: converts user input to a query for pages, and its rows to hits.
 //!
-//! In: words as visitors type them. Out: pages that the request's viewer may read, best first, with an excerpt.
+//! Input: the text that a visitor typed. Output: pages that the request's viewer may read, best first, with an excerpt.
 //!
 //! Invariants
-//! * No input is an error: what has no meaning is left out.
-//! * Patterns that stand for very many words cannot be written, and pages are not turned without end: a visitor costs
-//!   little.
+//! * No input is an error: parts without a meaning are ignored.
+//! * Patterns that match very many words cannot be entered, and the number of result pages is limited: the cost per
+//!   visitor is bounded.
 //!
-//! Not here: words, stems and scores (the full-text index behind the query engine), who may see what (content).
+//! Not here: words, stems and scores (the full-text index behind the query engine), access control (content).
 
 use tympan_content::query::{
     FullTextExpression, FullTextIndexStatus, QueryEngine, QueryPage, QueryRequest, parse_sql2,
@@ -17,14 +17,14 @@ use tympan_content::{Error, Node, NodePath, Result, Value};
 use crate::content_reader::ContentReader;
 use crate::renderer::RenderMode;
 
-/// More words and phrases than this are left out.
+/// Maximum number of words and phrases; more are ignored.
 const MAX_TERMS: usize = 16;
-/// More of what was typed is not looked at.
+/// Maximum number of input characters; more are ignored.
 const MAX_INPUT_CHARACTERS: usize = 500;
-/// The most hits of one page, and the last page that is given.
+/// Maximum number of hits per result page, and of result pages.
 const MAX_HITS_PER_PAGE: usize = 100;
 const MAX_PAGE_NUMBER: usize = 50;
-/// The most nodes that a query of a component gives.
+/// Maximum number of nodes that a component's query returns.
 const MAX_QUERY_NODES: usize = 1000;
 
 /// A search.
@@ -32,23 +32,23 @@ const MAX_QUERY_NODES: usize = 1000;
 pub(crate) struct PageSearch<'a> {
     /// The page that hits lie below.
     pub root: &'a Node,
-    /// What was typed.
+    /// The text that the visitor typed.
     pub input: &'a str,
-    /// How many hits a page has.
+    /// Number of hits per result page.
     pub limit: usize,
-    /// Which page, from 1 on.
+    /// Number of the result page, starting at 1.
     pub page_number: usize,
-    /// The resource type that asks, for the log of slow queries.
+    /// The resource type of the requesting component, for the log of slow queries.
     pub component: &'a str,
 }
 
-/// One page of hits.
+/// One page of search results.
 #[derive(Debug, Default)]
 pub(crate) struct PageSearchResults {
     pub hits: Vec<PageSearchHit>,
-    /// Whether a page follows.
+    /// True if another page follows.
     pub has_more: bool,
-    /// Whether the index is being built, so that pages may be missing.
+    /// True if the index is being built, so that pages may be missing.
     pub is_index_building: bool,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct PageSearchResults {
 #[derive(Debug)]
 pub(crate) struct PageSearchHit {
     pub page: Node,
-    /// A part of its text as HTML, with the words marked; nothing if it may tell of what the viewer does not see.
+    /// A part of its text as HTML with marked words; `None` if it may expose content that the viewer does not see.
     pub excerpt: Option<String>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn search_pages(
     let mut request = QueryRequest::new(query);
     request.variables.insert("words".to_owned(), Value::String(expression.to_string()));
     request.offset = ((number - 1) * limit) as u64;
-    // One more tells whether a page follows.
+    // One more row shows whether a page follows.
     request.limit = Some(limit as u64 + 1);
     request.component = search.component;
     let QueryPage { mut rows, full_text_status: words_by, .. } =
@@ -107,18 +107,18 @@ pub(crate) fn search_pages(
     })
 }
 
-/// What a query of a component found.
+/// The result of a component's query.
 #[derive(Debug, Default)]
 pub(crate) struct ComponentQueryResult {
     pub nodes: Vec<Node>,
-    /// What it looks at, if no index serves it; asked for authors only.
+    /// A warning about scanned nodes, if no index serves the query; computed for authors only.
     pub warning: Option<String>,
 }
 
-/// Runs a query in SQL-2, with values for its variables.
+/// Runs a query in SQL-2 with values for its variables.
 ///
 /// # Errors
-/// In words, if the query is malformed or takes too long.
+/// A message, if the query is malformed or takes too long.
 pub(crate) fn run_component_query(
     reader: &ContentReader,
     engine: &QueryEngine,
@@ -131,7 +131,7 @@ pub(crate) fn run_component_query(
         given.into_iter().map(|(name, value)| (name, Value::String(value))).collect();
     request.limit = Some(limit.clamp(1, MAX_QUERY_NODES) as u64);
     request.component = component;
-    // What it finds may change with any node.
+    // The result may change with any node.
     let page =
         reader.run_query(engine, &request, &NodePath::root()).map_err(|error| error.to_string())?;
     let nodes = page.rows.iter().filter_map(|row| row.node().cloned()).collect();
@@ -142,13 +142,13 @@ pub(crate) fn run_component_query(
     Ok(ComponentQueryResult { nodes, warning })
 }
 
-/// Reads what a visitor typed: words, "phrases", and `-` before what must not be there. Nothing if no word is wanted.
+/// Parses a visitor's input: words, "phrases", and `-` before excluded words. `None` if no word is required.
 fn parse_search_input(typed: &str) -> Option<FullTextExpression> {
     let typed: String = typed.chars().take(MAX_INPUT_CHARACTERS).collect();
     let mut parts = Vec::new();
     let pieces: Vec<&str> = typed.split('"').collect();
     for (at, piece) in pieces.iter().enumerate() {
-        // Between two quotes; a last one that nobody closed opens nothing.
+        // Text between two quotes; an unclosed last quote is ignored.
         if at % 2 == 1 && at + 1 < pieces.len() {
             let is_denied = pieces.get(at - 1).is_some_and(|before| before.ends_with('-'));
             parts.extend(search_term(FullTextExpression::Phrase, piece, is_denied));
@@ -175,7 +175,7 @@ fn search_term(
     Some(if is_denied { FullTextExpression::Not(Box::new(part)) } else { part })
 }
 
-/// Tells whether a character may stand inside of a word without a meaning in the syntax of searches.
+/// Returns true if a character may occur in a word without a meaning in the search syntax.
 fn is_word_character(one: char) -> bool {
     !one.is_ascii() && !one.is_whitespace() && !one.is_control()
 }

@@ -1,8 +1,9 @@
-//! What requests took lately: the newest, the slowest, and percentiles of each component.
+//! Recent request times: the newest, the slowest, and percentiles of each component.
 //!
-//! In: the [`RenderTiming`] of each request. Out: [`RenderProfile::report`]. Memory is bounded, and a request costs one lock.
+//! Input: the [`RenderTiming`] of each request. Output: [`RenderProfile::report`]. Memory is bounded, and a request
+//! takes one lock.
 //!
-//! Not here: taking times ([`crate::timing`]).
+//! Not here: measuring times ([`crate::timing`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -13,58 +14,58 @@ use parking_lot::Mutex;
 
 use crate::timing::{RenderTiming, TimingRow};
 
-/// Requests that are kept of each kind.
+/// Number of stored requests of each kind.
 const MAX_RECENT_REQUESTS: usize = 100;
 const MAX_SLOWEST_REQUESTS: usize = 50;
-/// Components that have percentiles; more are summed up as one.
+/// Maximum number of components with percentiles; more are combined into one.
 const MAX_PROFILED_COMPONENTS: usize = 1000;
 /// Buckets of a histogram: four for each doubling of microseconds, up to about an hour.
 const BUCKET_COUNT: usize = 128;
 
-/// One request.
+/// A profiled request.
 #[derive(Debug, Clone)]
 pub struct ProfiledRequest {
-    /// What was asked for.
+    /// The requested URL.
     pub url: Arc<str>,
-    /// When it was answered.
+    /// Time of completion.
     pub completed_at: SystemTime,
     /// The times of its components.
     pub timing: Arc<RenderTiming>,
 }
 
-/// What a component took over all requests since the start.
+/// Times of a component over all requests since the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ComponentTimingReport {
     /// The script.
     pub script: Arc<str>,
-    /// How often it ran.
+    /// Number of calls.
     pub call_count: u64,
-    /// How many queries it ran, without what it included.
+    /// Number of queries, without those of included components.
     pub query_count: u64,
-    /// From its start to its end, with what it included.
+    /// Total time, including included components.
     pub total_time: Duration,
-    /// Without what it included.
+    /// Total time, without included components.
     pub self_time: Duration,
-    /// Half of the calls took at most this, with what they included.
+    /// Median time of a call, including included components.
     pub median: Duration,
-    /// Nine of ten.
+    /// 90th percentile.
     pub p90: Duration,
-    /// 99 of a hundred.
+    /// 99th percentile.
     pub p99: Duration,
 }
 
-/// What is told.
+/// A report of the profile.
 #[derive(Debug, Clone)]
 pub struct RenderProfileReport {
     /// The newest requests, newest first.
     pub recent: Vec<ProfiledRequest>,
     /// The slowest requests, slowest first.
     pub slowest: Vec<ProfiledRequest>,
-    /// All components, those that took most by themselves first.
+    /// All components, sorted by self time, longest first.
     pub components: Vec<ComponentTimingReport>,
 }
 
-/// Counts how often something took how long.
+/// A histogram of call times.
 #[derive(Debug)]
 struct ComponentTimeHistogram {
     bucket_counts: Box<[u32; BUCKET_COUNT]>,
@@ -121,7 +122,7 @@ impl ComponentTimeHistogram {
         self.self_time += row.self_time;
     }
 
-    /// Returns the time that a share of the calls did not exceed.
+    /// Returns the time that a percentage of the calls did not exceed.
     fn percentile(&self, percent: u64) -> Duration {
         let all: u64 = self.bucket_counts.iter().map(|count| u64::from(*count)).sum();
         let wanted = (all * percent).div_ceil(100);
@@ -136,9 +137,9 @@ impl ComponentTimeHistogram {
     }
 }
 
-/// Returns how many queries each row ran without those of the rows that it called, which follow it.
+/// Returns the number of queries of each row without those of the rows that it called, which follow it.
 fn own_query_counts(rows: &[TimingRow]) -> Vec<u64> {
-    // Hardly any component asks.
+    // Few components run queries.
     if rows.iter().all(|row| row.query_count == 0) {
         return vec![0; rows.len()];
     }
@@ -166,7 +167,7 @@ struct RenderProfileState {
 pub struct RenderProfile(Mutex<RenderProfileState>);
 
 impl RenderProfile {
-    /// Notes a request; one in which no component ran is left out.
+    /// Records a request; ignores one in which no component ran.
     pub fn record(&self, url: &str, timing: &RenderTiming, at: SystemTime) {
         if timing.rows.is_empty() {
             return;
@@ -185,7 +186,7 @@ impl RenderProfile {
         }
         let total = timing.total_time();
         let is_among = |last: &ProfiledRequest| last.timing.total_time() < total;
-        // Most requests are none of the slowest.
+        // Most requests are not among the slowest.
         if state.slowest.len() < MAX_SLOWEST_REQUESTS || state.slowest.last().is_some_and(is_among)
         {
             let place = state.slowest.partition_point(|one| one.timing.total_time() >= total);
@@ -198,7 +199,7 @@ impl RenderProfile {
         state.recent.push_front(profiled);
     }
 
-    /// Returns what is known.
+    /// Returns the current report.
     #[must_use]
     pub fn report(&self) -> RenderProfileReport {
         let state = self.0.lock();

@@ -1,11 +1,11 @@
-//! The renderer: one request in, one answer out.
+//! The renderer: one request in, one response out.
 //!
-//! In: a pinned snapshot and a [`RenderRequest`]. Out: a [`RenderResponse`], always; what goes wrong is an outcome.
+//! Input: a pinned snapshot and a [`RenderRequest`]. Output: always a [`RenderResponse`]; failures are outcomes.
 //!
-//! The order of decisions: client libraries, mappings and vanity paths, resolution, aliases, redirects, a script for the resource, a script for the content
-//! of a page, the default output for the extension, the error page.
+//! The order of decisions: client libraries, mappings and vanity paths, resolution, aliases, redirects, a script for
+//! the resource, a script for the content of a page, the default output for the extension, the error page.
 //!
-//! Not here: who may ask (`server`), caching of fragments.
+//! Not here: access control (`server`), caching of fragments.
 
 use std::sync::Arc;
 
@@ -24,30 +24,30 @@ use crate::template::new_environment;
 use crate::url::SlingUrl;
 use crate::url_route::{UrlRouteTable, UrlRoutes};
 
-/// Which role renders.
+/// The role of the renderer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RenderMode {
     /// For authors: failures show their cause, nodes without scripts show their properties.
     Author,
-    /// For visitors: failures leave nothing but a log line.
+    /// For visitors: failures only write a log line.
     #[default]
     Publish,
 }
 
-/// The budgets of one request.
+/// The limits of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RenderLimits {
-    /// How deep components may include each other.
+    /// Maximum include depth of components.
     pub max_include_depth: usize,
-    /// How many bytes of stack the components may take; the thread needs 512 KiB more.
+    /// Maximum stack of the components, in bytes; the thread needs 512 KiB more.
     pub max_stack_bytes: usize,
-    /// How many components may be drawn.
+    /// Maximum number of components.
     pub max_components: usize,
-    /// How many steps the templates may take together.
+    /// Maximum number of template steps in total.
     pub max_steps: u64,
-    /// How many steps one component may take, so that a runaway leaves enough for the rest of the page.
+    /// Maximum number of steps of one component, so that a runaway component leaves enough for the rest of the page.
     pub max_component_steps: u64,
-    /// How many bytes the components may write together, those of included ones counted at each level.
+    /// Maximum output of the components in bytes; output of included components counts at each level.
     pub max_output_bytes: usize,
 }
 
@@ -65,16 +65,16 @@ impl Default for RenderLimits {
     }
 }
 
-/// How a renderer works.
+/// Options of a renderer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RenderOptions {
-    /// Which role renders.
+    /// The role of the renderer.
     pub mode: RenderMode,
-    /// The budgets of one request.
+    /// The limits of one request.
     pub limits: RenderLimits,
 }
 
-/// Draws requests. One renderer serves all threads.
+/// Renders requests. One renderer serves all threads.
 #[derive(Debug)]
 pub struct Renderer {
     options: RenderOptions,
@@ -88,13 +88,13 @@ pub struct Renderer {
 }
 
 impl Renderer {
-    /// Makes a renderer with the scripts of the repository.
+    /// Creates a renderer with the scripts of the repository.
     #[must_use]
     pub fn new(repository: &Repository, options: RenderOptions) -> Self {
         Self::with_scripts(Box::new(RepositoryScriptSource::new(repository.clone())), options)
     }
 
-    /// Makes a renderer with another source of scripts.
+    /// Creates a renderer with another source of scripts.
     #[must_use]
     pub fn with_scripts(source: Box<dyn ScriptSource>, options: RenderOptions) -> Self {
         let environment = new_environment(options.mode, &options.limits);
@@ -115,31 +115,31 @@ impl Renderer {
         }
     }
 
-    /// Lets components search with the engine of the repository, and its indexes; one without them looks at every page.
+    /// Sets the query engine of the repository with its indexes; without it, searches scan every page.
     #[must_use]
     pub fn with_query_engine(self, queries: Arc<QueryEngine>) -> Self {
         Self { query_engine: queries, ..self }
     }
 
-    /// Lets templates sign addresses of pictures, so that they may name any size.
+    /// Sets the key with which templates sign image addresses, so that these may have any size.
     #[must_use]
     pub fn with_image_key(self, key: ImageSigningKey) -> Self {
         Self { image_key: Some(key), ..self }
     }
 
-    /// Lets components show the data of other systems.
+    /// Sets the back ends whose data components may show.
     #[must_use]
     pub fn with_backends(self, back_ends: Arc<BackendRegistry>) -> Self {
         Self { backends: Some(back_ends), ..self }
     }
 
-    /// Keeps what components draw, as far as they say so. Requests that record nothing do without.
+    /// Sets the cache for components that declare caching. Requests that record no reads do not use it.
     #[must_use]
     pub fn with_fragments(self, fragments: Arc<FragmentCache>) -> Self {
         Self { fragments: Some(fragments), ..self }
     }
 
-    /// Takes no times of components, to measure what taking them costs.
+    /// Disables the timing of components, to measure its cost.
     #[must_use]
     pub fn without_timing(self) -> Self {
         Self { is_timed: false, ..self }
@@ -157,14 +157,14 @@ impl Renderer {
         self.backends.as_deref()
     }
 
-    /// Answers a request.
+    /// Renders a request.
     #[must_use]
     pub fn render(&self, snapshot: &Snapshot, request: &RenderRequest<'_>) -> RenderResponse {
         self.render_request(snapshot, request, |answer| answer.render())
     }
 
-    /// Returns the parts of a request's path as [`Renderer::render`] reads them; nothing if it leads to another address, or
-    /// cannot be read.
+    /// Returns the parts of a request's path as [`Renderer::render`] parses them; `None` if it is a redirect or
+    /// malformed.
     #[must_use]
     pub fn resolve_url(
         &self,
@@ -179,9 +179,9 @@ impl Renderer {
         url
     }
 
-    /// Draws the site's page for a fault that the caller found, such as `403`, with one sentence about it.
+    /// Renders the site's page for a fault that the caller found, such as `403`, with a one-sentence message.
     ///
-    /// The outcome is [`RenderOutcome::Error`]; the caller knows better.
+    /// The outcome is [`RenderOutcome::Error`]; the caller knows the actual status.
     #[must_use]
     pub fn render_fault(
         &self,
@@ -197,7 +197,7 @@ impl Renderer {
         })
     }
 
-    /// Returns the scripts and the routes that lead from an address to a resource.
+    /// Returns the scripts and the routes from addresses to resources.
     pub(crate) fn scripts_and_routes(
         &self,
         snapshot: &Snapshot,
@@ -205,8 +205,8 @@ impl Renderer {
         (Arc::clone(&self.script_cache), self.route_table.routes_at(snapshot, &self.query_engine))
     }
 
-    /// Returns the fragment cache if a request may use it: editors draw everything, and so does who looks at an older
-    /// state than the newest that was asked for.
+    /// Returns the fragment cache if a request may use it: not in edit mode, and not for a state older than the newest
+    /// one requested.
     fn usable_fragments(
         &self,
         snapshot: &Snapshot,
@@ -220,7 +220,7 @@ impl Renderer {
         fragments.advance_to(&snapshot.as_viewer(&Viewer::system())).then(|| Arc::clone(fragments))
     }
 
-    /// Draws with the scripts of the snapshot and adds the records of the request.
+    /// Renders with the scripts of the snapshot and adds the records of the request.
     fn render_request(
         &self,
         snapshot: &Snapshot,

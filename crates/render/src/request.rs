@@ -1,4 +1,4 @@
-//! What the server asks for.
+//! The input of the renderer.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -8,66 +8,66 @@ use percent_encoding::percent_decode;
 use crate::charset;
 use crate::content_reader::ReadRecording;
 
-/// One request, as far as rendering needs it.
+/// The parts of a request that rendering needs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RenderRequest<'a> {
-    /// The method in capitals; scripts for anything but GET and HEAD must name it.
+    /// The method in upper case; scripts for methods other than GET and HEAD must name it.
     pub method: &'a str,
     /// The raw path of the URL, still percent-encoded, without the query.
     pub path: &'a str,
     /// The raw query without its `?`.
     pub query: &'a str,
-    /// `http` or `https`, as the visitor asked; mappings depend on it.
+    /// `http` or `https`, as requested by the visitor; mappings depend on it.
     pub scheme: &'a str,
-    /// The host that was asked for, perhaps with a port; without it, nothing is mapped.
+    /// The requested host, optionally with a port; without it, nothing is mapped.
     pub host: &'a str,
-    /// Whether components are wrapped for the page editor.
+    /// True to wrap components for the page editor.
     pub is_edit_mode: bool,
-    /// Whether the paths that were read are kept; fragments are kept only then.
+    /// Selects whether read paths are recorded; fragments are cached only then.
     pub recording: ReadRecording,
-    /// What may tell visitors apart.
+    /// Properties that may distinguish visitors.
     pub visitor: RequestVisitor<'a>,
-    /// What a user asks of the fragment cache.
+    /// The user's override of the fragment cache.
     pub cache_override: FragmentCacheOverride,
-    /// The fields of a form that was sent, urlencoded; only scripts for POST get them.
+    /// The urlencoded fields of a submitted form; only scripts for POST get them.
     pub form: &'a str,
-    /// Whether who asks fills in includes, so that parts for single visitors may be left to it.
+    /// True if the client fills in includes, so that parts for single visitors may be left to it.
     pub supports_includes: bool,
-    /// Whether the answer becomes a file, the same for everybody: parts for single visitors are left to a script.
+    /// True if the response becomes a file for all visitors: parts for single visitors are left to a script.
     pub is_static_export: bool,
-    /// Whether no other system is asked: the drawing is for comparison and goes to nobody.
+    /// True to request no other system: the rendering is only for comparison and is not sent.
     pub is_offline: bool,
 }
 
-/// What components may ask to tell visitors apart.
+/// Properties by which components may distinguish visitors.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RequestVisitor<'a> {
-    /// Who asks; empty for everybody without a login.
+    /// The user; empty for anonymous visitors.
     pub user: &'a str,
     /// The client's address.
     pub ip: Option<IpAddr>,
-    /// The port that was asked.
+    /// The requested port.
     pub port: u16,
-    /// The first language that the client wants.
+    /// The client's preferred language.
     pub locale: &'a str,
     /// `User-Agent`.
     pub user_agent: &'a str,
 }
 
-/// What a user asks of the fragment cache.
+/// The user's override of the fragment cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FragmentCacheOverride {
-    /// Nothing.
+    /// No override.
     #[default]
     None,
-    /// Draw everything anew and keep nothing.
+    /// Render everything again and cache nothing.
     NoCache,
-    /// Draw everything anew and keep it.
+    /// Render everything again and cache it.
     Recompile,
 }
 
 impl<'a> RenderRequest<'a> {
-    /// Makes a GET of a path without a query.
+    /// Creates a GET request for a path without a query.
     #[must_use]
     pub fn get(path: &'a str) -> Self {
         Self { method: "GET", path, ..Self::default() }
@@ -78,17 +78,17 @@ impl<'a> RenderRequest<'a> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestParameters(Vec<(String, Vec<String>)>);
 
-/// More parameters than this are ignored.
+/// Maximum number of parameters; more are ignored.
 const MAX_PARAMETERS: usize = 1000;
 
 impl RequestParameters {
-    /// Reads a query, in UTF-8 or in the charset that its parameter `_charset_` names; what does not decode is kept with
-    /// replacement characters.
+    /// Parses a query in UTF-8 or in the charset of its parameter `_charset_`; malformed bytes become replacement
+    /// characters.
     #[must_use]
     pub fn parse(query: &str) -> Self {
         let mut parameters = Self::default();
         let pairs = || query.split('&').filter(|pair| !pair.is_empty()).take(MAX_PARAMETERS);
-        // Browsers write the charset of the page into a field of this name, whatever the field says.
+        // Browsers submit the charset of the page in a field of this name, regardless of the field's value.
         let charset = pairs().find_map(|pair| pair.strip_prefix("_charset_="));
         for pair in pairs() {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -116,7 +116,7 @@ impl RequestParameters {
     }
 }
 
-/// Decodes a part of a query, where `+` is a blank.
+/// Decodes a part of a query; `+` is a blank.
 fn decode_query_part(text: &str, charset: Option<&str>) -> String {
     let text = text.replace('+', " ");
     let bytes: Cow<'_, [u8]> = percent_decode(text.as_bytes()).into();

@@ -1,4 +1,4 @@
-//! One request answered: which script or default output it gets, and what becomes of the drawn text.
+//! Renders one request: selects the script or default output, and processes the rendered text.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -40,10 +40,10 @@ use crate::timing::RenderTiming;
 use crate::url::{MalformedUrl, SlingUrl};
 use crate::url_route::{RouteTarget, UrlRoutes};
 
-/// The type of nodes that send elsewhere.
+/// The type of nodes that redirect.
 const REDIRECT_RESOURCE_TYPE: &str = "sling:redirect";
 
-/// A request on its way to an answer.
+/// A request that is being rendered.
 pub(crate) struct RequestRenderer<'a> {
     pub options: RenderOptions,
     pub script_cache: Arc<ScriptCache>,
@@ -58,16 +58,16 @@ pub(crate) struct RequestRenderer<'a> {
     pub request: &'a RenderRequest<'a>,
 }
 
-/// A fault that has a page of its own.
+/// A fault with a page of its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestFault<'a> {
-    /// The name of the error handler's script: the number by which sites know the fault, such as `404`.
+    /// The name of the error handler's script: the status number of the fault, such as `404`.
     pub handler_name: &'a str,
-    /// One sentence for visitors.
+    /// A one-sentence message for visitors.
     pub message: &'a str,
 }
 
-/// What was drawn, before the records of the request are added.
+/// A response without the records of the request.
 #[derive(Debug)]
 pub(crate) struct DraftResponse {
     outcome: RenderOutcome,
@@ -80,7 +80,7 @@ pub(crate) struct DraftResponse {
 }
 
 impl DraftResponse {
-    /// Makes an answer of a body.
+    /// Creates a response with a body.
     fn new(
         outcome: RenderOutcome,
         content_type: impl Into<Cow<'static, str>>,
@@ -97,7 +97,7 @@ impl DraftResponse {
         }
     }
 
-    /// Makes an answer of one sentence.
+    /// Creates a response of one sentence.
     pub(crate) fn with_message(outcome: RenderOutcome, text: &str) -> Self {
         let text = escape_html(text);
         let page = format!(
@@ -106,7 +106,7 @@ impl DraftResponse {
         Self::new(outcome, HTML_MEDIA_TYPE, page)
     }
 
-    /// Makes a redirect.
+    /// Creates a redirect.
     fn redirect_to(location: String, kind: RedirectKind) -> Self {
         Self::new(
             RenderOutcome::Redirect { location, kind },
@@ -115,7 +115,7 @@ impl DraftResponse {
         )
     }
 
-    /// Makes an answer of a stored binary.
+    /// Creates a response of a stored binary.
     fn from_stored_file(file: &StoredFile) -> Self {
         Self::new(
             RenderOutcome::Ok,
@@ -124,7 +124,7 @@ impl DraftResponse {
         )
     }
 
-    /// Makes an answer of a stored binary that an author may have uploaded: nothing in it may run as this site.
+    /// Creates a response of a stored binary that an author may have uploaded: nothing in it may run as this site.
     fn from_uploaded_file(file: &StoredFile) -> Self {
         let delivery = file.delivery();
         let headers = delivery.headers().iter().map(|(name, value)| (*name, (*value).to_owned()));
@@ -133,25 +133,25 @@ impl DraftResponse {
         Self { headers, ..Self::new(RenderOutcome::Ok, delivery.into_media_type(), body) }
     }
 
-    /// Makes an answer of XML whose elements authors have named.
+    /// Creates an XML response whose element names come from authors.
     fn from_document_view(text: String) -> Self {
         let (name, value) = SANDBOX_HEADER;
         let headers = vec![(name, value.to_owned())];
         Self { headers, ..Self::new(RenderOutcome::Ok, media_type("xml"), text) }
     }
 
-    /// Adds what was read.
+    /// Adds the recorded reads.
     pub(crate) fn into_response(mut self, reads: RequestReads) -> RenderResponse {
         if reads.facts.intersects(RequestFacts::USER) {
-            // What is one visitor's must not come to another, whichever cache stands between.
+            // A personalized response must not reach other visitors through any cache.
             self.headers.push(("cache-control", "private, no-cache".to_owned()));
             self.headers.push(("dispatcher", "no-cache".to_owned()));
         } else if reads.is_uncacheable() {
-            // Caches that go by changes of content alone would keep it until the next one.
+            // Caches that only follow content changes would retain it until the next one.
             self.headers.push(("cache-control", "no-store".to_owned()));
             self.headers.push(("dispatcher", "no-cache".to_owned()));
         } else if let Some(max_age) = reads.max_age {
-            // Caches in front hear of changes of content, never of those of other systems.
+            // Caches in front are notified of content changes, but never of changes in other systems.
             self.headers.push(("cache-control", format!("max-age={}", max_age.as_secs())));
         }
         if let RenderResponseBody::Bytes(page) = &self.body
@@ -174,7 +174,7 @@ impl DraftResponse {
     }
 }
 
-/// Where a URL leads.
+/// The target of a URL.
 #[expect(
     clippy::large_enum_variant,
     reason = "taken apart where it is made, and nearly always a resource"
@@ -187,7 +187,7 @@ enum UrlResolution {
 }
 
 impl RequestRenderer<'_> {
-    /// Splits the URL and draws what it resolves to.
+    /// Parses the URL and renders its target.
     pub(crate) fn render(&self) -> DraftResponse {
         if let Some(drawn) = self.render_client_library() {
             return drawn;
@@ -209,7 +209,7 @@ impl RequestRenderer<'_> {
         }
     }
 
-    /// Returns the parts of the URL as they are drawn from; nothing where nothing is drawn.
+    /// Returns the parsed URL that is rendered; `None` if nothing is rendered.
     pub(crate) fn resolved_url(&self) -> Option<SlingUrl> {
         match self.resolve_url().ok()? {
             UrlResolution::Resource(url, _) => Some(url),
@@ -217,12 +217,12 @@ impl RequestRenderer<'_> {
         }
     }
 
-    /// Finds out where the URL leads.
+    /// Resolves the URL.
     fn resolve_url(&self) -> Result<UrlResolution, MalformedUrl> {
         if self.routes.has_mappings() {
             self.reader.record_fact(RequestFacts::HOST);
         }
-        // What a route asked for last is mostly what is drawn then.
+        // The resource that a route checked last is usually the one that is rendered.
         let asked = RefCell::new(None);
         let way = self.routes.resolve(
             self.request.scheme,
@@ -248,7 +248,7 @@ impl RequestRenderer<'_> {
         Ok(UrlResolution::Resource(url, node))
     }
 
-    /// Splits a raw path, and finds the node that its resource is.
+    /// Splits a raw path, and finds its resource's node.
     fn find_resource_node(&self, path: &str) -> Result<(SlingUrl, Option<Node>), MalformedUrl> {
         let found = RefCell::new(None);
         let url = SlingUrl::split(path, |path| {
@@ -260,7 +260,7 @@ impl RequestRenderer<'_> {
         Ok((url, found.into_inner()))
     }
 
-    /// Draws a client library's file.
+    /// Renders a file of a client library.
     fn render_client_library(&self) -> Option<DraftResponse> {
         if !ClientLibraryResolver::may_be_library_url(self.request.path) {
             return None;
@@ -286,20 +286,20 @@ impl RequestRenderer<'_> {
                 let forever = "public, max-age=31536000, immutable".to_owned();
                 drawn.headers.push(("cache-control", forever));
             }
-            // Anybody can make up such addresses, and each would be a file of caches.
+            // Anyone can invent such addresses, and each would occupy a file in caches.
             UrlHashMatch::Mismatch => drawn.headers.push(("dispatcher", "no-cache".to_owned())),
         }
         Some(drawn)
     }
 
-    /// Tells whether the selectors and the suffix of a URL are named where its site wants that. What changes something has
-    /// no page that a cache would keep.
+    /// Returns true if the selectors and the suffix of a URL are declared, or the site does not require it. Requests
+    /// that change something produce no page that a cache would store.
     fn is_declared_url(&self, url: &SlingUrl, node: &Node) -> bool {
         !matches!(self.request.method, "GET" | "HEAD")
             || is_url_allowed(&self.reader, &self.scripts, url, node)
     }
 
-    /// Draws an existing resource.
+    /// Renders an existing resource.
     fn render_resource(&self, url: &SlingUrl, node: &Node) -> DraftResponse {
         if let Some(redirect) = self.node_redirect(url, node, "sling:target") {
             return redirect;
@@ -342,7 +342,7 @@ impl RequestRenderer<'_> {
         self.scripts.find_script(&self.reader, (resource_type, super_type), &wanted)
     }
 
-    /// Makes the redirect that a node asks for, unless the editor wants to see the node itself.
+    /// Creates the redirect that a node declares, unless the editor requests the node itself.
     fn node_redirect(&self, url: &SlingUrl, node: &Node, target: &str) -> Option<DraftResponse> {
         let is_page_view = url.extension.as_deref().is_none_or(|extension| extension == "html");
         if !is_page_view || self.request.is_edit_mode {
@@ -360,7 +360,7 @@ impl RequestRenderer<'_> {
             AuthorLink::External(_) | AuthorLink::Blocked => None,
         };
         if own_path.is_some_and(|path| path.strip_suffix(".html").unwrap_or(path) == url.path) {
-            // A browser would be sent round and round.
+            // The browser would be redirected in a loop.
             return None;
         }
         let status = self.reader.property(node, "sling:status");
@@ -375,13 +375,13 @@ impl RequestRenderer<'_> {
         })
     }
 
-    /// Makes a redirect that keeps the query of the request: campaigns are counted by it.
+    /// Creates a redirect that preserves the query of the request, which campaign tracking needs.
     fn redirect_with_query(&self, location: &str, kind: RedirectKind) -> DraftResponse {
         self.reader.record_fact(RequestFacts::PARAMETERS);
         DraftResponse::redirect_to(link::append_query(location, self.request.query), kind)
     }
 
-    /// Draws a resource with a script.
+    /// Renders a resource with a script.
     fn render_with_script(
         &self,
         url: &SlingUrl,
@@ -414,7 +414,7 @@ impl RequestRenderer<'_> {
         if let Some(addresses) = scope.take_included_urls() {
             drawn.headers.push((INCLUDE_HEADER, addresses));
         }
-        // Who fills in includes must not get from a cache what others get, nor they what is for those.
+        // Clients that fill in includes must not get the variant of others from a cache, nor the other way round.
         if scope.varies_by_include_support() {
             drawn.headers.push(("vary", "surrogate-capability".to_owned()));
         }
@@ -425,7 +425,7 @@ impl RequestRenderer<'_> {
         drawn
     }
 
-    /// Answers what a script asked for instead of its own text.
+    /// Creates the response that a script requested in place of its text.
     fn apply_override(&self, url: &SlingUrl, handover: ResponseOverride) -> DraftResponse {
         match handover {
             ResponseOverride::Redirect { location, kind } => {
@@ -452,7 +452,7 @@ impl RequestRenderer<'_> {
         }
     }
 
-    /// Draws a page whose own script failed: the cause for authors, the error page for visitors.
+    /// Renders a page whose own script failed: the cause for authors, the error page for visitors.
     fn render_failure(
         &self,
         url: &SlingUrl,
@@ -476,7 +476,7 @@ impl RequestRenderer<'_> {
         }
     }
 
-    /// Draws what exists but has no script.
+    /// Renders a resource without a script.
     fn render_default(&self, url: &SlingUrl, resource: &ContentResource) -> DraftResponse {
         let Some(node) = resource.node() else {
             return self.render_not_found(url);
@@ -516,7 +516,7 @@ impl RequestRenderer<'_> {
         }
     }
 
-    /// Draws a resource as JSON.
+    /// Renders a resource as JSON.
     fn render_json(&self, url: &SlingUrl, node: &Node) -> DraftResponse {
         let Some(form) = JsonDumpOptions::from_selectors(&url.selectors) else {
             let text = format!("Bad request: `{}` is no depth.", url.selector_string());
@@ -529,13 +529,13 @@ impl RequestRenderer<'_> {
         DraftResponse::new(outcome, media_type("json"), text)
     }
 
-    /// Draws the page that says that nothing is there.
+    /// Renders the "not found" page.
     fn render_not_found(&self, url: &SlingUrl) -> DraftResponse {
         let fault = RequestFault { handler_name: "404", message: "There is no such page." };
         self.render_fault(url, &fault, RenderOutcome::NotFound)
     }
 
-    /// Draws a fault with the page that the site has for it, else with an error handler, or as a bare sentence.
+    /// Renders a fault with the site's page for it, or else with an error handler, or as a bare sentence.
     pub(crate) fn render_fault(
         &self,
         url: &SlingUrl,
@@ -559,7 +559,7 @@ impl RequestRenderer<'_> {
         }
     }
 
-    /// Draws a fault with a script; nothing if the script fails itself.
+    /// Renders a fault with a script; `None` if the script itself fails.
     fn render_fault_with_script(
         &self,
         url: &SlingUrl,
@@ -582,8 +582,8 @@ impl RequestRenderer<'_> {
         }
     }
 
-    /// Finds the content of the page that a site has for a fault: the nearest page above names the folder of such pages
-    /// in `errorPages`, and there lies `404`, or `default`.
+    /// Finds the content of a site's page for a fault: the nearest ancestor page names the folder of such pages in
+    /// `errorPages`, which contains `404` or `default`.
     fn find_error_page(
         &self,
         path: &NodePath,
@@ -605,7 +605,7 @@ impl RequestRenderer<'_> {
         None
     }
 
-    /// Makes what the components of this request share.
+    /// Creates the state that the components of this request share.
     fn new_scope(
         &self,
         url: &SlingUrl,
@@ -646,13 +646,13 @@ impl RequestRenderer<'_> {
         })
     }
 
-    /// Returns the fragments as this request uses them, if any component is kept.
+    /// Returns the fragment access of this request; `None` if no component is cached.
     fn fragments_if_cached(&self) -> Option<RequestFragments> {
         let cache = self.fragments.as_ref().filter(|_| self.scripts.has_cached_components());
         cache.map(|cache| self.request_fragments(cache))
     }
 
-    /// Returns the fragments as this request uses them.
+    /// Returns the fragment access of this request.
     fn request_fragments(&self, cache: &Arc<FragmentCache>) -> RequestFragments {
         let asked = &self.request.visitor;
         let site = self.request.path.split('/').take(3).collect::<Vec<_>>().join("/");
@@ -675,7 +675,7 @@ impl RequestRenderer<'_> {
         }
     }
 
-    /// Returns the query with its mark; empty without one.
+    /// Returns the query with `?`; empty if there is none.
     fn query_with_mark(&self) -> String {
         match self.request.query {
             "" => String::new(),
@@ -683,9 +683,9 @@ impl RequestRenderer<'_> {
         }
     }
 
-    /// Finds the binary behind a node.
+    /// Finds the stored binary of a node.
     fn find_stored_file(&self, node: &Node) -> Option<StoredFile> {
-        // The parts of a file or asset lie in the document of its node and are reached past the reader.
+        // The parts of a file or asset lie in the document of its node and are read without the reader.
         self.reader.record_document(node);
         self.reader.record_properties(node);
         match StoredFile::from_node(node) {
@@ -698,12 +698,12 @@ impl RequestRenderer<'_> {
     }
 }
 
-/// Returns the URL of a fault as scripts for pages are looked up: its own selectors mean nothing to them.
+/// Returns a fault's URL for script lookup: its own selectors have no meaning for page scripts.
 fn fault_page_url(url: &SlingUrl) -> SlingUrl {
     SlingUrl { path: url.path.clone(), extension: Some("html".to_owned()), ..SlingUrl::default() }
 }
 
-/// Tells apart what kind of device a browser runs on, as OpenCms does by its default.
+/// Classifies the device of a browser, as OpenCms does by default.
 fn classify_device(user_agent: &str) -> &'static str {
     let has = |word: &str| user_agent.contains(word);
     if has("iPad") || has("Tablet") || (has("Android") && !has("Mobile")) {

@@ -1,24 +1,24 @@
-//! Resources: what a URL or an include resolved to.
+//! Resources: the targets of URLs and includes.
 
 use std::sync::Arc;
 
 use tympan_content::{Node, NodePath};
 
-/// A node, or the place where one would be, together with the type that draws it. Cloning is cheap.
+/// A node or the path of a missing one, together with its resource type. Cloning is cheap.
 #[derive(Debug, Clone)]
 pub(crate) struct ContentResource(Arc<ContentResourceData>);
 
 #[derive(Debug)]
 struct ContentResourceData {
     location: ResourceLocation,
-    /// The type that an include asked for instead of the node's own.
+    /// The type that an include requested instead of the node's own.
     forced_type: Option<String>,
 }
 
 #[derive(Debug, Clone)]
 enum ResourceLocation {
     Node(Node),
-    /// Where nothing is.
+    /// A path without a node.
     Missing(NodePath),
 }
 
@@ -27,17 +27,17 @@ impl ContentResource {
         Self(Arc::new(ContentResourceData { location: place, forced_type }))
     }
 
-    /// Takes a node as it is.
+    /// Creates a resource from a node.
     pub(crate) fn from_node(node: Node) -> Self {
         Self::new(ResourceLocation::Node(node), None)
     }
 
-    /// Makes a resource without a node.
+    /// Creates a resource without a node.
     pub(crate) fn missing(path: NodePath) -> Self {
         Self::new(ResourceLocation::Missing(path), None)
     }
 
-    /// Draws the resource as if it were of another type.
+    /// Overrides the type of the resource.
     pub(crate) fn with_type(self, resource_type: String) -> Self {
         Self::new(self.0.location.clone(), Some(resource_type))
     }
@@ -50,7 +50,7 @@ impl ContentResource {
         }
     }
 
-    /// Returns the node, if there is one.
+    /// Returns the node; `None` if it is missing.
     pub(crate) fn node(&self) -> Option<&Node> {
         match &self.0.location {
             ResourceLocation::Node(node) => Some(node),
@@ -67,7 +67,7 @@ impl ContentResource {
         text_property(node, "sling:resourceType").unwrap_or_else(|| node.primary_type())
     }
 
-    /// Returns the node's own `sling:resourceSuperType`; it says nothing about a forced type.
+    /// Returns the node's own `sling:resourceSuperType`; it does not apply to a forced type.
     pub(crate) fn super_type(&self) -> Option<&str> {
         match (&self.0.forced_type, self.node()) {
             (None, Some(node)) => text_property(node, "sling:resourceSuperType"),
@@ -75,7 +75,7 @@ impl ContentResource {
         }
     }
 
-    /// Returns the type and the super type, with one look at the node.
+    /// Returns the type and the super type with one lookup of the node.
     pub(crate) fn types(&self) -> ResourceTypes<'_> {
         if let Some(forced) = &self.0.forced_type {
             return (forced, None);
@@ -88,10 +88,10 @@ impl ContentResource {
     }
 }
 
-/// The type of a resource, and the super type that it has by itself.
+/// The type of a resource, and its own super type.
 pub(crate) type ResourceTypes<'a> = (&'a str, Option<&'a str>);
 
-/// Returns a single text-like property, where it is stored.
+/// Returns a borrowed single text-like property.
 fn text_property<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
     node.as_borrowed()?.text(name)
 }

@@ -1,4 +1,4 @@
-//! A resource as plain text, as a document view, or as a bare page: what shows where no component draws it.
+//! Default output of resources that no component renders: plain text, a document view, or a bare page.
 
 use std::fmt::Write;
 
@@ -9,10 +9,10 @@ use crate::content_reader::ContentReader;
 use crate::resource::ContentResource;
 use crate::template::escape_html;
 
-/// The most nodes of a document view; larger trees are for packages.
+/// Maximum number of nodes of a document view; larger trees need packages.
 pub(crate) const MAX_XML_NODES: usize = 10_000;
 
-/// Writes a resource as Sling's plain-text renderer does: a header, then `name: value`.
+/// Writes a resource like Sling's plain-text renderer: a header, then `name: value`.
 pub(crate) fn write_plain_text(resource: &ContentResource) -> String {
     let mut out = format!(
         "** Resource dumped by PlainTextRendererServlet**\nResource path:{}\nResource metadata: {{}}\nResource type: {}\nResource super type: {}\n\n** Resource properties **\n",
@@ -22,7 +22,7 @@ pub(crate) fn write_plain_text(resource: &ContentResource) -> String {
     );
     let visible = resource.node().map(|node| node.properties()).unwrap_or_default().into_iter();
     for (name, property) in visible.filter(|(name, _)| name != "rep:password") {
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(out, "{name}: {}", format_property_value(&property));
     }
     out
@@ -53,7 +53,7 @@ pub(crate) fn write_html(reader: &ContentReader, resource: &ContentResource) -> 
     out
 }
 
-/// Writes a resource with everything below it as a document view, as packages hold it; nothing if these are more than
+/// Writes a resource and its descendants as a document view, as in packages; `None` if there are more than
 /// [`MAX_XML_NODES`].
 pub(crate) fn write_document_view(reader: &ContentReader, node: &Node) -> Option<String> {
     let mut left = MAX_XML_NODES;
@@ -61,7 +61,7 @@ pub(crate) fn write_document_view(reader: &ContentReader, node: &Node) -> Option
     Some(docview::write_docview(&tree, &docview::DocviewNamespaces::default()))
 }
 
-/// Reads a node with everything below it, noting what was read.
+/// Reads a node and its descendants, and records the reads.
 fn read_subtree(reader: &ContentReader, node: &Node, left: &mut usize) -> Option<Subtree> {
     *left = left.checked_sub(1)?;
     let mut tree = Subtree { name: node.name().to_owned(), ..Subtree::default() };
@@ -73,7 +73,7 @@ fn read_subtree(reader: &ContentReader, node: &Node, left: &mut usize) -> Option
     Some(tree)
 }
 
-/// Writes a property on one line: lists in brackets, binaries as their size.
+/// Formats a property on one line: lists in brackets, binaries as their size.
 fn format_property_value(property: &Property) -> String {
     let one = |value: &Value| match value {
         Value::Binary(blob) => format!("{} bytes", blob.length()),

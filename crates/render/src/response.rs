@@ -1,4 +1,4 @@
-//! What rendering hands back. Only the server turns it into HTTP.
+//! The output of the renderer. Only the server converts it to HTTP.
 
 use std::borrow::Cow;
 use std::time::SystemTime;
@@ -10,10 +10,10 @@ use crate::content_reader::RequestReads;
 use crate::template::FragmentLookupCounts;
 use crate::timing::RenderTiming;
 
-/// The answer to one request.
+/// The response to one request.
 #[derive(Debug)]
 pub struct RenderResponse {
-    /// How it went.
+    /// The outcome.
     pub outcome: RenderOutcome,
     /// The media type of the body, with its charset; empty without a body.
     pub content_type: Cow<'static, str>,
@@ -21,58 +21,58 @@ pub struct RenderResponse {
     pub headers: Vec<(&'static str, String)>,
     /// The body.
     pub body: RenderResponseBody,
-    /// What the body was drawn from.
+    /// The reads of the rendering.
     pub reads: RequestReads,
-    /// How long each component took.
+    /// The time of each component.
     pub timing: RenderTiming,
-    /// How many components failed and left a placeholder.
+    /// Number of components that failed and left a placeholder.
     pub failed_component_count: u32,
-    /// How fragments of it were looked up.
+    /// Counters of its fragment lookups.
     pub fragment_counts: FragmentLookupCounts,
 }
 
-/// How a request went.
+/// The outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RenderOutcome {
-    /// The body is what was asked for.
+    /// The body is the requested content.
     Ok,
-    /// The client should look elsewhere.
+    /// The client should request another URL.
     Redirect {
-        /// The URL to look at.
+        /// The other URL.
         location: String,
-        /// How long that holds.
+        /// The kind of the redirect.
         kind: RedirectKind,
     },
-    /// Too much for one answer; the body lists what can be asked instead.
+    /// Too large for one response; the body lists alternatives.
     MultipleChoices,
-    /// The URL cannot be understood.
+    /// The URL is malformed.
     BadRequest,
-    /// There is no such resource, or nothing draws it.
+    /// The resource does not exist, or nothing renders it.
     NotFound,
     /// Nothing handles the method for this resource.
     MethodNotAllowed,
-    /// Drawing failed.
+    /// Rendering failed.
     Error,
 }
 
 /// The kinds of redirects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RedirectKind {
-    /// Moved for good; the method may become GET.
+    /// 301: moved permanently; the method may become GET.
     Moved,
-    /// Found elsewhere this time; the method may become GET.
+    /// 302: found at another URL temporarily; the method may become GET.
     #[default]
     Found,
-    /// See the other URL, with GET.
+    /// 303: see the other URL, with GET.
     SeeOther,
-    /// Elsewhere this time, with the same method.
+    /// 307: temporary, with the same method.
     Temporary,
-    /// Elsewhere for good, with the same method.
+    /// 308: permanent, with the same method.
     Permanent,
 }
 
 impl RedirectKind {
-    /// Reads the number by which content and templates name the kind, such as 301.
+    /// Returns the kind for the number used by content and templates, such as 301.
     #[must_use]
     pub fn from_number(number: i64) -> Option<Self> {
         Some(match number {
@@ -86,14 +86,14 @@ impl RedirectKind {
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
 pub enum RenderResponseBody {
     /// No body.
     Empty,
-    /// Bytes that were drawn.
+    /// Rendered bytes.
     Bytes(Bytes),
-    /// Stored bytes; ask [`crate::conditional_request::plan_response`] how many of them, then open the blob.
+    /// Stored bytes; use [`crate::conditional_request::plan_response`] to select the range, then open the blob.
     Blob(BlobBody),
 }
 
@@ -112,11 +112,11 @@ impl From<String> for RenderResponseBody {
 /// A blob to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlobBody {
-    /// Which blob.
+    /// The identifier of the blob.
     pub id: BlobId,
-    /// The entity tag in its quotes; strong, since it is the hash.
+    /// The quoted entity tag; strong, since it is the hash.
     pub etag: String,
-    /// When the binary last changed, if content says so.
+    /// The last modification of the binary, if content has one.
     pub last_modified: Option<SystemTime>,
 }
 
@@ -125,7 +125,7 @@ pub(crate) const HTML_MEDIA_TYPE: &str = "text/html; charset=utf-8";
 
 /// Returns the media type for an extension; text gets its charset.
 pub(crate) fn media_type(extension: &str) -> Cow<'static, str> {
-    // Most answers.
+    // The most frequent types.
     match extension {
         "html" => return Cow::Borrowed(HTML_MEDIA_TYPE),
         "json" => return Cow::Borrowed("application/json; charset=utf-8"),

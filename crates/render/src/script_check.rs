@@ -1,7 +1,7 @@
-//! Looking through the scripts of a site before anybody asks for a page.
+//! Checks the scripts of a site before any page is requested.
 //!
-//! In: the texts of scripts. Out: findings with path, line and column: what does not compile, what cannot be escaped for
-//! the place where it stands, names that mean nothing, and queries in templates that only display.
+//! Input: the texts of scripts. Output: findings with path, line and column: compile errors, outputs that cannot be
+//! escaped for their context, undefined names, and queries in templates that only display.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::renderer::{RenderLimits, RenderMode};
 use crate::script::{CompiledScripts, ScriptSet};
 use crate::template::{ComponentFailure, lint_template, new_environment};
 
-/// Something in a script that should be mended.
+/// A problem in a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScriptFinding {
     /// The path of the script.
@@ -18,9 +18,9 @@ pub struct ScriptFinding {
     pub line: usize,
     /// The column, counted from 1.
     pub column: usize,
-    /// What is wrong and what to do.
+    /// The problem and its solution.
     pub message: String,
-    /// Whether the script works as it is.
+    /// True if the script works as it is.
     pub is_warning: bool,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for ScriptFinding {
     }
 }
 
-/// Finds what is wrong with scripts, by path and line.
+/// Returns the problems of scripts, sorted by path and line.
 #[must_use]
 pub fn check_scripts(set: &ScriptSet) -> Vec<ScriptFinding> {
     let environment = new_environment(RenderMode::Author, &RenderLimits::default());

@@ -1,4 +1,4 @@
-//! Binaries that nodes stand for: files, resources and the originals of assets.
+//! Binaries of nodes: files, resources and the originals of assets.
 
 use std::time::SystemTime;
 
@@ -7,21 +7,21 @@ use tympan_content::{BlobId, Node, Property, Value};
 use crate::file_delivery::FileDelivery;
 use crate::response::{BlobBody, media_type};
 
-/// The binary behind a node.
+/// The stored binary of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoredFile {
-    /// The name of the node that was asked for.
+    /// The name of the requested node.
     pub node_name: String,
-    /// The bytes.
+    /// The blob with the bytes.
     pub blob: BlobId,
-    /// The media type, as content says or as the name suggests.
+    /// The media type from content, or derived from the name.
     pub media_type: String,
-    /// When it last changed.
+    /// The last modification.
     pub last_modified: Option<SystemTime>,
 }
 
 impl StoredFile {
-    /// Finds the binary of an `nt:file`, `nt:resource` or `dam:Asset` (its original); other nodes have none.
+    /// Finds the binary of an `nt:file`, `nt:resource` or `dam:Asset` (its original); `None` for other nodes.
     pub(crate) fn from_node(node: &Node) -> tympan_content::Result<Option<Self>> {
         let holder = match node.primary_type() {
             "nt:file" => node.child("jcr:content")?,
@@ -32,7 +32,7 @@ impl StoredFile {
         Ok(holder.and_then(|holder| Self::from_resource_node(&holder, node.name())))
     }
 
-    /// Reads the properties of the node that holds the bytes.
+    /// Reads the properties of the node that contains the bytes.
     fn from_resource_node(holder: &Node, name: &str) -> Option<Self> {
         let data = holder.property("jcr:data")?;
         let Some(Value::Binary(blob)) = data.first() else {
@@ -50,7 +50,7 @@ impl StoredFile {
         Some(Self { node_name: name.to_owned(), blob: *blob, media_type, last_modified })
     }
 
-    /// Returns the first hexadecimal digits of the hash, to tell versions of a file apart in URLs.
+    /// Returns the first hexadecimal digits of the hash, which distinguish versions of a file in URLs.
     pub(crate) fn short_hash(&self) -> String {
         short_digest_hex(self.blob.digest())
     }
@@ -62,13 +62,13 @@ impl StoredFile {
         BlobBody { id: self.blob, etag: format!("\"{digits}\""), last_modified: self.last_modified }
     }
 
-    /// Returns how it is sent to whoever asks for it.
+    /// Returns the media type and headers for sending it.
     pub(crate) fn delivery(&self) -> FileDelivery {
         FileDelivery::new(&self.media_type, &self.node_name)
     }
 }
 
-/// Writes the first eight hexadecimal digits of a hash.
+/// Formats the first eight hexadecimal digits of a hash.
 pub(crate) fn short_digest_hex(digest: &[u8]) -> String {
     digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,13 +1,14 @@
-//! Sites whose URLs are exact: selectors and suffixes that nothing names are no page.
+//! Strict URLs: undeclared selectors and suffixes are not found.
 //!
-//! Sling draws a page for whatever selectors and suffixes somebody makes up, so that each of them is another page for caches.
-//! A site that sets `strictUrls` on its root (the node itself, or its `jcr:content`) answers them with 404.
+//! Sling renders a page for any invented selectors and suffixes, so that each of them is another page for caches. A
+//! site that sets `strictUrls` on its root (the node itself, or its `jcr:content`) responds to them with 404.
 //!
-//! In: a URL, the resource that it resolved to, and the script that draws it. Out: whether the URL names what is drawn.
+//! Input: a URL, its resolved resource, and the script that renders it. Output: true if the URL is declared.
 //!
-//! A selector is named by the file name of the script (`print.html.j2`, `nav/active.png.j2`), or in `requestSelectors` of a
-//! component; a suffix in `requestSuffixes` of a component. Those of the resource's own type count, of its super types, and
-//! where the resource is a page, those of all components in it. The default output for JSON reads the selectors that it knows.
+//! A selector is declared by the file name of the script (`print.html.j2`, `nav/active.png.j2`), or in
+//! `requestSelectors` of a component; a suffix in `requestSuffixes` of a component. The declarations of the resource's
+//! own type count, those of its super types, and if the resource is a page, those of all components in it. The default
+//! JSON output accepts the selectors that it supports.
 
 use tympan_content::{Node, NodePath};
 
@@ -18,10 +19,10 @@ use crate::resource::ContentResource;
 use crate::script::{CompiledScripts, ScriptCriteria};
 use crate::url::SlingUrl;
 
-/// The property by which a site asks for exact URLs; the nearest one at or above a resource counts.
+/// The property that enables strict URLs for a site; the nearest one at or above a resource applies.
 const STRICT_URLS_PROPERTY: &str = "strictUrls";
 
-/// Tells whether selectors and suffix of a URL are named, or its site takes any.
+/// Returns true if the selectors and suffix of a URL are declared, or its site accepts any.
 pub(crate) fn is_url_allowed(
     reader: &ContentReader,
     scripts: &CompiledScripts,
@@ -74,7 +75,7 @@ pub(crate) fn is_url_allowed(
     false
 }
 
-/// Tells whether the site of a path has exact URLs.
+/// Returns true if the site of a path has strict URLs.
 fn has_strict_urls(reader: &ContentReader, path: &NodePath) -> bool {
     let mut next = Some(path.clone());
     while let Some(path) = next {
@@ -93,7 +94,7 @@ fn has_strict_urls(reader: &ContentReader, path: &NodePath) -> bool {
     false
 }
 
-/// Returns how many selectors the script names that draws a node; nothing without a script.
+/// Returns the number of selectors that a node's script names; `None` if it has no script.
 fn script_selector_count(
     reader: &ContentReader,
     scripts: &CompiledScripts,

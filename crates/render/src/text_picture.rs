@@ -1,11 +1,11 @@
-//! Pictures of texts: titles and entries of a navigation drawn as PNG.
+//! Images of texts: titles and entries of a navigation rendered as PNG.
 //!
-//! In: a text, its height in pixels and its colors. Out: a picture as wide as the text is.
+//! Input: a text, its height in pixels and its colors. Output: an image as wide as the text.
 //!
-//! The letters are those of DejaVu Sans, which comes with the program and has Latin, Greek, Cyrillic, Hebrew, Arabic and
-//! more; what it lacks, such as Chinese, is taken from the fonts of the machine. A font of the machine may be asked for.
+//! The font is DejaVu Sans, which is part of the program and covers Latin, Greek, Cyrillic, Hebrew, Arabic and more;
+//! missing characters, such as Chinese, are taken from the system fonts. A system font may be requested.
 //!
-//! Invariant: one text costs no more than a picture of `MAX_PICTURE_WIDTH` times `MAX_PICTURE_HEIGHT` pixels, whatever it is.
+//! Invariant: the cost of any text is bounded by an image of `MAX_PICTURE_WIDTH` times `MAX_PICTURE_HEIGHT` pixels.
 
 use std::sync::{Arc, LazyLock};
 
@@ -15,19 +15,19 @@ use resvg::usvg::{Options, Tree};
 
 use crate::template::escape_html;
 
-/// The font that comes with the program.
+/// The built-in font.
 const DEFAULT_FONT: &[u8] = include_bytes!("../fonts/DejaVuSans.ttf");
 const DEFAULT_FONT_FAMILY: &str = "DejaVu Sans";
 
-/// The lowest and the highest picture, in pixels.
+/// The minimum and the maximum height of an image, in pixels.
 const MIN_PICTURE_HEIGHT: usize = 8;
 const MAX_PICTURE_HEIGHT: usize = 256;
-/// The widest picture; the letters of a longer text are made smaller.
+/// The maximum width of an image, in pixels; a longer text is scaled down.
 const MAX_PICTURE_WIDTH: f32 = 4096.0;
-/// A longer text is cut.
+/// Maximum number of characters; a longer text is truncated.
 const MAX_TEXT_LETTERS: usize = 300;
 
-/// All fonts, read when the first text is drawn.
+/// All fonts, loaded when the first text is rendered.
 static FONT_DATABASE: LazyLock<Arc<Database>> = LazyLock::new(|| {
     let mut fonts = Database::new();
     fonts.load_font_data(DEFAULT_FONT.to_vec());
@@ -36,7 +36,7 @@ static FONT_DATABASE: LazyLock<Arc<Database>> = LazyLock::new(|| {
     Arc::new(fonts)
 });
 
-/// A text that is to be drawn.
+/// A text to be rendered as an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TextPicture {
     text: String,
@@ -48,17 +48,17 @@ pub(crate) struct TextPicture {
 }
 
 impl TextPicture {
-    /// Takes a text in black on nothing.
+    /// Creates an image of a text in black on a transparent background.
     ///
     /// # Errors
-    /// In words, if it cannot have this height.
+    /// A message, if it cannot have this height.
     pub(crate) fn new(text: &str, height: usize) -> Result<Self, String> {
         if !(MIN_PICTURE_HEIGHT..=MAX_PICTURE_HEIGHT).contains(&height) {
             return Err(format!(
                 "`height` is {height}; it can be {MIN_PICTURE_HEIGHT} to {MAX_PICTURE_HEIGHT}"
             ));
         }
-        // Control characters have no picture, and XML cannot hold them.
+        // Control characters have no glyph, and XML cannot contain them.
         let letters = text.chars().map(|one| if one.is_control() { ' ' } else { one });
         Ok(Self {
             text: letters.take(MAX_TEXT_LETTERS).collect(),
@@ -70,10 +70,10 @@ impl TextPicture {
         })
     }
 
-    /// Sets the colors that are given.
+    /// Sets the given colors.
     ///
     /// # Errors
-    /// In words, if one is no color.
+    /// A message, if a color is invalid.
     pub(crate) fn with_colors(
         mut self,
         color: Option<&str>,
@@ -92,18 +92,18 @@ impl TextPicture {
         Ok(self)
     }
 
-    /// Sets how the letters look.
+    /// Sets the font.
     pub(crate) fn with_font(self, font: Option<&str>, is_bold: bool) -> Self {
-        // A name with a quote or a comma is none.
+        // A name with a quote or a comma is invalid.
         let is_name = |name: &&str| name.chars().all(|one| one.is_alphanumeric() || one == ' ');
         let font = font.filter(is_name).map(str::to_owned);
         Self { font, is_bold, ..self }
     }
 
-    /// Draws the text as PNG.
+    /// Renders the text as PNG.
     ///
     /// # Errors
-    /// In words, if the libraries refuse.
+    /// A message, if the libraries fail.
     pub(crate) fn render_png(&self) -> Result<Vec<u8>, String> {
         #[expect(clippy::cast_precision_loss, reason = "the height is at most 256")]
         let height = self.height as f32;
@@ -130,13 +130,13 @@ impl TextPicture {
         }
         let left = if bounds.width() > 0.0 { margin - bounds.x() } else { 0.0 };
         let transform = Transform::from_translate(left, 0.0).post_scale(scale, scale);
-        // A smaller text stays on the line that it would have had.
+        // A smaller text stays on its original baseline.
         let transform = transform.post_translate(0.0, (1.0 - scale) * height / 2.0);
         resvg::render(&tree, transform, &mut canvas.as_mut());
         canvas.encode_png().map_err(|error| error.to_string())
     }
 
-    /// Writes the text as a drawing of its own.
+    /// Formats the text as an SVG document.
     fn to_svg(&self, height: f32) -> String {
         let (size, line) = (height * 0.72, height * 0.76);
         let font = match &self.font {
@@ -160,7 +160,7 @@ impl TextPicture {
     }
 }
 
-/// Reads `#abc` or `#aabbcc`.
+/// Parses `#abc` or `#aabbcc`.
 fn parse_color(text: &str) -> Option<Color> {
     let digits = text.strip_prefix('#')?;
     let part = |at: usize| match digits.len() {
@@ -180,7 +180,7 @@ mod tests {
         (canvas.width(), canvas.height())
     }
 
-    /// Tells how much of a picture is inked.
+    /// Returns the amount of ink in an image.
     fn ink(picture: &TextPicture) -> usize {
         let canvas = Pixmap::decode_png(&picture.render_png().unwrap()).unwrap();
         canvas.pixels().iter().filter(|pixel| pixel.alpha() > 128).count()

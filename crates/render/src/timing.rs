@@ -1,7 +1,7 @@
-//! How long each component of one request took, and what it read: always on, a tree of calls with total and self time.
+//! Times and reads of each component of a request: always on, a tree of calls with total and self time.
 //!
-//! Calls of the same script below the same caller share a row, so a page of a thousand teasers has one row for
-//! them. Two clock readings per component are the whole cost.
+//! Calls of the same script below the same caller share a row, so a page of a thousand teasers has one row for them.
+//! The cost is two clock readings per component.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,25 +9,25 @@ use std::time::{Duration, Instant};
 /// One row of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimingRow {
-    /// The script's path, or the name of the work where no script is involved.
+    /// The script's path, or the name of the work if it has no script.
     pub script: Arc<str>,
-    /// The path of the node that was drawn first through this row.
+    /// The path of the first node rendered in this row.
     pub path: Arc<str>,
-    /// How many calls deep the row is; the request itself is 0.
+    /// The call depth of the row; the request itself is 0.
     pub depth: usize,
-    /// How often the script ran here.
+    /// Number of calls of the script here.
     pub call_count: u64,
-    /// The time from start to end, with everything called from here.
+    /// Time from start to end, including calls.
     pub total_time: Duration,
-    /// The time outside of the components called from here.
+    /// Time excluding the components called from here.
     pub self_time: Duration,
-    /// Look-ups of nodes and listings, those of components called from here included.
+    /// Lookups of nodes and listings, including those of components called from here.
     pub read_count: u64,
-    /// Queries, those of components called from here included.
+    /// Queries, including those of components called from here.
     pub query_count: u64,
 }
 
-/// What was counted up to a moment of a request.
+/// Counters at a point in a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ReadCounts {
     pub read_count: u64,
@@ -48,7 +48,7 @@ impl RenderTiming {
         self.rows.iter().filter(|row| row.depth == 0).map(|row| row.total_time).sum()
     }
 
-    /// Writes one line per row: total and self microseconds, calls, look-ups, queries, script.
+    /// Writes one line per row: total and self microseconds, calls, lookups, queries, script.
     #[must_use]
     pub fn to_text(&self) -> String {
         let line = |row: &TimingRow| {
@@ -75,7 +75,7 @@ impl RenderTiming {
 struct OpenTimingRow {
     row: TimingRow,
     parent: Option<usize>,
-    /// The time in rows called from this one.
+    /// Time of the rows called from this one.
     child_time: Duration,
 }
 
@@ -88,24 +88,24 @@ impl OpenTimingRow {
         }
     }
 
-    /// Returns the row with its self time, in the memory that it has.
+    /// Returns the row with its self time, reusing its memory.
     fn into_row(self) -> TimingRow {
         TimingRow { self_time: self.row.total_time.saturating_sub(self.child_time), ..self.row }
     }
 }
 
-/// Takes the times while a request runs.
+/// Measures the times of a running request.
 #[derive(Debug, Default)]
 pub(crate) struct RenderStopwatch {
-    /// Whether it takes none, so that its own cost can be measured.
+    /// True to measure nothing, so that the cost of timing itself can be measured.
     is_disabled: bool,
     rows: Vec<OpenTimingRow>,
-    /// The running rows and when each began.
+    /// The running rows with their start times.
     running_calls: Vec<(usize, Instant, ReadCounts)>,
 }
 
 impl RenderStopwatch {
-    /// Makes one that takes no times.
+    /// Creates a disabled stopwatch.
     pub(crate) fn disabled() -> Self {
         Self { is_disabled: true, ..Self::default() }
     }
@@ -121,7 +121,7 @@ impl RenderStopwatch {
             return;
         }
         let parent = self.running_calls.last().map(|(at, ..)| *at);
-        // The same script is mostly the same text in memory, too.
+        // The same script usually is the same text in memory.
         let is_script = |own: &Arc<str>| Arc::ptr_eq(own, script) || *own == *script;
         let known = |open: &OpenTimingRow| open.parent == parent && is_script(&open.row.script);
         let at = self.rows.iter().rposition(known).unwrap_or_else(|| {
@@ -132,12 +132,12 @@ impl RenderStopwatch {
             });
             self.rows.len() - 1
         });
-        // The clock is read last here and first in `end`, so that keeping rows counts for the caller.
+        // The clock is read last here and first in `end`, so that the overhead counts for the caller.
         let (now, counted) = moment();
         self.running_calls.push((at, now, counted));
     }
 
-    /// Makes a row below the running one.
+    /// Creates a row below the running one.
     fn new_row(&self, script: &Arc<str>, path: &str) -> TimingRow {
         TimingRow {
             script: Arc::clone(script),
@@ -176,7 +176,7 @@ impl RenderStopwatch {
 
     /// Returns the tree, depth first.
     pub(crate) fn finish(self) -> RenderTiming {
-        // Most requests call a script first where they call it at all.
+        // Most requests already have this order.
         if self.is_depth_first() {
             return RenderTiming {
                 rows: self.rows.into_iter().map(OpenTimingRow::into_row).collect(),
@@ -191,7 +191,7 @@ impl RenderStopwatch {
         RenderTiming { rows }
     }
 
-    /// Tells whether each row was called first from the row before it, or from one that called that one.
+    /// Returns true if each row was called first from the row before it, or from an ancestor of that row.
     fn is_depth_first(&self) -> bool {
         let parent_of = |at: usize| self.rows.get(at).and_then(|open| open.parent);
         self.rows.iter().enumerate().all(|(at, open)| {

@@ -1,9 +1,9 @@
-//! The seam between a publisher's changes and the URLs that show them.
+//! The interface that maps a publisher's content changes to the affected URLs.
 //!
-//! In: two states of content and the documents that differ. Out: the URLs whose answers may differ, if anybody knows.
+//! In: two states of content and the documents that differ. Out: the URLs whose responses may differ, if known.
 //!
-//! A ledger of what each page was drawn from implements [`AffectedUrlResolver`]; without one [`UntrackedUrlResolver`] stands in, and flushes
-//! reach as far as a dispatcher's `.stat` files.
+//! A ledger of the dependencies of each page implements [`AffectedUrlResolver`]. Without one, [`UntrackedUrlResolver`]
+//! is used, and flushes reach as far as a dispatcher's `.stat` files.
 
 use std::fmt::Debug;
 
@@ -11,15 +11,16 @@ use tympan_content::{ChunkId, NodePath, Snapshot};
 
 use crate::Result;
 
-/// Knows which URLs show what.
+/// Resolves content changes to the URLs that depend on them.
 pub trait AffectedUrlResolver: Debug + Send + Sync {
-    /// Returns what a change reaches. It is asked on a thread that may block, once for each step from one state to the
-    /// next; after a crash again, for the same step or one that takes in later changes. It is asked also where nothing
-    /// differs, as caches may hold what was drawn in between. What it leaves out stays stale, so that where it is not sure of
-    /// a URL it names it, and where it does not know it says so.
+    /// Returns the URLs affected by a change. It is called on a thread that may block, once for each step from one
+    /// state to the next. After a crash, it is called again for the same step or for one that includes later changes.
+    /// It is also called if nothing differs, because caches may hold responses rendered in between. A URL missing from
+    /// the result stays stale, so the implementation includes a URL if in doubt, and returns `Unknown` if it does not
+    /// know.
     ///
     /// # Errors
-    /// If the answer cannot be found out now; the step is then tried again.
+    /// If the result is currently unavailable; the step is then retried.
     fn find_affected_urls(
         &self,
         before: &Snapshot,
@@ -27,48 +28,49 @@ pub trait AffectedUrlResolver: Debug + Send + Sync {
         changed: &[NodePath],
     ) -> Result<AffectedUrlSet>;
 
-    /// Takes note that all flushes for what led to a state are stored: those of the last answer, if that was about a step
-    /// that ends there. Where no cache is to be told, nobody was asked. It is told on a thread that may block.
+    /// Notifies the resolver that all flushes up to a state are stored: those of the last result, if it was for a step
+    /// that ends at that state. If there is no cache to flush, the resolver was not called for the step. It is called
+    /// on a thread that may block.
     fn mark_flushes_stored(&self, _root: ChunkId) {}
 
-    /// Tells whether something waits to be named although no change concerns it: it is then asked soon, also where nothing
-    /// differs. It answers without waiting.
+    /// Returns true if URLs are pending that no change concerns. The resolver is then called soon, even if nothing
+    /// differs. It must not block.
     fn has_pending_urls(&self) -> bool {
         false
     }
 
-    /// Returns the publishers on the same database that are gone for good since the last call, and whose URLs are named
-    /// here from now on: their places among the states of content are forgotten. It answers without waiting.
+    /// Returns the publishers on the same database that are permanently gone since the last call, and whose URLs are
+    /// now resolved here; their follower positions are deleted. It must not block.
     fn take_gone_publishers(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// What a change reaches.
+/// The set of URLs affected by a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AffectedUrlSet {
-    /// These URLs and no others: absolute paths with extension, as visitors ask for them.
+    /// Exactly these URLs: absolute paths with extension, as visitors request them.
     Urls(Vec<String>),
-    /// These URLs, and whatever caches hold below these folders, of which nobody knows what it was drawn from.
+    /// These URLs, and everything cached below these folders, whose dependencies are unknown.
     UrlsAndFolders {
-        /// The URLs that are known.
+        /// The known URLs.
         urls: Vec<String>,
-        /// Absolute paths; `/` means that a cache has to drop everything.
+        /// Absolute paths; `/` means that a cache must drop everything.
         folders: Vec<String>,
     },
-    /// Nobody keeps account: the changed pages and what lies under the same `.stat` files.
+    /// Dependencies are not tracked: the changed pages and everything under the same `.stat` files.
     Unknown,
 }
 
 impl AffectedUrlSet {
-    /// Everything that caches hold.
+    /// Returns the set of everything that caches hold.
     #[must_use]
     pub fn everything() -> Self {
         Self::UrlsAndFolders { urls: Vec::new(), folders: vec!["/".to_owned()] }
     }
 }
 
-/// Stands in for a ledger: knows nothing.
+/// The resolver used without a ledger; the URLs that it returns are always unknown.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UntrackedUrlResolver;
 

@@ -1,7 +1,7 @@
-//! Agents: configured destinations, as nodes below `/etc/replication`.
+//! Agents: configured replication targets, as nodes below `/etc/replication`.
 //!
-//! An author's agents lie below `agents.author`, a publisher's below `agents.publish`. Property names are AEM's where it
-//! has one:
+//! An author's agents are below `agents.author`, a publisher's below `agents.publish`. Property names are those of AEM
+//! where it has one:
 //!
 //! | property | means |
 //! |---|---|
@@ -13,26 +13,26 @@
 //! | `paths` | only what is at or below these goes this way; everything if there are none |
 //! | `userId` | only what this user may read goes this way |
 //!
-//! They are read anew for each job, so that a change counts for what waits already.
+//! Agents are read again for each job, so that a change also applies to waiting jobs.
 
 use tympan_content::{Node, NodePath, Property, Snapshot, Value};
 
 use crate::Result;
 
-/// What an agent talks to, and how.
+/// The kind of an agent's target and its protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicationAgentKind {
     /// A publisher, which receives documents.
     Publish,
-    /// A dispatcher, which deletes the path's files and makes stale what lies under the same `.stat` files.
+    /// A dispatcher, which deletes the path's files and invalidates everything under the same `.stat` files.
     Flush,
-    /// A dispatcher, which is also told to fetch the page anew.
+    /// A dispatcher, which is also requested to re-fetch the page.
     FlushRefetch,
-    /// A dispatcher, which is told all URLs that were drawn from what changed, and touches nothing else.
+    /// A dispatcher, which receives all URLs that depend on the change, and changes nothing else.
     FlushPrecise,
-    /// A cache that takes `PURGE` and a URL, as Varnish does.
+    /// A cache that accepts `PURGE` requests with a URL, as Varnish does.
     Purge,
-    /// A cache that drops what carries a key, as content delivery networks do.
+    /// A cache that drops all entries with a key, as content delivery networks do.
     PurgeKeys,
 }
 
@@ -49,7 +49,7 @@ impl ReplicationAgentKind {
         ("purge_keys", Self::PurgeKeys),
     ];
 
-    /// Finds what a `serializationType` means; `precise` is the short form of `flush_precise`.
+    /// Returns the kind for a `serializationType`; `precise` is the short form of `flush_precise`.
     #[must_use]
     pub fn from_serialization_type(name: &str) -> Option<Self> {
         let name = if name == "precise" { "flush_precise" } else { name };
@@ -60,36 +60,36 @@ impl ReplicationAgentKind {
 /// One configured destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicationAgent {
-    /// The agent's node name, which names its queue too.
+    /// The agent's node name, which also names its queue.
     pub name: String,
-    /// What people call it.
+    /// The display name.
     pub title: String,
-    /// What it talks to.
+    /// The kind of the target.
     pub kind: ReplicationAgentKind,
-    /// Where: an `http` URI.
+    /// The URI of the target; an `http` URI.
     pub target: String,
-    /// Whether it works; the queue of a disabled agent waits.
+    /// True if the agent is enabled; the queue of a disabled agent waits.
     pub is_enabled: bool,
-    /// What goes this way: all at and below these, or everything if there are none.
+    /// The paths that the agent replicates, with everything below them; empty for everything.
     pub paths: Vec<NodePath>,
-    /// Only what this user may read goes this way.
+    /// If set, the agent replicates only what this user may read.
     pub user: Option<String>,
-    /// More headers for caches.
+    /// Additional headers for caches.
     pub headers: Vec<(String, String)>,
-    /// Another method than `PURGE`.
+    /// The HTTP method to use instead of `PURGE`.
     pub method: Option<String>,
-    /// What is wrong with its configuration: nothing is sent before it is mended, and nothing is lost.
+    /// The error in the agent's configuration. Nothing is sent until it is corrected, and nothing is lost.
     pub config_error: Option<String>,
 }
 
 impl ReplicationAgent {
-    /// Tells whether a node goes this way.
+    /// Returns true if the agent replicates a node.
     #[must_use]
     pub fn accepts_path(&self, path: &NodePath) -> bool {
         self.paths.is_empty() || self.paths.iter().any(|top| path.is_within(top))
     }
 
-    /// Tells whether a node or anything below it goes this way.
+    /// Returns true if the agent replicates a node or anything below it.
     #[must_use]
     pub fn accepts_any_below(&self, path: &NodePath) -> bool {
         self.accepts_path(path) || self.paths.iter().any(|top| top.is_within(path))
@@ -105,7 +105,7 @@ pub fn read_agents(snapshot: &Snapshot, role: &str) -> Result<Vec<ReplicationAge
     let Some(folder) = snapshot.node(&folder)? else {
         return Ok(Vec::new());
     };
-    // Of an agent whose kind cannot be read it is known that far what it is for.
+    // The role gives a default kind for an agent whose kind cannot be read.
     let otherwise =
         if role == "author" { ReplicationAgentKind::Publish } else { ReplicationAgentKind::Flush };
     let mut agents = Vec::new();
@@ -117,7 +117,7 @@ pub fn read_agents(snapshot: &Snapshot, role: &str) -> Result<Vec<ReplicationAge
     Ok(agents)
 }
 
-/// Reads one agent; nothing if it has no address.
+/// Reads one agent; `None` if it has no target URI.
 fn parse_agent(
     name: &str,
     content: &Node,

@@ -1,11 +1,11 @@
-//! Many blobs in one request, so that a far publisher costs a few waits whatever their number.
+//! Transfer of many blobs in one request, so that a distant publisher costs few round trips whatever their number.
 //!
-//! A bundle is one blob after the other: the digest (32 bytes), the length (u64, big-endian), the bytes.
+//! A bundle is a sequence of blobs, each as its digest (32 bytes), its length (u64, big-endian) and its bytes.
 //! `docs/formats/replication.md` describes the exchange.
 //!
 //! Invariants
-//! * Every blob is checked against its id, and durable when the receiver answers.
-//! * Neither side holds more than 8 MiB of it in memory.
+//! * Every blob is checked against its id, and durable when the receiver responds.
+//! * Neither side holds more than 8 MiB of a bundle in memory.
 
 use std::io::{Cursor, ErrorKind, Read};
 
@@ -13,18 +13,18 @@ use tympan_content::{BlobId, Repository};
 
 use crate::{Error, Result};
 
-/// Bundles hold about this many bytes; a larger blob goes alone.
+/// The approximate maximum size of a bundle; a larger blob is sent alone.
 pub(crate) const BLOB_BUNDLE_BYTES: u64 = 64 << 20;
-/// Bundles hold at most so many blobs.
+/// The maximum number of blobs in a bundle.
 const MAX_BUNDLE_BLOBS: usize = 4_096;
-/// Bytes before each blob.
+/// The length of the header before each blob, in bytes.
 const BLOB_HEADER_BYTES: usize = 40;
-/// Blobs below this are put together.
+/// Blobs smaller than this are written in batches.
 const MAX_BATCHED_BLOB_BYTES: u64 = 1 << 20;
-/// Bytes that are put together.
+/// The maximum size of a batch, in bytes.
 const MAX_BATCH_BYTES: usize = 8 << 20;
 
-/// Divides blobs into bundles, in order.
+/// Divides blobs into bundles, preserving their order.
 pub(crate) fn split_into_bundles(blobs: Vec<BlobId>) -> Vec<Vec<BlobId>> {
     let mut bundles: Vec<Vec<BlobId>> = Vec::new();
     let mut bytes = 0;
@@ -47,10 +47,10 @@ pub(crate) fn bundle_length(blobs: &[BlobId]) -> u64 {
     blobs.iter().map(|blob| BLOB_HEADER_BYTES as u64 + blob.length()).sum()
 }
 
-/// Reads a bundle out of a repository, one blob after the other.
+/// Reads a bundle from a repository, blob by blob.
 pub(crate) struct BlobBundleReader {
     repository: Repository,
-    /// Last first.
+    /// The remaining blobs, in reverse order.
     remaining_blobs: Vec<BlobId>,
     current_blob: Box<dyn Read + Send>,
 }
@@ -81,11 +81,11 @@ impl Read for BlobBundleReader {
     }
 }
 
-/// Keeps all blobs of a bundle; returns how many there were.
+/// Stores all blobs of a bundle; returns their number.
 ///
 /// # Errors
-/// [`Error::Mismatch`] for bytes that are not those that the id names, [`Error::Malformed`] for a bundle that breaks off;
-/// errors of the store. What came before is kept.
+/// [`Error::Mismatch`] for bytes that do not match their id, [`Error::Malformed`] for a truncated bundle; errors of the
+/// store. Blobs received before the error are retained.
 pub fn store_bundle(repository: &Repository, bundle: &mut dyn Read) -> Result<usize> {
     let mut count = 0;
     let mut batch = BlobWriteBatch::default();
@@ -116,7 +116,7 @@ pub fn store_bundle(repository: &Repository, bundle: &mut dyn Read) -> Result<us
     Ok(count)
 }
 
-/// Blobs that are put together.
+/// A batch of small blobs to write together.
 #[derive(Default)]
 struct BlobWriteBatch {
     blobs: Vec<Vec<u8>>,
@@ -137,7 +137,7 @@ impl BlobWriteBatch {
     }
 }
 
-/// Reads what stands before a blob; nothing at the end.
+/// Reads the header of a blob; `None` at the end.
 fn read_blob_header(bundle: &mut dyn Read) -> Result<Option<BlobId>> {
     let mut head = Vec::with_capacity(BLOB_HEADER_BYTES);
     bundle.take(BLOB_HEADER_BYTES as u64).read_to_end(&mut head).map_err(bundle_read_error)?;

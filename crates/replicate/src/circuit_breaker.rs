@@ -1,19 +1,19 @@
-//! What to do while the other side is down: fail at once, and look again after a while.
+//! A circuit breaker: while the remote side is down, requests fail at once, and one probes it from time to time.
 //!
 //! Invariants
-//! * While it is down, one request at a time tries again, and not more often than the wait says.
-//! * Any answer at all ends the outage.
+//! * While the remote side is down, only one request at a time probes it, and no more often than the delay allows.
+//! * Any response ends the outage.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// The wait after the first failure; it doubles.
+/// The delay after the first failure; it doubles with each further one.
 const FIRST_PROBE_DELAY: Duration = Duration::from_millis(500);
-/// The longest wait.
+/// The maximum delay.
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(10);
 
-/// Whether the other side is down.
+/// The state of the circuit; `None` while it is closed.
 #[derive(Debug, Default)]
 pub(crate) struct StoreCircuitBreaker(Mutex<Option<OpenCircuit>>);
 
@@ -21,28 +21,28 @@ pub(crate) struct StoreCircuitBreaker(Mutex<Option<OpenCircuit>>);
 struct OpenCircuit {
     reason: String,
     probe_delay: Duration,
-    /// When the next request may try.
+    /// The time of the next probe.
     retry_at: Instant,
 }
 
-/// What a request may do.
+/// The decision about a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CircuitDecision {
-    /// The other side is not known to be down.
+    /// The remote side is not known to be down.
     Allow,
-    /// It is down, and this request looks whether it still is.
+    /// The remote side is down, and this request probes it.
     Probe,
-    /// It is down, for this reason.
+    /// The remote side is down, for this reason.
     Reject(String),
 }
 
 impl StoreCircuitBreaker {
-    /// Tells what a request may do now.
+    /// Returns the decision for a request at this time.
     pub(crate) fn decide_request(&self, now: Instant) -> CircuitDecision {
         match &mut *self.0.lock() {
             None => CircuitDecision::Allow,
             Some(down) if now >= down.retry_at => {
-                // Others wait for what this one finds.
+                // Other requests wait for the result of this probe.
                 down.retry_at = now + down.probe_delay;
                 CircuitDecision::Probe
             }
@@ -50,7 +50,7 @@ impl StoreCircuitBreaker {
         }
     }
 
-    /// Notes that there was no answer.
+    /// Records that there was no response.
     pub(crate) fn record_failure(&self, reason: &str, now: Instant) {
         let mut down = self.0.lock();
         let wait = down
@@ -63,12 +63,12 @@ impl StoreCircuitBreaker {
         });
     }
 
-    /// Notes that there was an answer.
+    /// Records that there was a response.
     pub(crate) fn record_success(&self) {
         *self.0.lock() = None;
     }
 
-    /// Returns why the other side cannot be reached, if so.
+    /// Returns the reason why the remote side is unreachable, if it is.
     pub(crate) fn failure_reason(&self) -> Option<String> {
         self.0.lock().as_ref().map(|down| down.reason.clone())
     }
@@ -90,7 +90,7 @@ mod tests {
             outage.decide_request(start + FIRST_PROBE_DELAY),
             CircuitDecision::Reject("refused".to_owned())
         );
-        // Each failure makes the wait longer, up to a bound.
+        // Each failure increases the delay, up to a maximum.
         let mut now = start;
         for _ in 0..20 {
             now += MAX_PROBE_DELAY;

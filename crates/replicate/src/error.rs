@@ -1,33 +1,33 @@
-//! What can go wrong with replication.
+//! The errors of replication.
 
 use tympan_content::{BlobId, ChunkId, NodePath};
 
-/// The result of everything in this crate that can fail.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of an agent or of a receiver.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The other side did not answer.
+    /// The remote side did not respond.
     #[error("`{target}` cannot be reached")]
     Unreachable {
-        /// The agent's address.
+        /// The agent's target URI.
         target: String,
         /// The cause.
         source: tympan_web::client::ClientError,
     },
-    /// The other side answered with an error.
+    /// The remote side responded with an error.
     #[error("`{target}` answered {status}: {message}")]
     Refused {
-        /// The agent's address.
+        /// The agent's target URI.
         target: String,
         /// The HTTP status.
         status: u16,
-        /// What it said.
+        /// The error message in the response.
         message: String,
     },
-    /// The other side lacks parts that must be sent first.
+    /// The remote side lacks parts that must be sent first.
     #[error("{} chunks and {} blobs are missing here", chunks.len(), blobs.len())]
     Missing {
         /// The chunks.
@@ -35,29 +35,29 @@ pub enum Error {
         /// The blobs.
         blobs: Vec<BlobId>,
     },
-    /// A message does not decode.
+    /// A message cannot be decoded.
     #[error("the replication message is malformed: {0}")]
     Malformed(String),
-    /// A blob or chunk is not what its id says, so it was not stored.
+    /// A blob or chunk does not match its id, so it was not stored.
     #[error("the bytes that arrived as `{expected}` are `{actual}`; they were not kept")]
     Mismatch {
-        /// The announced id.
+        /// The expected id.
         expected: String,
-        /// The id of what arrived.
+        /// The id of the received bytes.
         actual: String,
     },
-    /// What a client of the store asks for is not here.
+    /// An object that a client of the store requested does not exist.
     #[error("{0} is not here")]
     Absent(String),
-    /// A note of a guest cannot be taken.
+    /// A note of a guest was rejected.
     #[error(transparent)]
     InvalidGuestNote(tympan_blobs::Error),
-    /// The agent's configuration makes no sense.
+    /// The agent's configuration is invalid.
     #[error("agent `{agent}`: {reason}")]
     InvalidAgent {
         /// The agent's name.
         agent: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// The source of a document lacks one of its blobs.
@@ -65,32 +65,32 @@ pub enum Error {
         "the blob `{0}` that is to be sent is not in this instance's store; run `tympan repo check`"
     )]
     LostBlob(BlobId),
-    /// A later wish was carried out before this one.
+    /// A later request was carried out before this one.
     #[error(
         "what was asked for `{0}` later was carried out before this, which would undo it; ask again for what is still meant"
     )]
     Superseded(NodePath),
-    /// Content failed.
+    /// An error of the content repository.
     #[error(transparent)]
     Content(#[from] tympan_content::Error),
-    /// The queues failed.
+    /// An error of the job queues.
     #[error(transparent)]
     Jobs(#[from] tympan_jobs::Error),
-    /// The blob store failed.
+    /// An error of the blob store.
     #[error(transparent)]
     Blobs(#[from] tympan_blobs::Error),
-    /// The chunk store failed.
+    /// An error of the chunk store.
     #[error(transparent)]
     Store(#[from] tympan_store::Error),
 }
 
 impl Error {
-    /// Tells whether trying again can help: everything but what the other side understood and refused.
+    /// Returns true if a retry may succeed: for everything except what the remote side understood and rejected.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { source, .. } => source.is_transient(),
-            // A wrong key or a full disk is mended by people while the queue waits.
+            // An operator can fix a wrong key or a full disk while the queue waits.
             Self::Refused { status, .. } => *status != 400 && *status != 422,
             Self::Missing { .. } => true,
             Self::Malformed(_)

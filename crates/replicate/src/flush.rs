@@ -1,7 +1,7 @@
-//! Flushing: a publisher tells its dispatchers and other caches which paths changed.
+//! Flushing: a publisher notifies its dispatchers and other caches of changed paths.
 //!
-//! Each change is a stored job for each agent, numbered by the publisher; what is sent follows from the agent's kind at the
-//! time of sending:
+//! Each change is a stored job for each agent, numbered by the publisher. The agent's kind at the time of sending
+//! determines the request:
 //!
 //! | kind | request for a page that changed |
 //! |---|---|
@@ -11,7 +11,8 @@
 //! | `purge` | `PURGE` of each affected URL; of the page's where nobody knows them |
 //! | `purge_keys` | `PURGE` with `Surrogate-Key`: the path and the affected URLs; [`PURGE_ALL_KEY`] where nobody knows them all |
 //!
-//! Where nobody keeps account at all ([`AffectedUrlSet::Unknown`]), `flush_precise` sends what `flush_refetch` does.
+//! If dependencies are not tracked at all ([`AffectedUrlSet::Unknown`]), `flush_precise` sends the same as
+//! `flush_refetch`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -38,26 +39,28 @@ use crate::url_path::{
 };
 use crate::{Error, ReplicationAgent, Result};
 
-/// The follower that turns what changed on a publisher into flushes, before each publisher had one of its own.
+/// The name of the shared follower that turned changes on a publisher into flushes before each publisher had its own.
 pub(crate) const SHARED_FLUSH_FOLLOWER: &str = "flush";
-/// The most URLs that are listed at once; a change that reaches more becomes several flushes. A dispatcher takes a body of
-/// 1 MiB.
+/// The maximum number of URLs in one flush; a change that affects more is split into several flushes. A dispatcher
+/// accepts a body of 1 MiB.
 const MAX_FLUSH_URLS: usize = 5_000;
 const MAX_FLUSH_URL_BYTES: usize = 512 * 1024;
-/// The key that every answer carries.
+/// The key that every response carries.
 pub const PURGE_ALL_KEY: &str = "all";
-/// More keys become several requests: caches and proxies refuse long headers.
+/// The maximum length of the keys in one request. More keys are split into several requests, because caches and proxies
+/// reject long headers.
 const MAX_PURGE_KEY_BYTES: usize = 4 * 1024;
-/// How often one purge is sent before the whole list counts as failed, and the pause after the first failure.
+/// The maximum number of attempts for one purge before the whole list counts as failed, and the pause after the first
+/// failure.
 const MAX_PURGE_ATTEMPTS: u32 = 3;
 const FIRST_PURGE_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Returns the name under which a publisher's place among the states of content is kept.
+/// Returns the name under which the follower position of a publisher is stored.
 pub(crate) fn flush_follower_name(publisher: &str) -> String {
     format!("{SHARED_FLUSH_FOLLOWER}/{publisher}")
 }
 
-/// Who follows, and what it asks.
+/// The publisher that follows content, and its URL resolver.
 pub(crate) struct FlushContext<'a> {
     pub(crate) repository: &'a Repository,
     pub(crate) queues: &'a JobQueues,
@@ -65,14 +68,15 @@ pub(crate) struct FlushContext<'a> {
     pub(crate) url_resolver: &'a Arc<dyn AffectedUrlResolver>,
 }
 
-/// Stores a flush for each document that changed since this publisher's last call and for each enabled dispatcher; returns
-/// how many. Up to where the publisher followed is stored with the flushes, so that none is lost or doubled, whenever the
-/// process ends. The first call of all only notes where to begin.
+/// Stores a flush for each document that changed since this publisher's last call and for each enabled dispatcher;
+/// returns the number of flushes. The publisher's position is stored together with the flushes, so that none is lost or
+/// duplicated, whenever the process ends. The very first call only stores the start position.
 ///
-/// `last` is where this process stood: others may take a publisher that was silent for long for gone, and forget its place.
+/// `last` is the position of this process. It is needed because other processes may consider a long silent publisher
+/// gone, and delete its position.
 ///
 /// # Errors
-/// If content or the queues fail, or the URLs cannot be found out.
+/// If content or the queues fail, or the URLs cannot be resolved.
 pub(crate) async fn store_flushes(
     following: FlushContext<'_>,
     last: &mut Option<ChunkId>,
@@ -107,8 +111,8 @@ pub(crate) async fn store_flushes(
     }
 }
 
-/// Returns the newest root, and the topic and properties of each flush that leads there from an older one. Where both are the
-/// same there may be flushes, too: of what was drawn while content was another.
+/// Returns the newest root, and the topic and properties of each flush for the changes since an older one. Even if both
+/// roots are equal, there may be flushes for responses rendered while content was in another state.
 fn compute_flushes_since(
     repository: &Repository,
     from: Option<&str>,
@@ -160,25 +164,25 @@ fn compute_flushes_since(
     Ok((to, flushes))
 }
 
-/// Returns the flush of everything that an agent's cache holds.
+/// Returns the flush of everything in an agent's cache.
 fn flush_all_payload(agent: &ReplicationAgent) -> Json {
     match agent.kind {
         ReplicationAgentKind::Purge | ReplicationAgentKind::PurgeKeys => {
             json!({ "action": "Delete", "path": "/", "part": "folder" })
         }
-        // Also for those that need no account of URLs.
+        // This includes the kinds that do not need resolved URLs.
         _ => json!({ "action": "Delete", "path": "/" }),
     }
 }
 
-/// Returns the flushes of paths that changed, with the URLs that show the change.
+/// Returns the flushes of changed paths, with the affected URLs.
 fn flush_payloads_of(
     taken: &[NodePath],
     reach: &AffectedUrlSet,
     now: &Snapshot,
 ) -> Result<Vec<Json>> {
     let mut flushes: Vec<Json> = folder_flush_payloads(reach).collect();
-    // Listed for each agent by itself: a path that one does not take must not hold a URL that it has to hear of.
+    // The lists are computed per agent: a path that an agent does not accept must not hold a URL that the agent needs.
     let lists = assign_urls_to_paths(taken, reach.clone());
     for (at, path) in taken.iter().enumerate() {
         let node = now.node(path)?;
@@ -203,8 +207,8 @@ fn flush_payloads_of(
     Ok(flushes)
 }
 
-/// Returns what of a reach lies at or below the paths of an agent that takes nothing of what changed: its cache may show
-/// the change, or a copy that was drawn meanwhile, all the same.
+/// Returns the part of the affected URLs at or below the paths of an agent that accepts none of the changed paths. Its
+/// cache may still show the change, or a copy rendered in between.
 fn affected_below_agent_paths(
     agent: &ReplicationAgent,
     reach: &AffectedUrlSet,
@@ -222,7 +226,8 @@ fn affected_below_agent_paths(
         let own: Vec<NodePath> =
             paths.iter().filter(|path| agent.accepts_path(path)).cloned().collect();
         let is_own = match &viewer {
-            // An address of no node, as mappings, aliases and vanity paths make them, does not tell what it is of.
+            // A URL that matches no node, such as one from a mapping, an alias or a vanity path, does not reveal its
+            // node.
             _ if own.is_empty() => !exists_in_any_snapshot(&paths, [before, now])?,
             None => true,
             Some(viewer) => is_visible_to_viewer(&own, viewer, [before, now])?,
@@ -244,7 +249,7 @@ fn affected_below_agent_paths(
     Ok(AffectedUrlSet::UrlsAndFolders { urls, folders: folders.into_iter().collect() })
 }
 
-/// Tells whether one of some paths is there in one of some states.
+/// Returns true if one of the paths exists in one of the snapshots.
 fn exists_in_any_snapshot(paths: &[NodePath], states: [&Snapshot; 2]) -> Result<bool> {
     for path in paths {
         for state in states {
@@ -256,7 +261,8 @@ fn exists_in_any_snapshot(paths: &[NodePath], states: [&Snapshot; 2]) -> Result<
     Ok(false)
 }
 
-/// Tells whether a viewer sees what a URL may be of. What is nowhere any more is hidden from nobody.
+/// Returns true if a viewer sees one of the candidate nodes of a URL. A path that no longer exists is hidden from no
+/// viewer.
 fn is_visible_to_viewer(
     paths: &[NodePath],
     viewer: &Viewer,
@@ -277,7 +283,7 @@ fn is_visible_to_viewer(
     Ok(!paths.is_empty())
 }
 
-/// Returns the flushes of folders below which nobody knows what shows a change.
+/// Returns the flushes of folders below which dependencies are unknown.
 fn folder_flush_payloads(reach: &AffectedUrlSet) -> impl Iterator<Item = Json> {
     let folders: &[String] = match reach {
         AffectedUrlSet::UrlsAndFolders { folders, .. } => folders,
@@ -286,7 +292,7 @@ fn folder_flush_payloads(reach: &AffectedUrlSet) -> impl Iterator<Item = Json> {
     folders.iter().map(|path| json!({ "action": "Delete", "path": path, "part": "folder" }))
 }
 
-/// Returns the documents that URLs are of, where no document changed.
+/// Returns the documents to which the URLs belong, for a change without changed documents.
 fn owner_documents_of(reach: &AffectedUrlSet, now: &Snapshot) -> Result<Vec<NodePath>> {
     let (AffectedUrlSet::Urls(urls) | AffectedUrlSet::UrlsAndFolders { urls, .. }) = reach else {
         return Ok(Vec::new());
@@ -303,7 +309,7 @@ fn owner_documents_of(reach: &AffectedUrlSet, now: &Snapshot) -> Result<Vec<Node
     Ok(found.into_iter().collect())
 }
 
-/// Returns what flushes tell of folders, and of URLs that are of no document which an agent takes.
+/// Returns the flushes of folders, and of URLs that belong to no document accepted by an agent.
 fn unowned_flush_payloads(reach: &AffectedUrlSet) -> impl Iterator<Item = Json> {
     let urls: &[String] = match reach {
         AffectedUrlSet::Urls(urls) | AffectedUrlSet::UrlsAndFolders { urls, .. } => urls,
@@ -316,7 +322,7 @@ fn unowned_flush_payloads(reach: &AffectedUrlSet) -> impl Iterator<Item = Json> 
     folder_flush_payloads(reach).chain(parts)
 }
 
-/// Returns the changed paths that an agent takes and its user sees.
+/// Returns the changed paths that an agent accepts and that its user sees.
 fn changed_paths_for_agent(
     agent: &ReplicationAgent,
     changed: &[NodePath],
@@ -326,7 +332,7 @@ fn changed_paths_for_agent(
     let mut taken = Vec::new();
     for path in changed.iter().filter(|path| agent.accepts_path(path)) {
         let seen = match &viewer {
-            // What is gone can be read by nobody; before, it may have been.
+            // A removed path is readable by no user, but it may have been readable before.
             Some(viewer) => {
                 is_readable_by(now, viewer, path)? || is_readable_by(before, viewer, path)?
             }
@@ -343,8 +349,8 @@ fn is_readable_by(snapshot: &Snapshot, viewer: &Viewer, path: &NodePath) -> Resu
     Ok(snapshot.as_viewer(viewer).node(path)?.is_some())
 }
 
-/// Gives each changed path the URLs that are its own, and the first also all others, so that each URL is listed once. A
-/// dispatcher deletes the files of a handle that its list leaves out.
+/// Assigns to each changed path the URLs of its own, and to the first path also all others, so that each URL is listed
+/// once. A dispatcher deletes the files of a handle that are not in its list.
 fn assign_urls_to_paths(changed: &[NodePath], reach: AffectedUrlSet) -> Option<Vec<Vec<String>>> {
     let (AffectedUrlSet::Urls(mut urls) | AffectedUrlSet::UrlsAndFolders { mut urls, .. }) = reach
     else {
@@ -364,7 +370,7 @@ fn assign_urls_to_paths(changed: &[NodePath], reach: AffectedUrlSet) -> Option<V
     Some(lists)
 }
 
-/// Cuts a list into parts that one flush can hold; one at least.
+/// Splits a list into parts that fit one flush; returns at least one part.
 fn split_url_list(urls: &[String]) -> Vec<&[String]> {
     let (mut parts, mut rest) = (Vec::new(), urls);
     loop {
@@ -384,24 +390,24 @@ fn split_url_list(urls: &[String]) -> Vec<&[String]> {
     }
 }
 
-/// What a job is about.
+/// The subject of a flush job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FlushSubject {
     /// A path that changed.
     ChangedPath,
-    /// More URLs that show the change of a path.
+    /// Further URLs affected by the change of a path.
     MoreUrls,
-    /// A folder below which nobody knows what shows a change.
+    /// A folder below which dependencies are unknown.
     UntrackedFolder,
 }
 
-/// A change as a job tells it.
+/// A change, as stored in a job.
 struct FlushJobChange<'a> {
     action: FlushAction,
     path: &'a str,
     subject: FlushSubject,
     is_page: bool,
-    /// The URLs that it reaches, those of what is gone among them; nothing where nobody knew.
+    /// The affected URLs, including those of removed paths; `None` if they were unknown.
     urls: Option<Vec<String>>,
 }
 
@@ -426,8 +432,8 @@ impl<'a> FlushJobChange<'a> {
         }
     }
 
-    /// Returns the URLs that can be fetched again; nothing where nobody knew. What is gone has none: its files go with the
-    /// handle.
+    /// Returns the URLs that can be re-fetched; `None` if they were unknown. A removed path has none: its files are
+    /// deleted with the handle.
     fn refetch_urls(&self) -> Option<Vec<String>> {
         let folder = format!("{}/", self.path);
         let is_left = |url: &&String| {
@@ -438,7 +444,7 @@ impl<'a> FlushJobChange<'a> {
         Some(self.urls.as_ref()?.iter().filter(is_left).cloned().collect())
     }
 
-    /// Returns the URL of the page itself, if it is one that can be fetched.
+    /// Returns the URL of the changed page itself, if it can be fetched.
     fn own_page_url(&self) -> Vec<String> {
         if self.is_page && self.action == FlushAction::Activate {
             vec![format!("{}.html", encode_url_path(self.path))]
@@ -447,7 +453,7 @@ impl<'a> FlushJobChange<'a> {
         }
     }
 
-    /// Returns the flush that a dispatcher gets; nothing if it has nothing to do.
+    /// Returns the flush for a dispatcher; `None` if it has nothing to do.
     fn flush_message(&self, kind: ReplicationAgentKind, number: i64) -> Option<FlushMessage> {
         let message = |action, handle: &str, scope, refetch| FlushMessage {
             action,
@@ -466,14 +472,14 @@ impl<'a> FlushJobChange<'a> {
                 if part == FlushSubject::ChangedPath && self.action == FlushAction::Delete {
                     return Some(message(self.action, self.path, only, urls));
                 }
-                // A dispatcher deletes the files of the handle that are not listed: where the path's own page looks the
-                // same as before, the handle is a URL that does not.
+                // A dispatcher deletes the files of the handle that are not listed. If the path's own page is
+                // unaffected, the handle is an affected URL instead.
                 let is_own = part == FlushSubject::ChangedPath
                     && urls.iter().any(|url| is_url_of_path(url, self.path));
                 let handle = if is_own { self.path } else { urls.first()? }.to_owned();
                 Some(message(FlushAction::Activate, &handle, only, urls))
             }
-            // Those that go by `.stat` files need no account of URLs.
+            // Kinds based on `.stat` files do not need resolved URLs.
             (_, FlushSubject::MoreUrls | FlushSubject::UntrackedFolder, _) => None,
             (
                 ReplicationAgentKind::FlushRefetch | ReplicationAgentKind::FlushPrecise,
@@ -486,7 +492,7 @@ impl<'a> FlushJobChange<'a> {
         }
     }
 
-    /// Returns the URLs that a cache without a notion of handles drops, also those of what is gone.
+    /// Returns the URLs that a cache without handles must drop, including those of removed paths.
     fn purge_urls(&self) -> Vec<String> {
         let mut all = self.urls.clone().unwrap_or_default();
         if self.subject == FlushSubject::ChangedPath {
@@ -499,9 +505,9 @@ impl<'a> FlushJobChange<'a> {
         all
     }
 
-    /// Returns the keys of what a cache has to drop, as headers hold them.
+    /// Returns the keys that a cache must drop, encoded for a header.
     fn purge_keys(&self) -> Vec<String> {
-        // Answers carry the path as their URL has it.
+        // Responses carry the path in its URL encoding.
         let own = match self.subject {
             FlushSubject::ChangedPath => Some(encode_url_path(self.path)),
             FlushSubject::MoreUrls => None,
@@ -522,12 +528,12 @@ impl<'a> FlushJobChange<'a> {
     }
 }
 
-/// Returns an agent that shows the key of its pair, if the home has one for flushing with it.
+/// Returns the agent with the key of its pair, if the home has a pair for flushing through it.
 fn with_pair_key(agent: &ReplicationAgent, pairs: &HomePairs) -> Result<ReplicationAgent> {
     let mut agent = agent.clone();
     let key = pairs.key_for(&agent.name, PairKeyPurpose::Flush);
     if let Some(key) = key.map_err(|fault| malformed_agent_error(&agent, &fault))? {
-        // In the place of one that people wrote into the agent.
+        // The key of the pair replaces a manually configured one.
         agent.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
         agent.headers.push(("Authorization".to_owned(), format!("Bearer {key}")));
     }
@@ -558,7 +564,7 @@ pub(crate) async fn send_flush(
             Ok(())
         }
         ReplicationAgentKind::PurgeKeys => {
-            // Headers of an agent that name the path alone know no other keys.
+            // If the agent's headers contain only the path, no other keys are sent.
             let knows_path_only = agent.headers.iter().any(|(_, value)| value.contains("{path}"))
                 && !agent.headers.iter().any(|(_, value)| value.contains("{keys}"));
             let keys = change.purge_keys();
@@ -576,7 +582,7 @@ pub(crate) async fn send_flush(
     }
 }
 
-/// Sends one purge, and sends it again if it fails: where it fails for good, the job begins with its first purge again.
+/// Sends one purge, with retries. If it fails finally, the job starts again with its first purge.
 async fn send_purge(
     client: &HttpClient,
     agent: &ReplicationAgent,
@@ -595,14 +601,14 @@ async fn send_purge(
     }
 }
 
-/// Asks a cache whether it hears, without any effect.
+/// Checks the connection to a cache, without side effects.
 pub(crate) async fn test_flush(
     client: &HttpClient,
     pairs: &HomePairs,
     agent: &ReplicationAgent,
 ) -> Result<()> {
     let agent = &with_pair_key(agent, pairs)?;
-    // There is no purge that purges nothing; a path that nothing is at comes closest.
+    // No purge request is without effect; one for a path that does not exist comes closest.
     let nothing = "/.tympan-connection-test";
     let path = match agent.kind {
         ReplicationAgentKind::Purge | ReplicationAgentKind::PurgeKeys => nothing,
@@ -632,7 +638,7 @@ pub(crate) async fn test_flush(
     }
 }
 
-/// A cache that has nothing to drop may say so.
+/// A cache may respond with an error status if it has nothing to drop.
 fn accept_missing(answer: Result<Bytes>) -> Result<()> {
     match answer {
         Ok(_) | Err(Error::Refused { status: 404 | 410, .. }) => Ok(()),
@@ -664,10 +670,10 @@ fn build_flush_request(
     Ok(request)
 }
 
-/// What a purge names.
+/// The target of a purge.
 enum PurgeTarget<'a> {
     Url(&'a str),
-    /// Keys with spaces between them.
+    /// Keys, separated by spaces.
     Keys(&'a str),
 }
 
@@ -807,7 +813,7 @@ mod tests {
         check(&list(2, &"x".repeat(MAX_FLUSH_URL_BYTES)), &[1, 1]);
     }
 
-    /// A change of `/content/a` as an agent of a kind sends it, in one line.
+    /// Formats the requests of an agent of one kind for a change of `/content/a`, in one line.
     fn sent(
         kind: ReplicationAgentKind,
         action: FlushAction,
@@ -863,7 +869,7 @@ mod tests {
                 "Delete /content/a only /content/z.html",
             ),
             (FlushAction::Delete, FlushSubject::ChangedPath, Some(&[]), "Delete /content/a only "),
-            // What is gone goes with the handle, and is not fetched again.
+            // Removed paths are deleted with the handle and not re-fetched.
             (
                 FlushAction::Delete,
                 FlushSubject::ChangedPath,
@@ -906,7 +912,7 @@ mod tests {
         change.subject = FlushSubject::UntrackedFolder;
         change.urls = None;
         assert_eq!(change.purge_keys(), [PURGE_ALL_KEY]);
-        // As answers carry it; a blank would make two of it.
+        // The key is encoded as in responses, because a space would split it into two keys.
         (change.subject, change.path) = (FlushSubject::ChangedPath, "/content/ä b");
         assert_eq!(change.purge_keys(), ["/content/%C3%A4%20b"]);
         assert_eq!(change.own_page_url(), ["/content/%C3%A4%20b.html"]);

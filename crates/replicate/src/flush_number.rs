@@ -1,8 +1,8 @@
-//! Counting the flushes of each agent, so that a dispatcher misses the one that did not arrive.
+//! Numbering of the flushes of each agent, so that a dispatcher detects a missing one.
 //!
-//! Numbers are consecutive within a run of the process; which run it is goes with them. A flush keeps its number however
-//! often it is tried. One that is given up keeps it too, which leaves a gap; and a run begins with a gap where flushes of
-//! an earlier one were given up.
+//! Numbers are consecutive within a run of the process, and are sent with an identifier of the run. A flush has the
+//! same number in every attempt. An abandoned flush keeps its number, which leaves a gap. A run begins with a gap if
+//! flushes of an earlier run were abandoned.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tympan_jobs::JobId;
 use tympan_web::flush_message::FlushNumbering;
 
-/// What a process sends under.
+/// The identity and counters under which a process sends flushes.
 #[derive(Debug)]
 pub(crate) struct FlushNumberAllocator {
     run_id: String,
@@ -20,12 +20,12 @@ pub(crate) struct FlushNumberAllocator {
 
 #[derive(Debug, Default)]
 struct FlushNumberState {
-    /// The publisher's name, the same over restarts.
+    /// The publisher's name, which is stable across restarts.
     publisher: String,
     agents: BTreeMap<String, LastFlushNumber>,
 }
 
-/// What an agent sent last.
+/// The last flush of an agent.
 #[derive(Debug, Clone, Copy, Default)]
 struct LastFlushNumber {
     last_job: Option<JobId>,
@@ -44,17 +44,17 @@ impl FlushNumberAllocator {
         }
     }
 
-    /// Says who sends.
+    /// Sets the name of the publisher.
     pub(crate) fn set_publisher(&self, name: &str) {
         self.state.lock().publisher = ascii_token(name);
     }
 
-    /// Returns who sends.
+    /// Returns the name of the publisher.
     pub(crate) fn publisher(&self) -> String {
         self.state.lock().publisher.clone()
     }
 
-    /// Returns the number of a job of an agent: the next one, or the same as before if it is sent again.
+    /// Returns the number of an agent's job: the next one, or the same as before if the job is sent again.
     pub(crate) fn number_for(&self, agent: &str, job: JobId) -> FlushNumbering {
         let mut state = self.state.lock();
         let last = state.agents.entry(agent.to_owned()).or_default();
@@ -66,12 +66,12 @@ impl FlushNumberAllocator {
         FlushNumbering { source, run: self.run_id.clone(), count }
     }
 
-    /// Tells whether nothing of an agent was numbered in this run.
+    /// Returns true if no flush of an agent was numbered in this run.
     pub(crate) fn is_unnumbered(&self, agent: &str) -> bool {
         !self.state.lock().agents.contains_key(agent)
     }
 
-    /// Notes that a flush of an agent will never be sent.
+    /// Records that a flush of an agent will never be sent, which leaves a gap.
     pub(crate) fn skip_number(&self, agent: &str) {
         let mut state = self.state.lock();
         let last = state.agents.entry(agent.to_owned()).or_default();
@@ -79,7 +79,7 @@ impl FlushNumberAllocator {
     }
 }
 
-/// Writes a name as one short word of visible ASCII.
+/// Converts a name to a short token of visible ASCII characters.
 fn ascii_token(name: &str) -> String {
     let visible = |char: char| if char.is_ascii_graphic() { char } else { '_' };
     name.chars().take(80).map(visible).collect()

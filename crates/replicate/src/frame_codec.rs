@@ -5,11 +5,11 @@ use tympan_content::{BlobId, ChunkId};
 
 use crate::{Error, Result};
 
-/// A request names no more ids.
+/// The maximum number of ids in a request.
 pub(crate) const MAX_REQUEST_IDS: usize = 4_096;
-/// An answer ends after the frame that makes it longer than this.
+/// A response ends after the frame that exceeds this length, in bytes.
 pub(crate) const MAX_RESPONSE_BYTES: usize = 8 << 20;
-/// The largest frame that is ever sent: small blobs and chunks are below 64 KiB, the format of packs allows more.
+/// The maximum length of a frame, in bytes: small blobs and chunks are below 64 KiB, the format of packs allows more.
 pub(crate) const MAX_FRAME_BYTES: usize = 1 << 20;
 const ABSENT_FRAME_LENGTH: u32 = u32::MAX;
 const ENCODED_BLOB_ID_BYTES: usize = 40;
@@ -18,8 +18,10 @@ pub(crate) fn encode_chunk_ids(ids: &[ChunkId]) -> Bytes {
     ids.iter().flat_map(|id| *id.as_bytes()).collect::<Vec<u8>>().into()
 }
 
+/// Decodes a list of chunk ids.
+///
 /// # Errors
-/// [`Error::Malformed`] for a part of an id, or too many.
+/// [`Error::Malformed`] for a truncated id, or too many ids.
 pub(crate) fn decode_chunk_ids(bytes: &[u8]) -> Result<Vec<ChunkId>> {
     let (ids, rest) = bytes.as_chunks::<32>();
     check_id_list(ids.len(), rest)?;
@@ -37,8 +39,10 @@ pub(crate) fn encode_blob_ids(ids: &[BlobId]) -> Bytes {
     ids.iter().flat_map(encode).collect::<Vec<u8>>().into()
 }
 
+/// Decodes a list of blob ids.
+///
 /// # Errors
-/// [`Error::Malformed`] for a part of an id, or too many.
+/// [`Error::Malformed`] for a truncated id, or too many ids.
 pub(crate) fn decode_blob_ids(bytes: &[u8]) -> Result<Vec<BlobId>> {
     let (ids, rest) = bytes.as_chunks::<ENCODED_BLOB_ID_BYTES>();
     check_id_list(ids.len(), rest)?;
@@ -58,7 +62,7 @@ fn check_id_list(count: usize, rest: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Frames what `read` gives for each id, until the answer is long enough.
+/// Encodes the result of `read` for each id as a frame, until the response reaches its maximum length.
 pub(crate) fn encode_frames<I: Copy>(
     ids: &[I],
     mut read: impl FnMut(I) -> Result<Option<Bytes>>,
@@ -80,10 +84,10 @@ pub(crate) fn encode_frames<I: Copy>(
     Ok(out.into())
 }
 
-/// Takes an answer apart that may have frames for the first of `asked` ids only.
+/// Decodes a response, which may have frames for only the first of `asked` ids.
 ///
 /// # Errors
-/// [`Error::Malformed`] for no frame, more frames than ids, a frame that is too long or cut off.
+/// [`Error::Malformed`] for no frame, more frames than ids, a frame that is too long or truncated.
 pub(crate) fn decode_frames(bytes: &Bytes, asked: usize) -> Result<Vec<Option<Bytes>>> {
     let malformed = |reason: &str| Error::Malformed(format!("the answer {reason}"));
     let mut frames = Vec::new();
@@ -131,7 +135,7 @@ mod tests {
         assert!(decode_frames(&framed, 2).is_err(), "more than was asked for");
         assert!(decode_frames(&Bytes::new(), 2).is_err());
         for cut in 1..framed.len() {
-            // Whatever comes of it, it must not panic.
+            // The result does not matter, but decoding must not panic.
             decode_frames(&framed.slice(..cut), 3).ok();
         }
         assert!(decode_frames(&framed.slice(..6), 3).is_err());

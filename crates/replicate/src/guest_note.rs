@@ -1,9 +1,11 @@
-//! Notes about blobs over HTTP: a repository that reads the blobs of a running instance tells it which of them it needs.
+//! Notes about blobs over HTTP: a repository that reads the blobs of a running instance notes there which of them it
+//! needs.
 //!
-//! In: notes of `tympan_blobs::garbage_collection`. Out: the same notes beside the blobs of the other instance, whose collection pays
-//! heed to them. Both sides are here: [`RemoteGuestNotes`] asks, the functions answer.
+//! In: notes of `tympan_blobs::garbage_collection`. Out: the same notes beside the blobs of the other instance, whose
+//! collection respects them. Both sides are here: [`RemoteGuestNotes`] is the client, the functions are the server
+//! side.
 //!
-//! Not here: what the notes say (`docs/formats/blob-notes.md`), and HTTP itself (`server`).
+//! Not here: the content of the notes (`docs/formats/blob-notes.md`), and HTTP itself (`server`).
 
 use std::fmt;
 use std::io::Read;
@@ -19,19 +21,19 @@ use crate::remote_store::RemoteStore;
 use crate::store_service::to_unix_micros;
 use crate::{Error, Result};
 
-/// No note is longer: a part of marks has 65,536 ids.
+/// The maximum length of a note, in bytes: a part of marks has 65,536 ids.
 pub const MAX_GUEST_NOTE_BYTES: u64 = 4 << 20;
 
 /// Reads a note.
 ///
 /// # Errors
-/// [`Error::InvalidGuestNote`] for a name that is not for guests; errors of the places.
+/// [`Error::InvalidGuestNote`] for a name that guests may not use; errors of the storage locations.
 pub fn read_guest_note(notes: &GuestNotes, name: &str) -> Result<Bytes> {
     let note = notes.read(name).map_err(classify_note_error)?;
     note.map(Bytes::from).ok_or_else(|| Error::Absent(format!("the note `{name}`")))
 }
 
-/// Lists the parts of a guest's marks, with the times at which they were written in microseconds since 1970.
+/// Lists the parts of a guest's marks, with the times at which they were written, in microseconds since 1970.
 ///
 /// # Errors
 /// As [`read_guest_note`].
@@ -43,12 +45,12 @@ pub fn list_guest_notes(notes: &GuestNotes, prefix: &str) -> Result<Vec<(String,
 /// Writes a note.
 ///
 /// # Errors
-/// As [`read_guest_note`]; [`Error::InvalidGuestNote`] for a note of somebody else, too, and for one that makes no sense.
+/// As [`read_guest_note`]; [`Error::InvalidGuestNote`] also for a note of another owner, and for a malformed one.
 pub fn write_guest_note(notes: &GuestNotes, name: &str, bytes: &[u8]) -> Result<()> {
     notes.write(name, bytes).map_err(classify_note_error)
 }
 
-/// Removes a part of marks, if it is there.
+/// Removes a part of marks, if it exists.
 ///
 /// # Errors
 /// As [`write_guest_note`].
@@ -59,7 +61,7 @@ pub fn remove_guest_note(notes: &GuestNotes, name: &str) -> Result<()> {
     }
 }
 
-/// Tells a guest's mistake from a place that fails.
+/// Distinguishes an invalid request of a guest from a failure of the storage.
 fn classify_note_error(error: tympan_blobs::Error) -> Error {
     match error {
         tympan_blobs::Error::InvalidNoteName { .. } | tympan_blobs::Error::RefusedNote { .. } => {
@@ -69,11 +71,11 @@ fn classify_note_error(error: tympan_blobs::Error) -> Error {
     }
 }
 
-/// The notes beside the blobs of a running instance. Its blobs can be read, and nothing but notes can be written.
+/// The notes beside the blobs of a running instance. The instance's blobs can be read; only notes can be written.
 pub struct RemoteGuestNotes(Arc<RemoteStore>);
 
 impl RemoteGuestNotes {
-    /// Leaves notes at an instance whose store is read.
+    /// Creates a client for notes at an instance whose store is read.
     #[must_use]
     pub fn new(store: Arc<RemoteStore>) -> Self {
         Self(store)
@@ -153,7 +155,7 @@ impl WriteBlobs for RemoteGuestNotes {
     }
 
     fn create_note(&self, _: &str, _: &[u8]) -> tympan_blobs::Result<bool> {
-        // A guest takes no turns.
+        // A guest does not take part in the turns of the collection.
         self.read_only_error()
     }
 

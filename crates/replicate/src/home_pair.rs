@@ -1,13 +1,13 @@
-//! Credentials of pairs of instances: each has a key of its own and says what it is for.
+//! Credentials of pairs of instances: each pair has a key of its own and lists the purposes of the key.
 //!
-//! In: files in the folder `pairs` of a home, which `tympan pair` writes. Out: the key to send with, and whether a key that
-//! somebody shows is for what they ask.
+//! In: files in the folder `pairs` of a home, which `tympan pair` writes. Out: the key to send with, and whether a
+//! presented key is valid for a purpose.
 //!
 //! Invariants
-//! * A key serves the purposes that its pair names and nothing else: who receives what an author sends cannot read the
+//! * A key serves only the purposes that its pair lists: the receiver of an author's replication cannot read the
 //!   author's store with it.
 //! * Keys are compared in constant time, and have at least [`MIN_PAIR_KEY_CHARACTERS`] characters.
-//! * What is added or removed counts from the next request on.
+//! * Added and removed pairs take effect with the next request.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,23 +18,23 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The fewest characters of a key.
+/// The minimum number of characters of a key.
 pub const MIN_PAIR_KEY_CHARACTERS: usize = 16;
-/// The longest file of a pair.
+/// The maximum size of a pair file, in bytes.
 const MAX_PAIR_FILE_BYTES: u64 = 64 * 1024;
 const PAIR_FILE_EXTENSION: &str = "json";
 
-/// What a pair's key is for, from the side of the home that holds it.
+/// The purpose of a pair's key, from the side of the home that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PairKeyPurpose {
-    /// This home sends to the other one with it.
+    /// This home sends to the other one with the key.
     Send,
-    /// This home takes what the other one sends.
+    /// This home receives what the other one sends.
     Receive,
-    /// This home lets the other one read its whole store: clones, standbys, backups, shared blobs.
+    /// The other home may read the whole store of this one: clones, standbys, backups, shared blobs.
     Clone,
-    /// A publisher flushes a dispatcher's cache with it; both homes hold the key for this.
+    /// A publisher flushes a dispatcher's cache with the key; both homes hold the key for this purpose.
     Flush,
 }
 
@@ -51,13 +51,13 @@ impl PairKeyPurpose {
     }
 }
 
-/// One pair, as one of its two homes keeps it.
+/// One pair, as stored by one of its two homes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HomePair {
-    /// What both call it; a sending home has an agent of this name.
+    /// The common name of the pair; a sending home has an agent of this name.
     pub name: String,
-    /// What the key is for.
+    /// The purposes of the key.
     pub purposes: BTreeSet<PairKeyPurpose>,
     /// The key.
     pub key: String,
@@ -70,7 +70,7 @@ pub struct HomePairs {
 }
 
 impl HomePairs {
-    /// Reads pairs in this folder, which need not exist.
+    /// Opens the pairs in a folder, which need not exist.
     #[must_use]
     pub fn in_dir(folder: PathBuf) -> Self {
         Self { dir: Some(folder) }
@@ -79,7 +79,7 @@ impl HomePairs {
     /// Returns all pairs, sorted by name.
     ///
     /// # Errors
-    /// If a file cannot be read or holds no pair; the message names it.
+    /// If a file cannot be read or is not a valid pair; the message names it.
     pub fn list(&self) -> io::Result<Vec<HomePair>> {
         let Some(folder) = &self.dir else { return Ok(Vec::new()) };
         let mut pairs = Vec::new();
@@ -97,7 +97,8 @@ impl HomePairs {
         Ok(pairs)
     }
 
-    /// Returns the key to send to an agent with, for [`PairKeyPurpose::Send`] or [`PairKeyPurpose::Flush`], if the home has a pair for it.
+    /// Returns the key for sending to an agent, for [`PairKeyPurpose::Send`] or [`PairKeyPurpose::Flush`], if the home
+    /// has a pair for it.
     ///
     /// # Errors
     /// As [`HomePairs::list`].
@@ -107,7 +108,7 @@ impl HomePairs {
         Ok(found.map(|pair| pair.key))
     }
 
-    /// Tells whether a key is that of a pair for this purpose; nothing if no pair has the purpose.
+    /// Returns true if a key belongs to a pair for this purpose; `None` if no pair has the purpose.
     ///
     /// # Errors
     /// As [`HomePairs::list`].
@@ -115,17 +116,17 @@ impl HomePairs {
         let all = self.list()?;
         let mut admitted = None;
         for pair in all.iter().filter(|pair| pair.purposes.contains(&purpose)) {
-            // The digests are compared, so that the time tells nothing about the keys.
+            // The digests are compared, so that the time reveals nothing about the keys.
             let is_same = Sha256::digest(key) == Sha256::digest(pair.key.as_bytes());
             admitted = Some(admitted.unwrap_or(false) | is_same);
         }
         Ok(admitted)
     }
 
-    /// Stores a pair, in the place of one of the same name.
+    /// Stores a pair, replacing one of the same name.
     ///
     /// # Errors
-    /// For a name or key that cannot be one; if the file cannot be written.
+    /// For an invalid name or key; if the file cannot be written.
     pub fn store(&self, pair: &HomePair) -> io::Result<()> {
         check_pair(pair)?;
         let file = self.pair_file(&pair.name)?;
@@ -137,10 +138,10 @@ impl HomePairs {
         write_private_file(&file, serde_json::to_string_pretty(pair)?.as_bytes())
     }
 
-    /// Removes a pair, so that its key opens nothing here any more. Tells whether there was one.
+    /// Removes a pair, so that its key is no longer valid here. Returns true if it existed.
     ///
     /// # Errors
-    /// For a name that cannot be one; if the file cannot be removed.
+    /// For an invalid name; if the file cannot be removed.
     pub fn remove(&self, name: &str) -> io::Result<bool> {
         match fs::remove_file(self.pair_file(name)?) {
             Ok(()) => Ok(true),
@@ -161,15 +162,15 @@ impl HomePair {
     /// Reads a pair from a file.
     ///
     /// # Errors
-    /// If it cannot be read or holds no pair; the message names it.
+    /// If it cannot be read or is not a valid pair; the message names it.
     pub fn read(file: &Path) -> io::Result<Self> {
         read_pair_file(file)
     }
 
-    /// Writes the pair into a file that only its owner may read.
+    /// Writes the pair to a new file that only its owner may read.
     ///
     /// # Errors
-    /// If it cannot be written, or is there already.
+    /// If it cannot be written, or exists already.
     pub fn write_new(&self, file: &Path) -> io::Result<()> {
         if file.exists() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it exists already"));
@@ -219,10 +220,10 @@ fn check_pair_name(name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Checks that a key cannot be guessed by its length.
+/// Checks that a key is long enough not to be guessed.
 ///
 /// # Errors
-/// With what is wrong.
+/// A description of the problem.
 pub fn check_pair_key(key: &str) -> Result<(), String> {
     if key.chars().count() < MIN_PAIR_KEY_CHARACTERS {
         return Err(format!(

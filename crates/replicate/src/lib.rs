@@ -1,14 +1,14 @@
-//! Agents author to publish and publish to dispatcher: queue, send, receive, flush.
+//! Replication agents, from author to publisher and from publisher to dispatcher: queue, send, receive, flush.
 //!
-//! In: a user's wish to activate or deactivate, what commits removed that visitors have, and times at which pages appear and vanish. Out: the content on every
-//! publisher, and a flush at every dispatcher and cache.
+//! In: requests of users to activate or deactivate, removals of activated documents by commits, and times at which
+//! pages appear and vanish. Out: the content on every publisher, and a flush at every dispatcher and cache.
 //!
 //! Invariants
-//! * A wish that was acknowledged is a stored job; it is carried out at least once, in order per agent.
-//! * What is sent is the state at the time of the wish, however late it is sent, but for what a later wish decided that
-//!   was sent before it.
-//! * A publisher applies a message in one commit, after every chunk and blob it names is there.
-//! * A publisher acknowledges only after the flushes that follow are stored jobs of its own.
+//! * An acknowledged request is a stored job; it is carried out at least once, in order per agent.
+//! * What is sent is the state at the time of the request, however late it is sent, except for what a later request
+//!   decided that was sent before it.
+//! * A publisher applies a message in one commit, after every referenced chunk and blob is present.
+//! * A publisher acknowledges only after the resulting flushes are stored jobs of its own.
 //!
 //! Not here: templates, cache files.
 

@@ -10,24 +10,24 @@ use tympan_content::{ChunkId, NodePath, StoredDocument};
 
 use crate::{Error, Result};
 
-/// Where a publisher receives messages; chunks and blobs go to places below.
+/// The path at which a publisher receives messages; chunks and blobs are sent to paths below it.
 pub const RECEIVE_PATH: &str = "/bin/receive";
 
-/// One wish with everything but the bytes of bodies and blobs.
+/// One replication request with everything except the bytes of bodies and blobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicationMessage {
     /// The sending agent.
     pub agent: String,
-    /// The number of the agent's job; later ones are higher.
+    /// The number of the agent's job, which increases with each job.
     pub sequence: i64,
-    /// `ActivateArgs` or `DeactivateArgs`.
+    /// `Activate` or `Deactivate`.
     pub action: String,
-    /// The node that the user meant.
+    /// The node of the user's request.
     pub path: String,
     /// The user.
     pub user: String,
-    /// Folders and pages above, outermost first, which are made where they are missing: path and primary type.
+    /// The folders and pages above the node, outermost first, as path and primary type. Missing ones are created.
     pub ancestors: Vec<(String, String)>,
     /// The documents, parents first; none for a deactivation.
     pub documents: Vec<WireDocument>,
@@ -35,11 +35,11 @@ pub struct ReplicationMessage {
     pub chunks: Vec<String>,
     /// The blobs that the documents need.
     pub blobs: Vec<String>,
-    /// For a deactivation: the documents at and below the node that stay as they are.
+    /// For a deactivation: the documents at and below the node that stay unchanged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<String>,
-    /// For a part of a deactivation: the documents that go with everything below them, children first; the rest of the node
-    /// stays.
+    /// For a part of a deactivation: the documents that are removed with everything below them, children first; the
+    /// rest of the node stays.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taken_away: Vec<String>,
 }
@@ -48,11 +48,11 @@ pub struct ReplicationMessage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WireDocument {
-    /// Its path.
+    /// The path of the document.
     pub path: String,
-    /// The record in base64.
+    /// The record, in base64.
     pub record: String,
-    /// The body's chunk in hex, if the body is not in the record.
+    /// The body's chunk id in hex, if the body is not in the record.
     pub body: Option<String>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn parse_chunk_id(text: &str) -> Result<ChunkId> {
     text.parse().map_err(|_| Error::Malformed(format!("`{text}` is no chunk id")))
 }
 
-/// Frames chunks: each is its length in four bytes, big-endian, then its bytes.
+/// Encodes chunks as frames: each is its length in four bytes, big-endian, followed by its bytes.
 pub(crate) fn encode_framed_chunks<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Bytes {
     let mut out = Vec::new();
     for chunk in chunks {
@@ -87,10 +87,10 @@ pub(crate) fn encode_framed_chunks<'a>(chunks: impl IntoIterator<Item = &'a [u8]
     out.into()
 }
 
-/// Takes framed chunks apart.
+/// Decodes framed chunks.
 ///
 /// # Errors
-/// [`Error::Malformed`] if a length runs past the end.
+/// [`Error::Malformed`] if a length exceeds the remaining bytes.
 pub(crate) fn decode_framed_chunks(bytes: &Bytes) -> Result<Vec<Bytes>> {
     let malformed = || Error::Malformed("a chunk is cut off".to_owned());
     let mut chunks = Vec::new();
@@ -117,7 +117,7 @@ mod tests {
         let framed = encode_framed_chunks([&b"one"[..], b"", b"three"]);
         assert_eq!(decode_framed_chunks(&framed).unwrap(), [&b"one"[..], b"", b"three"]);
         for cut in 1..framed.len() {
-            // Whatever comes of it, it must not panic.
+            // The result does not matter, but decoding must not panic.
             decode_framed_chunks(&framed.slice(..cut)).ok();
         }
         assert!(decode_framed_chunks(&framed.slice(..framed.len() - 1)).is_err());

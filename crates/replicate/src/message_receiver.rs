@@ -1,4 +1,4 @@
-//! Receiving: a publisher takes chunks and blobs, then applies the message in one commit.
+//! Receiving: a publisher stores chunks and blobs, then applies the message in one commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -15,29 +15,29 @@ use crate::message::{decode_framed_chunks, parse_chunk_id};
 use crate::replication_request::{ReplicationAction, carries_replication_stamp, is_policy};
 use crate::{Error, ReplicationMessage, Result};
 
-/// Who receives.
+/// The role of the receiving instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReceiverRole {
-    /// An instance that shows visitors what it receives.
+    /// An instance that serves the received content to visitors.
     Publisher,
-    /// An author that takes a part of its content from another one; what its own visitors have is its own affair.
+    /// An author that takes a part of its content from another one; what its own visitors have is its own concern.
     Author,
 }
 
-/// What a message did.
+/// The result of applying a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedMessage {
     /// The new root.
     pub root: ChunkId,
-    /// The paths of the documents that differ from before, pages or not.
+    /// The paths of the documents that changed, pages or not.
     pub changed_paths: Vec<NodePath>,
 }
 
-/// Applies a message in one commit. Applying it again changes nothing more.
+/// Applies a message in one commit. Applying it again has no further effect.
 ///
 /// # Errors
-/// [`Error::Missing`] with everything that must be sent first; nothing is changed then. [`Error::Malformed`] and
-/// errors of the content if the message makes no sense.
+/// [`Error::Missing`] with everything that must be sent first; nothing is changed then. [`Error::Malformed`] and errors
+/// of the content if the message is invalid.
 pub fn apply_replication(
     repository: &Repository,
     message: &ReplicationMessage,
@@ -46,7 +46,7 @@ pub fn apply_replication(
 ) -> Result<AppliedMessage> {
     let action = ReplicationAction::from_name(&message.action)
         .ok_or_else(|| Error::Malformed(format!("`{}` is no action", message.action)))?;
-    // What is found present has to stay until the commit refers to it.
+    // Chunks and blobs found present must not be collected before the commit references them.
     let _hold = repository.hold_blobs()?;
     check_chunks_and_blobs(repository, message)?;
     let mut session = repository.session(&message.user)?;
@@ -77,8 +77,8 @@ pub fn apply_replication(
     Ok(AppliedMessage { root, changed_paths: before.changed_paths(&after)? })
 }
 
-/// Removes a node with everything below it but the documents that stay: these keep the folders and pages above them,
-/// without their content, and the policies of these, which may close them.
+/// Removes a node with everything below it except the retained documents. These keep the folders and pages above them,
+/// without their content, and the policies of these, which may restrict access to them.
 fn remove_except_retained(
     session: &mut Session,
     top: &NodePath,
@@ -101,7 +101,7 @@ fn remove_except_retained(
     let mut removed: BTreeSet<NodePath> = BTreeSet::new();
     for document in before.stored_documents(top, SubtreeScope::Subtree)? {
         let path = document.path;
-        // Documents are read as they are stored; this message may have taken some away already.
+        // Documents are read from the state before this message, because the message may have removed some already.
         if before.node(&path)?.is_none() {
             continue;
         }
@@ -121,7 +121,7 @@ fn remove_except_retained(
     Ok(())
 }
 
-/// Tells whether a document stays: whether the page or asset that it is, or belongs to, stays.
+/// Returns true if a document is retained: if the page or asset that it is, or to which it belongs, is retained.
 fn is_retained(
     before: &Snapshot,
     path: &NodePath,
@@ -141,7 +141,7 @@ fn is_retained(
         let is_in_folder =
             above.is_some_and(|node| !carries_replication_stamp(&node) && node.is_folder());
         if is_in_folder && !is_policy(&path) {
-            // A folder that stays keeps its policies, and nothing else.
+            // A retained folder keeps its policies, and nothing else.
             return Ok(false);
         }
         at = parent;
@@ -149,7 +149,7 @@ fn is_retained(
     Ok(false)
 }
 
-/// Leaves nothing of a document but its type, for what is below it.
+/// Removes everything from a document except its type, which the documents below it need.
 fn clear_document(session: &mut Session, before: &Snapshot, path: &NodePath) -> Result<()> {
     let Some(node) = before.node(path)? else { return Ok(()) };
     for child in node.children()? {
@@ -175,7 +175,7 @@ fn apply_activation(session: &mut Session, message: &ReplicationMessage) -> Resu
     Ok(())
 }
 
-/// Checks that every chunk and blob of the message is here.
+/// Checks that every chunk and blob of the message is present.
 fn check_chunks_and_blobs(repository: &Repository, message: &ReplicationMessage) -> Result<()> {
     let chunks: Vec<ChunkId> =
         message.chunks.iter().map(|id| parse_chunk_id(id)).collect::<Result<_>>()?;
@@ -185,7 +185,7 @@ fn check_chunks_and_blobs(repository: &Repository, message: &ReplicationMessage)
     let mut blobs = Vec::new();
     for id in &message.blobs {
         let id = parse_blob_id(id)?;
-        // It must not be collected before the commit names it.
+        // The blob must not be collected before the commit references it.
         if !repository.blobs().touch(&id)? {
             blobs.push(id);
         }
@@ -197,10 +197,10 @@ fn check_chunks_and_blobs(repository: &Repository, message: &ReplicationMessage)
     }
 }
 
-/// Keeps framed chunks; they become durable with the commit that needs them. Returns how many there were.
+/// Stores framed chunks, and returns their number. They become durable with the commit that needs them.
 ///
 /// # Errors
-/// [`Error::Malformed`] if the framing is broken; errors of the store.
+/// [`Error::Malformed`] if the framing is invalid; errors of the store.
 pub fn store_framed_chunks(repository: &Repository, framed: &Bytes) -> Result<usize> {
     let mut batch = ChunkBatch::default();
     let chunks = decode_framed_chunks(framed)?;
@@ -213,10 +213,10 @@ pub fn store_framed_chunks(repository: &Repository, framed: &Bytes) -> Result<us
     Ok(count)
 }
 
-/// Keeps a blob.
+/// Stores a blob.
 ///
 /// # Errors
-/// [`Error::Mismatch`] if the bytes are not those that the id names.
+/// [`Error::Mismatch`] if the bytes do not match the id.
 pub fn store_blob(repository: &Repository, id: &str, source: &mut dyn Read) -> Result<BlobId> {
     let expected = parse_blob_id(id)?;
     match repository.blobs().put_named(&expected, source) {

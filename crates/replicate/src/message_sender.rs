@@ -1,4 +1,4 @@
-//! Sending: the message first, then what the publisher says it lacks, then the message again.
+//! Sending: the message first, then the parts that the publisher reports as missing, then the message again.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -25,33 +25,33 @@ use crate::withdrawal::{
 };
 use crate::{Error, RECEIVE_PATH, ReplicationAgent, ReplicationMessage, Result, WireDocument};
 
-/// The header that proves knowledge of the key that author and publisher share.
+/// The header with the key that author and publisher share.
 pub(crate) const REPLICATION_KEY_HEADER: &str = "x-tympan-replication-key";
-/// Chunks go in requests of about this size.
+/// The approximate size of a request with chunks, in bytes.
 const CHUNK_REQUEST_BYTES: usize = 4 * 1024 * 1024;
-/// How often the publisher may ask for more before the attempt counts as failed.
+/// The maximum number of times that the publisher may report missing parts before the attempt fails.
 const MAX_OFFER_ROUNDS: usize = 4;
 
 type BoxedBodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Tells whether a job takes away what a commit removed, not what a user named.
+/// Returns true if a job withdraws what a commit removed, not what a user requested.
 pub(crate) fn is_withdrawal(job: &Job) -> bool {
     job.properties.get(WITHDRAWAL_PROPERTY).and_then(Json::as_bool).unwrap_or(false)
 }
 
-/// What a sender works with.
+/// The dependencies of a sender.
 #[derive(Debug, Clone)]
 pub(crate) struct MessageSender {
     pub(crate) repository: Repository,
     pub(crate) client: HttpClient,
-    /// The key of the whole farm, for agents that have no pair.
+    /// The key of the whole farm, for agents without a pair.
     pub(crate) farm_key: String,
     /// The keys of pairs.
     pub(crate) pairs: HomePairs,
 }
 
 impl MessageSender {
-    /// Carries out one job: the publisher has applied it when this returns.
+    /// Carries out one job. When this returns, the publisher has applied it.
     pub(crate) async fn deliver_job(&self, agent: &ReplicationAgent, job: &Job) -> Result<()> {
         let (sender, to, job) = (self.clone(), agent.clone(), job.clone());
         let Some(message) = run_blocking(move || sender.compose_message(&to, &job)).await?? else {
@@ -75,15 +75,15 @@ impl MessageSender {
         })
     }
 
-    /// Asks a publisher whether it hears and knows the key, without any effect.
+    /// Checks that a publisher is reachable and accepts the key, without side effects.
     pub(crate) async fn test_publisher(&self, agent: &ReplicationAgent) -> Result<()> {
         let nothing = encode_framed_chunks(std::iter::empty());
         let request = self.build_request(agent, Method::POST, "/chunks", Full::from(nothing))?;
         send_request(&self.client, &agent.target, request).await.map(|_| ())
     }
 
-    /// Reads what a job means from the root that was pinned with the wish, but for what later wishes decided meanwhile;
-    /// nothing where that is nothing to this agent.
+    /// Builds the message of a job from the root pinned with the request, except for what later requests have decided
+    /// since; `None` if nothing is left for this agent.
     fn compose_message(
         &self,
         agent: &ReplicationAgent,
@@ -123,7 +123,8 @@ impl MessageSender {
             }
             return Ok(later.is_deactivation_needed(&path)?.then_some(message));
         }
-        // A job without a root was stored just before a crash: what it announced is in the newest state, if anywhere.
+        // A job without a root was stored right before a crash. If its request was recorded at all, it is in the newest
+        // state.
         let snapshot = match text("root") {
             Ok(root) => self.repository.snapshot_at(parse_chunk_id(root)?)?,
             Err(_) => self.repository.snapshot()?,
@@ -153,7 +154,7 @@ impl MessageSender {
                 continue;
             }
             if let Some(node) = snapshot.node(place)? {
-                // What closes a document goes wherever that goes.
+                // The policies that protect a document are always sent with it.
                 let is_withdrawable = carries_replication_stamp(&node) || !is_policy(place);
                 if !is_due(&node, now)? || (is_withdrawable && !is_still_requested(&newest, place)?)
                 {
@@ -170,7 +171,7 @@ impl MessageSender {
         Ok(Some(message).filter(|message| !message.documents.is_empty()))
     }
 
-    /// Reads what a part of a deactivation takes away, and what of that stays as it was activated since.
+    /// Reads what a part of a deactivation removes, and which documents of it stay because they were activated since.
     fn compose_deactivation_part(
         &self,
         agent: &ReplicationAgent,
@@ -190,7 +191,7 @@ impl MessageSender {
         Ok(Some(message).filter(|message| !message.taken_away.is_empty()))
     }
 
-    /// Posts the message; gives what the publisher lacks, or nothing if it applied the message.
+    /// Posts the message; returns the parts that the publisher lacks, or `None` if it applied the message.
     async fn offer_message(
         &self,
         agent: &ReplicationAgent,
@@ -204,7 +205,7 @@ impl MessageSender {
             Err(Error::Refused { target, status: 409, message }) => {
                 match parse_missing_parts(&message) {
                     Ok(missing) => Ok(Some(missing)),
-                    // A conflict with another delivery, which trying again resolves.
+                    // A conflict with another delivery, which a retry resolves.
                     Err(_) => Err(Error::Refused { target, status: 409, message }),
                 }
             }
@@ -236,7 +237,7 @@ impl MessageSender {
         Ok(())
     }
 
-    /// Sends blobs in one request; a publisher that knows no bundles gets them one by one.
+    /// Sends blobs in one request; if a publisher does not support bundles, they are sent one by one.
     async fn send_bundle(&self, agent: &ReplicationAgent, blobs: Vec<BlobId>) -> Result<()> {
         if let [blob] = blobs.as_slice() {
             return self.send_blob(agent, *blob).await;
@@ -343,7 +344,7 @@ fn part_ancestor_types(snapshot: &Snapshot, part: &TreePart) -> Result<Vec<(Stri
     Ok(all)
 }
 
-/// Sends a request and returns the answer's body; statuses other than 2xx are errors.
+/// Sends a request and returns the response's body; statuses other than 2xx are errors.
 pub(crate) async fn send_request<B>(
     client: &HttpClient,
     target: &str,
@@ -365,7 +366,7 @@ where
     Err(Error::Refused { target: target.to_owned(), status: status.as_u16(), message })
 }
 
-/// Reads the lists of a 409 answer.
+/// Parses the lists in a 409 response.
 fn parse_missing_parts(text: &str) -> Result<(Vec<ChunkId>, Vec<BlobId>)> {
     let malformed = || Error::Malformed(format!("`{text}` does not say what is missing"));
     let answer: Json = serde_json::from_str(text).map_err(|_| malformed())?;
@@ -381,7 +382,7 @@ fn parse_missing_parts(text: &str) -> Result<(Vec<ChunkId>, Vec<BlobId>)> {
     Ok((chunks, blobs))
 }
 
-/// Runs reading and writing of content where it may block.
+/// Runs blocking reads and writes of content on a thread that may block.
 pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {

@@ -1,14 +1,14 @@
-//! On and off times: pages that appear and vanish by the clock.
+//! On and off times: pages that appear and vanish at given times.
 //!
-//! `onTime` and `offTime` stand on a page's `jcr:content`, as in AEM. An activated page whose `onTime` is still to come is
-//! not sent before, so that visitors keep what they have; at `onTime` it is. At `offTime` it is taken away, and an
-//! activation after it sends nothing.
+//! `onTime` and `offTime` are properties of a page's `jcr:content`, as in AEM. An activated page with a future `onTime`
+//! is sent only at that time, so that visitors keep what they have until then. At `offTime` it is withdrawn, and an
+//! activation after that sends nothing.
 //!
 //! Invariants
-//! * Each change of content is met once, in order: the cursor behind it is stored together with the jobs that follow. A time
-//!   that passes while no process runs is made up for.
-//! * What happens at a time needs `crx:replicate` of whoever made the change that it follows from.
-//! * A page whose times were changed meanwhile follows the new ones only.
+//! * Each change of content is processed once, in order: the cursor after it is stored together with the resulting
+//!   jobs. Times that pass while no process runs are caught up.
+//! * An action at a time needs `crx:replicate` of the user who made the change from which it results.
+//! * If the times of a page are changed, only the new ones apply.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -34,17 +34,17 @@ use crate::replication_request::{
 use crate::replicator::Replicator;
 use crate::{Error, Result};
 
-/// The topic of what is to happen at a time.
+/// The topic of the jobs for on and off times.
 const ON_OFF_TIME_TOPIC: &str = "com/day/cq/replication/times";
 const ON_OFF_TIME_FOLLOWER_NAME: &str = "replication-times";
-/// Its name in the log.
+/// The name of the follower in the log.
 const FOLLOWER_LOG_NAME: &str = "on and off times";
-/// How often content is looked at.
+/// The interval at which content is polled.
 const CONTENT_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Changes of one look.
+/// The maximum number of changes processed per step.
 const MAX_CHANGES_PER_STEP: usize = 1000;
 
-/// Returns when a page appears or vanishes.
+/// Returns the on or off time of a page.
 fn read_time(node: &Node, name: &str) -> tympan_content::Result<Option<JcrDate>> {
     let content = node.content_node()?;
     let property = content.and_then(|content| content.property(name));
@@ -55,7 +55,7 @@ fn read_time(node: &Node, name: &str) -> tympan_content::Result<Option<JcrDate>>
     })
 }
 
-/// Tells whether visitors may have a page at a time.
+/// Returns true if visitors may have a page at a given time.
 ///
 /// # Errors
 /// If content fails.
@@ -69,20 +69,20 @@ pub(crate) fn is_due(node: &Node, now: SystemTime) -> Result<bool> {
     Ok(!is_early && !is_late)
 }
 
-/// Follows content and stores what is to happen at which time.
+/// Follows content and stores jobs for on and off times.
 #[derive(Debug, Clone)]
 pub struct OnOffTimeFollower {
     replicator: Replicator,
 }
 
 impl OnOffTimeFollower {
-    /// Makes one for an author.
+    /// Creates the follower of an author.
     #[must_use]
     pub fn new(replicator: Replicator) -> Self {
         Self { replicator }
     }
 
-    /// Follows until `stop` turns true.
+    /// Follows content until `stop` becomes true.
     pub async fn run(self, stop: watch::Receiver<bool>) {
         let mut rounds = FollowerLoop::new(FOLLOWER_LOG_NAME, stop, CONTENT_POLL_INTERVAL * 10);
         while !rounds.is_stopped() {
@@ -93,7 +93,7 @@ impl OnOffTimeFollower {
         }
     }
 
-    /// Digests the next changes. Tells whether those were all there are. The first call only notes where to begin.
+    /// Processes the next changes. Returns true if there are no more. The first call only stores the start position.
     ///
     /// # Errors
     /// If content or the queues fail.
@@ -146,7 +146,7 @@ impl OnOffTimeFollower {
             }
         }
         let repository = self.replicator.repository();
-        // The state that the commit led to; the newest one where that is collected.
+        // The state after the commit, or the newest one if that was collected.
         let snapshot = repository.snapshot_at(revision.root).or_else(|_| repository.snapshot())?;
         let made = JcrDate::from_system_time(revision.time).millis;
         for path in pages {
@@ -155,7 +155,7 @@ impl OnOffTimeFollower {
                 ("onTime", ReplicationAction::Activate),
                 ("offTime", ReplicationAction::Deactivate),
             ] {
-                // What was in the past when it was written is nothing to wait for.
+                // A time that was already in the past when it was set needs no job.
                 let time = read_time(&node, name)?.filter(|time| time.millis > made);
                 let Some(time) = time else { continue };
                 let wait = time.to_system_time().duration_since(now).unwrap_or_default();
@@ -173,7 +173,7 @@ impl OnOffTimeFollower {
     }
 }
 
-/// Carries out what is to happen at a time.
+/// Carries out the jobs for on and off times.
 #[derive(Debug)]
 pub struct OnOffTimeHandler {
     replicator: Replicator,
@@ -182,7 +182,7 @@ pub struct OnOffTimeHandler {
 }
 
 impl OnOffTimeHandler {
-    /// Makes the handler, to be registered with a worker.
+    /// Creates the handler, to be registered with a worker.
     #[must_use]
     pub fn new(replicator: Replicator, keeping: ActivationVersioning, runtime: Handle) -> Self {
         Self { replicator, versioning: keeping, runtime }
@@ -220,7 +220,8 @@ impl OnOffTimeHandler {
     }
 }
 
-/// Tells whether a page is to appear, because somebody activated it before, or to vanish, because visitors have it.
+/// Returns true if a page needs the action: it is to appear because it was activated before, or to vanish because
+/// visitors have it.
 fn is_action_needed(node: &Node, action: ReplicationAction) -> Result<bool> {
     let was_activated = node.summary().and_then(|summary| summary.activation_action());
     match action {

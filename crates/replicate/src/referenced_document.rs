@@ -1,7 +1,9 @@
-//! What goes along with an activation: assets, fragments, tags, templates with their policies that the activated pages refer to.
+//! Dependencies of an activation: assets, fragments, tags, and templates with their policies to which the activated
+//! pages refer.
 //!
-//! A page whose picture visitors do not have is broken for them. So the list names all that is referred to, says what
-//! visitors have of it, and ticks what they lack or have in an older state; pages that are linked to are left to the user.
+//! A page is incomplete for visitors who lack one of its images. The list therefore contains every referenced document
+//! with its replication status, and preselects those that visitors lack or have in an older state. Linked pages are
+//! left to the user.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +14,25 @@ use crate::replication_status::{
     ReplicatedDocument, ReplicationStatus, describe_document, document_status,
 };
 
-/// Where experience fragments lie, which are pages that others show parts of.
+/// The root of experience fragments, which are pages of which others show parts.
 const EXPERIENCE_FRAGMENTS_ROOT: &str = "/content/experience-fragments/";
-/// Where policies lie in a place for settings.
+/// The folder of policies below a settings path.
 const POLICIES_PATH_SEGMENT: &str = "/settings/wcm/policies/";
 
-/// What something is that is referred to.
+/// The kind of a referenced document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReferencedDocumentKind {
     /// An asset.
     Asset,
     /// A tag.
     Tag,
-    /// A template, or what belongs to one.
+    /// A template, or a part of one.
     Template,
     /// An experience fragment, or a variation of one.
     Fragment,
     /// Another page.
     Page,
-    /// Anything else, such as an experience fragment's folder or a design.
+    /// Any other document, such as an experience fragment's folder or a design.
     Other,
 }
 
@@ -65,21 +67,22 @@ impl ReferencedDocumentKind {
     }
 }
 
-/// Something that activated pages refer to.
+/// A document to which activated pages refer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReferencedDocument {
-    /// The document, with what visitors have of it.
+    /// The document with its replication status.
     pub document: ReplicatedDocument,
-    /// What it is.
+    /// The kind of the document.
     pub kind: ReferencedDocumentKind,
-    /// Whether it is to go along unless the user says otherwise.
+    /// True if the document is included unless the user deselects it.
     pub is_preselected: bool,
     /// One of the documents that refer to it.
     pub referrer: NodePath,
 }
 
-/// Lists what the documents at a path, or in its subtree, refer to and does not lie among them; at most `limit`. What
-/// fragments, assets and templates among it refer to belongs to it, as the documents are not whole without.
+/// Lists the documents to which the documents at a path, or in its subtree, refer and that are not among them; at most
+/// `limit`. References of fragments, assets and templates in the list are included, because these are incomplete
+/// without them.
 ///
 /// # Errors
 /// If content fails.
@@ -135,14 +138,14 @@ pub fn list_referenced_documents(
     Ok(found.into_values().collect())
 }
 
-/// Returns the documents that a document refers to: by path, identifier, link in a text, name of a tag or of a policy.
+/// Returns the documents to which a document refers: by path, identifier, link in a text, name of a tag or of a policy.
 fn find_reference_targets(snapshot: &Snapshot, referrer: &Node) -> Result<Vec<Node>> {
     let mut targets = Vec::new();
     for reference in snapshot.references_in_document(referrer.path())? {
         let Some(target) = reference.target else { continue };
         let Some(node) = snapshot.node(&target)? else { continue };
         if reference.kind == ReferenceKind::Tag {
-            // Of a moved tag, what is left leads visitors to the one that it has become.
+            // The redirect of a moved tag leads visitors to the tag at its new path.
             let moved = snapshot.find_tag(target.as_str())?;
             for tag in moved.into_iter().filter(|tag| *tag.path() != target) {
                 targets.extend(document_owner(&tag)?);
@@ -153,8 +156,8 @@ fn find_reference_targets(snapshot: &Snapshot, referrer: &Node) -> Result<Vec<No
     Ok(targets)
 }
 
-/// Returns the page, asset, tag, template or policy that a node is or belongs to; folders and what lies in `/apps` do not
-/// travel.
+/// Returns the page, asset, tag, template or policy that a node is or belongs to; folders and nodes in `/apps` are not
+/// replicated.
 fn enclosing_document(node: Node) -> Result<Option<Node>> {
     let is_policy = node.path().as_str().contains(POLICIES_PATH_SEGMENT);
     if is_policy && node.path().as_str().starts_with("/conf/") {
@@ -164,7 +167,7 @@ fn enclosing_document(node: Node) -> Result<Option<Node>> {
     while let Some(node) = at {
         match node.primary_type() {
             "cq:Page" | "dam:Asset" | "cq:Template" => return Ok(Some(node)),
-            // A tag is sent with the whole document that holds it.
+            // A tag is sent with the whole document that contains it.
             "cq:Tag" => return document_owner(&node),
             _ => at = node.parent()?,
         }
@@ -172,7 +175,7 @@ fn enclosing_document(node: Node) -> Result<Option<Node>> {
     Ok(None)
 }
 
-/// Returns the node whose document holds a node.
+/// Returns the top node of the document that contains a node.
 fn document_owner(node: &Node) -> Result<Option<Node>> {
     Ok(node.snapshot().node(node.record_path())?)
 }

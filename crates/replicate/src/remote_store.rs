@@ -1,16 +1,16 @@
-//! The store of a running instance, read over HTTP: what a clone on another machine lies over, or a standby follows.
+//! The store of a running instance, read over HTTP: the base of a clone on another machine, or the source of a standby.
 //!
-//! In: ids. Out: chunks and blobs, checked against them; refs, history, leases. Reads are synchronous for the caller and
-//! wait for a runtime of their own.
+//! In: ids. Out: chunks and blobs, checked against the ids; refs, history, leases. Reads are synchronous for the caller
+//! and run on a separate runtime.
 //!
 //! Invariants
-//! * Nothing is returned that does not have its hash, however hostile the other side is.
-//! * Every answer is bounded in bytes and every wait in time.
+//! * Nothing is returned that does not match its hash, even if the remote side is hostile.
+//! * Every response is bounded in bytes and every wait in time.
 //!
-//! On failure: a request is sent again a few times while that can help, then the error says so. While nobody answers,
-//! requests fail at once, but for one from time to time that looks again.
+//! On failure: a request is retried a few times while that can help, then the error is returned. While the remote side
+//! does not respond, requests fail at once, except for periodic probes.
 //!
-//! Not here: what is asked when. `docs/formats/remote-store.md` describes the exchange.
+//! Not here: which requests are made at which time. `docs/formats/remote-store.md` describes the exchange.
 
 use std::fmt;
 use std::io::{Seek, SeekFrom, Write};
@@ -47,25 +47,25 @@ use crate::store_service::{
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// How often a request is sent.
+/// The maximum number of attempts of a request.
 const MAX_ATTEMPTS: u32 = 4;
-/// The wait before the second time; it doubles.
+/// The wait before the first retry; it doubles with each further one.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// An answer must go on within this time.
+/// The maximum time without progress while a response is received.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// An answer must be complete within this time; large blobs take as long as they go on.
+/// The maximum time until a response is complete; for large blobs, only the idle timeout applies.
 const RESPONSE_TIMEOUT: Duration = Duration::from_mins(2);
-/// No answer in JSON is longer.
+/// The maximum length of a JSON response, in bytes.
 const MAX_JSON_BYTES: u64 = 16 << 20;
-/// Memory for chunks that were read lately.
+/// The capacity of the cache of recently read chunks, in bytes.
 const CHUNK_CACHE_BYTES: u64 = 64 << 20;
-/// Ids that are asked for together.
+/// The number of ids per request.
 const ID_BATCH_SIZE: usize = 1_024;
 
-/// What a client proves itself with.
+/// The credentials of a client.
 #[derive(Clone)]
 pub enum RemoteStoreCredentials {
-    /// The key that the instances of a farm share.
+    /// The key shared by the instances of a farm.
     Key(String),
     /// A token of the user `admin`.
     Token(String),
@@ -82,10 +82,10 @@ pub struct RemoteStore {
     url: String,
     authorization: (&'static str, HeaderValue),
     client: HttpClient,
-    /// Taken when the store is dropped.
+    /// The runtime; taken when the store is dropped.
     runtime: Option<Runtime>,
     chunk_cache: Cache<ChunkId, Chunk, CachedChunkWeighter>,
-    /// Where large blobs are kept while they are read.
+    /// The folder in which large blobs are spooled while they are read.
     spool_dir: PathBuf,
     circuit_breaker: StoreCircuitBreaker,
 }
@@ -114,7 +114,7 @@ impl Drop for RemoteStore {
     }
 }
 
-/// What went wrong with one request.
+/// The failure of one request.
 struct RemoteRequestFailure {
     reason: String,
     is_transient: bool,
@@ -130,13 +130,13 @@ impl RemoteRequestFailure {
         Self { reason: reason.into(), is_transient: false, status: None }
     }
 
-    /// Tells whether an instance said this, and no proxy in front of one that is down.
+    /// Returns true if the error comes from an instance, and not from a proxy in front of one that is down.
     fn is_instance_response(&self) -> bool {
         self.status.is_some_and(|status| !matches!(status.as_u16(), 502..=504))
     }
 }
 
-/// One request, so that it can be sent again.
+/// One request in a form that can be sent repeatedly.
 #[derive(Clone)]
 struct RemoteStoreRequest {
     method: Method,
@@ -146,11 +146,11 @@ struct RemoteStoreRequest {
 }
 
 impl RemoteStore {
-    /// Reads the store of the instance at `url`, such as `https://author.example.org`. Large blobs pass through the
-    /// folder `spool`, which is made when it is needed.
+    /// Creates a client of the store of the instance at `url`, such as `https://author.example.org`. Large blobs are
+    /// spooled in the folder `spool`, which is created when needed.
     ///
     /// # Errors
-    /// [`Error::Remote`] for a URL or credentials that cannot be used, or if the system gives no threads.
+    /// [`Error::Remote`] for a URL or credentials that cannot be used, or if the system cannot create threads.
     pub fn new(
         url: &str,
         credentials: &RemoteStoreCredentials,
@@ -200,8 +200,8 @@ impl RemoteStore {
         self.unavailable_error(RemoteRequestFailure::permanent(reason.to_string()))
     }
 
-    /// Runs a request unless the other side is known to be down, and notes whether it answers. `work` is given how often
-    /// it may send.
+    /// Runs a request unless the remote side is known to be down, and records whether it responds. `work` receives the
+    /// maximum number of attempts.
     fn run_with_breaker<T: Send + 'static, F>(
         &self,
         work: impl FnOnce(u32) -> F,
@@ -232,7 +232,7 @@ impl RemoteStore {
         done
     }
 
-    /// Runs a request on the store's own runtime and waits for it on this thread.
+    /// Runs a request on the store's own runtime and blocks this thread until it is complete.
     fn block_on<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, RemoteRequestFailure>> + Send + 'static,
@@ -242,7 +242,7 @@ impl RemoteStore {
             return Err(RemoteRequestFailure::permanent("it was closed"));
         };
         runtime.spawn(async move {
-            // Nobody listens any more when the caller's thread has died.
+            // Sending fails if the caller's thread has ended; the result is then not needed.
             sender.send(work.await).ok();
         });
         receiver
@@ -250,7 +250,7 @@ impl RemoteStore {
             .unwrap_or_else(|_| Err(RemoteRequestFailure::permanent("the request was ended")))
     }
 
-    /// Sends a request until there is an answer or no hope.
+    /// Sends a request until there is a response or a further retry cannot help.
     fn send_with_retries(&self, ask: &RemoteStoreRequest) -> Result<Bytes, RemoteRequestFailure> {
         let (client, url, ask) = (self.client.clone(), self.url.clone(), ask.clone());
         let authorization = self.authorization.clone();
@@ -299,7 +299,7 @@ impl RemoteStore {
         self.send_with_retries(&ask).map_err(|fault| self.unavailable_error(fault))
     }
 
-    /// Reads what some ids name, in as many requests as it takes.
+    /// Reads the objects with the given ids, in as many requests as needed.
     fn read_frames<I>(
         &self,
         place: &str,
@@ -318,7 +318,7 @@ impl RemoteStore {
         Ok(frames)
     }
 
-    /// Reads a note that this repository left beside the blobs of the instance.
+    /// Reads a note of this repository beside the blobs of the instance.
     pub(crate) fn read_note(&self, name: &str, max: u64) -> Result<Option<Bytes>> {
         let place = format!("/note/{}", encode_query(name));
         let ask = RemoteStoreRequest {
@@ -337,7 +337,7 @@ impl RemoteStore {
         Ok(listed.into_iter().map(|(name, at)| (name, from_unix_micros(at))).collect())
     }
 
-    /// Leaves a note.
+    /// Writes a note.
     pub(crate) fn write_note(&self, name: &str, body: Bytes) -> Result<()> {
         let place = format!("/note/{}", encode_query(name));
         let ask = RemoteStoreRequest {
@@ -349,7 +349,7 @@ impl RemoteStore {
         self.send_with_retries(&ask).map(drop).map_err(|fault| self.unavailable_error(fault))
     }
 
-    /// Removes a note; `false` if it is not there.
+    /// Removes a note; returns `false` if it does not exist.
     pub(crate) fn delete_note(&self, name: &str) -> Result<bool> {
         let place = format!("/note/{}", encode_query(name));
         let ask = RemoteStoreRequest {
@@ -361,7 +361,7 @@ impl RemoteStore {
         Ok(self.send_if_exists(&ask)?.is_some())
     }
 
-    /// Sends a request about something that may not be there.
+    /// Sends a request for an object that may not exist.
     fn send_if_exists(&self, ask: &RemoteStoreRequest) -> Result<Option<Bytes>> {
         match self.send_with_retries(ask) {
             Ok(body) => Ok(Some(body)),
@@ -382,7 +382,7 @@ impl RemoteStore {
     }
 }
 
-/// Sends a request once and reads the answer.
+/// Sends a request once and reads the response.
 async fn send_once(
     client: &HttpClient,
     url: &str,
@@ -405,7 +405,7 @@ async fn send_once(
     }
 }
 
-/// Sends a request and returns the answer's head, if it is a good one.
+/// Sends a request and returns the head of the response, if the status is a success.
 async fn send_for_head(
     client: &HttpClient,
     url: &str,
@@ -523,7 +523,7 @@ impl BaseStore for RemoteStore {
                 self.get_json(&format!("/history?ref={name_in_url}&limit={asked}{from}"))?;
             let is_last = page.len() < asked;
             for one in page {
-                // Without this, a hostile instance could go on forever.
+                // Without this check, a hostile instance could continue the list without end.
                 if before.is_some_and(|before| one.sequence >= before) {
                     return Err(self.malformed_response_error("its revisions are not in order"));
                 }
@@ -553,7 +553,7 @@ impl BaseStore for RemoteStore {
     }
 
     fn grant_lease(&self, lease: &RootLease) -> Result<()> {
-        // The clocks of two machines differ: what counts is for how long.
+        // The clocks of two machines differ, so the remaining duration is used.
         let now = SystemTime::now();
         let life = lease.expires_at.map(|until| until.duration_since(now).unwrap_or_default());
         let grant = WireLeaseRequest {
@@ -664,7 +664,7 @@ impl ReadBlobs for RemoteStore {
     }
 }
 
-/// Returns a text as it stands in a query.
+/// Encodes a text for a query string.
 fn encode_query(text: &str) -> String {
     let encode = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {

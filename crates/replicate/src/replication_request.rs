@@ -1,4 +1,4 @@
-//! Wishes: a user activates or deactivates, and jobs for every agent are stored.
+//! Replication requests: a user activates or deactivates, and jobs for every agent are stored.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -18,12 +18,12 @@ use crate::tree_replication::{
 };
 use crate::{Error, ReplicationAgent, Result};
 
-/// What a user wishes.
+/// The action that a user requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicationAction {
-    /// Show it to visitors.
+    /// Publishes the node to visitors.
     Activate,
-    /// Take it away from visitors, with everything below it.
+    /// Withdraws the node from visitors, with everything below it.
     Deactivate,
 }
 
@@ -37,7 +37,7 @@ impl ReplicationAction {
         }
     }
 
-    /// Finds an action by its name, ignoring case.
+    /// Finds an action by its name, case-insensitively.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Activate, Self::Deactivate]
@@ -46,32 +46,32 @@ impl ReplicationAction {
     }
 }
 
-/// A user's wish about a node and, with [`SubtreeScope::Subtree`], everything below it.
+/// A user's request for a node and, with [`SubtreeScope::Subtree`], everything below it.
 #[derive(Debug, Clone)]
 pub struct ReplicationRequest {
-    /// What.
+    /// The action.
     pub action: ReplicationAction,
-    /// Which node.
+    /// The path of the node.
     pub path: NodePath,
-    /// How much of it. A deactivation always takes the whole subtree.
+    /// The extent of the request. A deactivation always covers the whole subtree.
     pub depth: SubtreeScope,
-    /// Who wishes.
+    /// The user who makes the request.
     pub user: String,
 }
 
-/// Whether what is activated is kept as a version.
+/// The option to store activated documents as versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ActivationVersioning {
-    /// Every page and asset whose newest version is not what is activated gets one.
+    /// Creates a version of every activated page and asset whose newest version differs from the activated state.
     #[default]
     CreateVersion,
-    /// No versions are made.
+    /// Creates no versions.
     NoVersion,
 }
 
-/// Notes wishes in the content itself: `cq:lastReplicated` and its companions on every page and asset that they cover,
-/// in one commit, which keeps what is activated as a version. Returns the root to send from, which every later change
-/// leaves as it is.
+/// Records requests in the content: `cq:lastReplicated` and the related properties on every page and asset that they
+/// cover, in one commit, which also stores the activated state as a version. Returns the root to send from, which later
+/// changes do not affect.
 ///
 /// # Errors
 /// If a node to activate is missing or content fails.
@@ -83,7 +83,7 @@ pub fn mark_replicated(
     mark_replicated_with_versioning(repository, wishes, ActivationVersioning::CreateVersion, now)
 }
 
-/// Does the same as [`mark_replicated`], with the choice whether versions are kept.
+/// Like [`mark_replicated`], with the option whether versions are created.
 ///
 /// # Errors
 /// If a node to activate is missing or content fails.
@@ -122,7 +122,7 @@ pub fn mark_replicated_with_versioning(
     Ok(session.commit(&message, now)?)
 }
 
-/// Returns who it is in whose name something is done later. No account has the program's own name.
+/// Returns the viewer for a user in whose name something is done later. No account can have the program's own name.
 ///
 /// # Errors
 /// If content fails.
@@ -133,12 +133,12 @@ pub(crate) fn viewer_of_user(repository: &Repository, user: &str) -> Result<View
     Ok(repository.viewer(Some(user))?)
 }
 
-/// Refuses a wish that the viewer of a snapshot may not have: it takes `crx:replicate` at each document that an activation
-/// shows or a deactivation takes away.
+/// Rejects a request for which the viewer of a snapshot lacks permission: `crx:replicate` is needed on each document
+/// that an activation publishes or a deactivation withdraws.
 ///
 /// # Errors
-/// Access denied, with the first document where the privilege is missing; with the node of the wish where the viewer does
-/// not see that document. If content fails.
+/// Access denied, with the first document where the privilege is missing, or with the node of the request if the viewer
+/// does not see that document. If content fails.
 pub fn require_replicate_permission(seen: &Snapshot, wish: &ReplicationRequest) -> Result<()> {
     let denied = |path: &NodePath| {
         let (path, privilege) = (path.clone(), "crx:replicate");
@@ -163,7 +163,7 @@ pub fn require_replicate_permission(seen: &Snapshot, wish: &ReplicationRequest) 
     })
 }
 
-/// Notes on the content of a page or an asset what was said about it last.
+/// Writes the last replication action to the content of a page or an asset.
 pub(crate) fn write_replication_stamp(
     session: &mut Session,
     content: &NodePath,
@@ -181,7 +181,7 @@ pub(crate) fn write_replication_stamp(
 fn list_stamped_content(snapshot: &Snapshot, wish: &ReplicationRequest) -> Result<Vec<NodePath>> {
     let node = match (snapshot.node(&wish.path)?, wish.action) {
         (Some(node), _) => node,
-        // What was deleted here can still be taken away from visitors.
+        // A node that was deleted here can still be withdrawn from visitors.
         (None, ReplicationAction::Deactivate) => return Ok(Vec::new()),
         (None, ReplicationAction::Activate) => {
             return Err(tympan_content::Error::NodeMissing(wish.path.clone()).into());
@@ -200,8 +200,8 @@ fn list_stamped_content(snapshot: &Snapshot, wish: &ReplicationRequest) -> Resul
     Ok(paths)
 }
 
-/// Returns the documents that an activation covers and that carry no stamps: folders, tags, templates and others. Policies go
-/// with what they are for.
+/// Returns the documents that an activation covers and that carry no stamps: folders, tags, templates and others.
+/// Policies are replicated with the nodes that they protect.
 fn list_unstamped_documents(
     snapshot: &Snapshot,
     wish: &ReplicationRequest,
@@ -222,17 +222,17 @@ fn list_unstamped_documents(
     Ok(paths)
 }
 
-/// Tells whether a document is a policy of the node above it.
+/// Returns true if a document is a policy of the node above it.
 pub(crate) fn is_policy(path: &NodePath) -> bool {
     matches!(path.name(), "rep:policy" | "rep:cugPolicy" | "rep:repoPolicy")
 }
 
-/// Tells whether a node carries stamps of replication.
+/// Returns true if a node carries replication stamps.
 pub(crate) fn carries_replication_stamp(node: &Node) -> bool {
     matches!(node.primary_type(), "cq:Page" | "dam:Asset")
 }
 
-/// Tells whether visitors may see a node or anything below it: whether any of it was activated last.
+/// Returns true if visitors may see a node or anything below it: if activation was the last action on any part of it.
 ///
 /// # Errors
 /// If content fails.
@@ -241,19 +241,19 @@ pub fn is_live(node: &Node) -> Result<bool> {
     Ok(is_active(node) || node.listed_descendants()?.iter().any(is_active))
 }
 
-/// Jobs that are stored before the wish is noted in content, so that a crash between the two loses neither.
+/// Jobs that are stored before the request is recorded in content, so that a crash between the two loses neither.
 #[derive(Debug)]
 pub struct HeldReplicationJobs {
     jobs: Vec<(JobId, Json)>,
-    /// The wishes, by number, that are carried out in parts.
+    /// The indexes of the requests that are carried out in parts.
     partwise_requests: BTreeSet<usize>,
 }
 
-/// Stores a held job for each wish and each enabled agent of the author that talks to a publisher. For a tree that is carried
-/// out in parts, one for all of them.
+/// Stores a held job for each request and each enabled agent of the author that sends to a publisher. For a tree that
+/// is carried out in parts, it stores one job for all agents.
 ///
 /// # Errors
-/// [`Error::InvalidAgent`] if there is none for a wish; errors of the queues.
+/// [`Error::InvalidAgent`] if there is no agent for a request; errors of the queues.
 pub async fn store_held_jobs(
     repository: &Repository,
     queues: &JobQueues,
@@ -322,7 +322,7 @@ pub async fn store_held_jobs(
     })
 }
 
-/// Tells whether an agent is for a wish, or for a part of it.
+/// Returns true if an agent handles a request, or a part of it.
 fn is_agent_for_request(agent: &ReplicationAgent, wish: &ReplicationRequest) -> bool {
     if wish.depth == SubtreeScope::Subtree || wish.action == ReplicationAction::Deactivate {
         agent.accepts_any_below(&wish.path)
@@ -332,7 +332,7 @@ fn is_agent_for_request(agent: &ReplicationAgent, wish: &ReplicationRequest) -> 
 }
 
 impl HeldReplicationJobs {
-    /// Returns the wishes that are noted in content at once; the others are noted part by part.
+    /// Returns the requests that are recorded in content at once; the others are recorded part by part.
     #[must_use]
     pub fn immediate_requests(&self, wishes: Vec<ReplicationRequest>) -> Vec<ReplicationRequest> {
         let wishes = wishes.into_iter().enumerate();
@@ -340,7 +340,7 @@ impl HeldReplicationJobs {
         at_once.map(|(_, wish)| wish).collect()
     }
 
-    /// Lets the agents send, from the state that was made meanwhile.
+    /// Releases the jobs to the agents, to be sent from the state created since.
     ///
     /// # Errors
     /// Errors of the queues.
@@ -358,7 +358,7 @@ impl HeldReplicationJobs {
         Ok(queues.release_held(&self.jobs, now).await?)
     }
 
-    /// Takes the jobs back, as what they were for did not come about.
+    /// Removes the jobs, because the change for which they were stored did not happen.
     ///
     /// # Errors
     /// Errors of the queues.

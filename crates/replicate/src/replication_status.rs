@@ -1,4 +1,5 @@
-//! What is live: for each page and asset whether visitors have it, since when, from whom, and whether it changed since.
+//! Replication status: for each page and asset whether visitors have it, since when, by whom, and whether it changed
+//! since.
 
 use std::time::SystemTime;
 
@@ -7,16 +8,16 @@ use tympan_content::{Node, NodePath, Snapshot, SubtreeScope};
 use crate::Result;
 use crate::replication_request::{ReplicationAction, carries_replication_stamp};
 
-/// What visitors have of a document.
+/// The state of a document at visitors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicationStatus {
-    /// Nothing: it was never activated.
+    /// Visitors have nothing: it was never activated.
     Never,
-    /// Its present state.
+    /// Visitors have its current state.
     Live,
-    /// An older state.
+    /// Visitors have an older state.
     Outdated,
-    /// Nothing any more.
+    /// Visitors no longer have it.
     Deactivated,
 }
 
@@ -33,22 +34,22 @@ impl ReplicationStatus {
     }
 }
 
-/// A document with what visitors have of it.
+/// A document with its replication status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicatedDocument {
-    /// Where it is.
+    /// The path of the document.
     pub path: NodePath,
-    /// Its title, if it has one.
+    /// The title, if any.
     pub title: Option<String>,
-    /// What visitors have.
+    /// The replication status.
     pub status: ReplicationStatus,
-    /// When it was activated or deactivated last.
+    /// The time of the last activation or deactivation.
     pub replicated_at: Option<SystemTime>,
-    /// Who did it.
+    /// The user who did it.
     pub replicated_by: Option<String>,
 }
 
-/// Tells what visitors have of a document, also of one that carries no stamps, such as a tag.
+/// Returns the replication status of a document, including one that carries no stamps, such as a tag.
 ///
 /// # Errors
 /// If content fails.
@@ -65,7 +66,7 @@ pub fn document_status(node: &Node) -> Result<ReplicationStatus> {
     })
 }
 
-/// Tells what visitors have of a page or an asset.
+/// Returns the replication status of a page or an asset.
 #[must_use]
 pub fn stamped_status(node: &Node) -> ReplicationStatus {
     let Some(summary) = node.summary() else { return ReplicationStatus::Never };
@@ -84,8 +85,7 @@ pub fn stamped_status(node: &Node) -> ReplicationStatus {
     }
 }
 
-/// Lists pages and assets at and below a node that visitors have, in the order of content, from behind `after` on and at
-/// most `limit`.
+/// Lists the activated pages and assets at and below a node, in content order: at most `limit` documents after `after`.
 ///
 /// # Errors
 /// If content fails.
@@ -117,7 +117,7 @@ pub fn list_live_documents(
     Ok(found)
 }
 
-/// Describes a document.
+/// Returns a document with its replication status.
 pub(crate) fn describe_document(
     node: &Node,
     status: ReplicationStatus,

@@ -1,4 +1,4 @@
-//! The replicator: one worker per agent that takes jobs from the agent's queue in order.
+//! The replicator: one worker per agent, which processes the jobs of the agent's queue in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,19 +30,20 @@ use crate::superseded_job::{find_given_up_before, mark_superseded};
 use crate::tree_replication::is_tree_part_job;
 use crate::{Error, ReplicationAgent, Result};
 
-/// How long others wait for this process before its job is sent again; it is renewed while the job is on its way.
+/// The duration of a job's lease. After it, another process may send the job; it is renewed while the job is being
+/// sent.
 pub(crate) const JOB_LEASE: Duration = Duration::from_secs(60);
-/// How long one request to the other side may take, its body included.
+/// The timeout of one request to the remote side, including its body.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(3600);
-/// How often agents are read anew and queues looked at, if nobody calls.
+/// The interval at which agents are read again and queues are checked without a wake-up.
 pub(crate) const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(5);
-/// How often the newest state is looked at; where a look costs a round trip, less often.
+/// The interval at which the newest state is checked; it is longer if a check costs a round trip.
 const ROOT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const COSTLY_ROOT_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The longest pause between two attempts.
+/// The maximum pause between two attempts.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// Works off the queues of one role's agents. Clones share the same workers.
+/// Processes the queues of one role's agents. Clones share the same workers.
 #[derive(Debug, Clone)]
 pub struct Replicator {
     state: Arc<ReplicatorState>,
@@ -51,39 +52,39 @@ pub struct Replicator {
 #[derive(Debug)]
 struct ReplicatorState {
     role: &'static str,
-    /// A name that no other process on the same database has.
+    /// A name that is unique among the processes on the same database.
     process_name: String,
     sender: MessageSender,
-    /// Dispatchers answer at once, so these requests end early.
+    /// The client for flushes, with a short timeout, because dispatchers respond at once.
     flush_client: HttpClient,
-    /// The numbers that flushes go under.
+    /// The allocator of flush numbers.
     flush_numbers: FlushNumberAllocator,
     queues: JobQueues,
-    /// Wakes all workers: there may be something to do.
+    /// Wakes all workers when there may be work.
     wake_signal: Notify,
-    /// Why each blocked agent waits.
+    /// The reason for which each blocked agent waits.
     blocked_agents: Mutex<BTreeMap<String, String>>,
-    /// Held by whoever notes wishes in content and stores their jobs, so that both have one order.
+    /// Held while requests are recorded in content and their jobs are stored, so that both have the same order.
     request_lock: Arc<tokio::sync::Mutex<()>>,
-    /// Who knows how queues are configured.
+    /// The worker that has the configuration of the queues.
     worker: Mutex<Option<JobWorker>>,
-    /// Who knows which URLs a change reaches.
+    /// The resolver of the URLs affected by a change.
     url_resolver: Mutex<Arc<dyn AffectedUrlResolver>>,
-    /// Held by whoever follows content: the flushes that are stored are those of the last answer. Up to where this process
-    /// followed.
+    /// The root up to which this process followed content. Held while following, so that the stored flushes are those
+    /// of the resolver's last result.
     last_flushed_root: tokio::sync::Mutex<Option<ChunkId>>,
-    /// Whether what is activated in parts is kept as versions.
+    /// The option to store versions of what is activated in parts.
     versioning: Mutex<ActivationVersioning>,
 }
 
-/// Returns the topic of an agent's jobs, which an ordered queue of its own takes.
+/// Returns the topic of an agent's jobs, which are in an ordered queue of their own.
 #[must_use]
 pub fn agent_topic(role: &str, agent: &str) -> String {
     format!("com/day/cq/replication/job/{role}/{}", escape_topic_part(agent))
 }
 
 impl Replicator {
-    /// Makes the replicator of a role, `author` or `publish`; `key` is what both sides share where they have no pair of
+    /// Creates the replicator of a role, `author` or `publish`; `key` is the shared key for agents without a pair of
     /// their own.
     #[must_use]
     pub fn new(
@@ -93,7 +94,7 @@ impl Replicator {
         key: String,
         pairs: HomePairs,
     ) -> Self {
-        // Large assets take their time to arrive, and the answer comes after the last byte.
+        // Large assets take long to transfer, and the response comes after the last byte.
         let options =
             ClientOptions { response_timeout: Some(DELIVERY_TIMEOUT), ..ClientOptions::default() };
         let sender =
@@ -116,18 +117,18 @@ impl Replicator {
         Self { state: Arc::new(inner) }
     }
 
-    /// Tells the workers that jobs were added.
+    /// Notifies the workers that jobs were added.
     pub fn wake_workers(&self) {
         self.state.wake_signal.notify_waiters();
     }
 
-    /// Waits for the turn to note wishes and store their jobs.
+    /// Waits for the lock for recording requests and storing their jobs.
     pub async fn lock_requests(&self) -> tokio::sync::OwnedMutexGuard<()> {
         Arc::clone(&self.state.request_lock).lock_owned().await
     }
 
-    /// Carries out wishes: stores their jobs, notes them in content, and lets the agents send. Nothing is left half-done
-    /// when the process ends. Returns the root that is sent from.
+    /// Carries out requests: stores their jobs, records them in content, and releases them to the agents. Nothing is
+    /// left incomplete when the process ends. Returns the root to send from.
     ///
     /// # Errors
     /// As [`store_held_jobs`] and [`mark_replicated_with_versioning`].
@@ -158,13 +159,13 @@ impl Replicator {
         Ok(root)
     }
 
-    /// Says under which name this publisher's flushes go, the same over restarts; dispatchers count them by it, and the
-    /// state of content up to which they are stored is kept under it.
+    /// Sets the name for this publisher's flushes, which must be stable across restarts. Dispatchers count flushes by
+    /// it, and the state of content up to which flushes are stored is kept under it.
     pub fn set_publisher(&self, name: &str) {
         self.state.flush_numbers.set_publisher(name);
     }
 
-    /// Has each publisher on the database go on where all stood under one name, if they did.
+    /// Lets each publisher on the database continue from the shared follower position, if there is one.
     ///
     /// # Errors
     /// If the queues fail.
@@ -176,7 +177,7 @@ impl Replicator {
         Ok(())
     }
 
-    /// Says whether what is activated in parts is kept as versions; by default it is.
+    /// Sets whether versions are stored of what is activated in parts; the default is to store them.
     pub fn set_versioning(&self, keeping: ActivationVersioning) {
         *self.state.versioning.lock() = keeping;
     }
@@ -195,24 +196,23 @@ impl Replicator {
         self.state.role
     }
 
-    /// Returns what tells that there may be something to do.
+    /// Returns the signal that there may be work.
     pub(crate) fn wake_signal(&self) -> &Notify {
         &self.state.wake_signal
     }
 
-    /// Returns the repository that is sent from.
+    /// Returns the repository from which content is sent.
     #[must_use]
     pub fn repository(&self) -> &Repository {
         &self.state.sender.repository
     }
 
-    /// Has queues configured as those of a worker are, so that pausing one holds under the name that its configuration
-    /// gives it.
+    /// Configures queues as those of a worker, so that a pause applies under the name in the worker's configuration.
     pub fn use_worker_config(&self, worker: JobWorker) {
         *self.state.worker.lock() = Some(worker);
     }
 
-    /// Returns the name of the queue of an agent, as it is configured now.
+    /// Returns the currently configured name of an agent's queue.
     #[must_use]
     pub fn queue_name_of(&self, agent: &str) -> String {
         let topic = agent_topic(self.state.role, agent);
@@ -228,13 +228,13 @@ impl Replicator {
         &self.state.queues
     }
 
-    /// Returns why an agent's queue is blocked, if it is.
+    /// Returns the reason why an agent's queue is blocked, if it is.
     #[must_use]
     pub fn blocked_reason(&self, agent: &str) -> Option<String> {
         self.state.blocked_agents.lock().get(agent).cloned()
     }
 
-    /// Works until `stop` turns true. Agents that are added meanwhile get a worker too.
+    /// Runs until `stop` becomes true. Agents added later also get a worker.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let mut workers: BTreeMap<String, ()> = BTreeMap::new();
         let mut tasks = JoinSet::new();
@@ -254,14 +254,14 @@ impl Replicator {
             }
         }
         while tasks.join_next().await.is_some() {}
-        // The worker's handlers hold this replicator.
+        // The worker's handlers hold this replicator, so the cycle is broken here.
         *self.state.worker.lock() = None;
     }
 
-    /// Takes the jobs of one agent in order.
+    /// Processes the jobs of one agent in order.
     async fn run_agent_worker(self, name: String, mut stop: watch::Receiver<bool>) {
         while !*stop.borrow() {
-            // Registered before looking, so that a bell between looking and waiting is heard.
+            // Register before checking, so that a signal between the check and the wait is not lost.
             let bell = self.state.wake_signal.notified();
             let pause = match self.process_next_job(&name).await {
                 Ok(Some(pause)) => pause,
@@ -279,7 +279,7 @@ impl Replicator {
         }
     }
 
-    /// Carries out the next job, or tells how long to wait for one.
+    /// Carries out the next job, or returns how long to wait for one.
     async fn process_next_job(&self, name: &str) -> Result<Option<Duration>> {
         let Some(agent) = self.load_agents().await.into_iter().find(|agent| agent.name == name)
         else {
@@ -311,14 +311,15 @@ impl Replicator {
             return Ok(Some(wait.clamp(Duration::from_millis(1), IDLE_POLL_INTERVAL)));
         };
         if is_tree_part_job(&job) {
-            // The next part is made while this one is being sent.
+            // The next part is created while this one is being sent.
             self.wake_workers();
         }
         self.deliver_job(&agent, &job).await?;
         Ok(None)
     }
 
-    /// Begins an agent's numbers with a gap if an earlier run gave flushes up: their dispatcher may not know of it.
+    /// Begins an agent's numbers with a gap if an earlier run abandoned flushes, because their dispatcher may not know
+    /// of it.
     async fn skip_given_up_numbers(&self, name: &str, topic: &str) -> Result<()> {
         let given_up = JobFilter {
             state: Some(JobState::GivenUp),
@@ -331,7 +332,7 @@ impl Replicator {
         Ok(())
     }
 
-    /// Sends one job and notes how it went.
+    /// Sends one job and records the result.
     async fn deliver_job(&self, agent: &ReplicationAgent, job: &Job) -> Result<()> {
         let started = SystemTime::now();
         let queues = &self.state.queues;
@@ -339,7 +340,7 @@ impl Replicator {
             ReplicationAgentKind::Publish if !is_withdrawal(job) => {
                 find_given_up_before(queues, job).await?
             }
-            // A withdrawal leaves what is live, and a flush of what was flushed since does no harm.
+            // A withdrawal leaves live documents unchanged, and a repeated flush does no harm.
             _ => Vec::new(),
         };
         let sending = async {
@@ -355,7 +356,7 @@ impl Replicator {
         let outcome = loop {
             tokio::select! {
                 outcome = &mut sending => break outcome,
-                // A job that is someone else's by now is not sent any further.
+                // Stop sending a job that another process has claimed.
                 () = tokio::time::sleep(JOB_LEASE / 3) => {
                     queues.renew_lease(job.id, &self.state.process_name, JOB_LEASE, SystemTime::now()).await?;
                 }
@@ -402,7 +403,7 @@ impl Replicator {
         Ok(())
     }
 
-    /// Notes why an agent's queue waits, and says so once.
+    /// Records why an agent's queue is blocked, and logs it once.
     fn block_agent(&self, agent: &str, reason: &str) {
         let was = self.state.blocked_agents.lock().insert(agent.to_owned(), reason.to_owned());
         if was.is_none() {
@@ -413,7 +414,7 @@ impl Replicator {
     /// Finds an agent of this role.
     ///
     /// # Errors
-    /// [`Error::InvalidAgent`] if there is none; content's.
+    /// [`Error::InvalidAgent`] if it does not exist; errors of the content.
     pub async fn find_agent(&self, name: &str) -> Result<ReplicationAgent> {
         let (repository, role) = (self.repository().clone(), self.state.role);
         let all = run_blocking(move || read_agents(&repository.snapshot()?, role)).await??;
@@ -424,10 +425,10 @@ impl Replicator {
         all.into_iter().find(|agent| agent.name == name).ok_or_else(missing)
     }
 
-    /// Asks the other side of an agent whether it hears, without any effect there.
+    /// Checks the connection to an agent's target, without side effects there.
     ///
     /// # Errors
-    /// With the reason why it does not.
+    /// With the reason why the connection fails.
     pub async fn test_agent(&self, name: &str) -> Result<()> {
         let agent = self.find_agent(name).await?;
         if let Some(reason) = agent.config_error.clone() {
@@ -439,19 +440,19 @@ impl Replicator {
         }
     }
 
-    /// Keeps an agent's jobs from being sent; they wait, and more may come.
+    /// Pauses an agent: its jobs wait, and more may be added.
     ///
     /// # Errors
-    /// If there is no such agent or the queues fail.
+    /// If the agent does not exist or the queues fail.
     pub async fn pause_agent(&self, name: &str, user: &str, now: SystemTime) -> Result<()> {
         let agent = self.find_agent(name).await?;
         Ok(self.state.queues.pause_queue(&self.queue_name_of(&agent.name), user, now).await?)
     }
 
-    /// Lets an agent's jobs be sent again. Tells whether they were paused.
+    /// Resumes an agent. Returns true if it was paused.
     ///
     /// # Errors
-    /// If there is no such agent or the queues fail.
+    /// If the agent does not exist or the queues fail.
     pub async fn resume_agent(&self, name: &str) -> Result<bool> {
         let agent = self.find_agent(name).await?;
         let is_changed = self.state.queues.resume_queue(&self.queue_name_of(&agent.name)).await?;
@@ -459,27 +460,28 @@ impl Replicator {
         Ok(is_changed)
     }
 
-    /// Removes all jobs of an agent but the one that is being sent. Returns how many.
+    /// Removes all jobs of an agent except the one that is being sent. Returns their number.
     ///
     /// # Errors
-    /// If there is no such agent or the queues fail.
+    /// If the agent does not exist or the queues fail.
     pub async fn clear_jobs(&self, name: &str) -> Result<u64> {
         let agent = self.find_agent(name).await?;
         let removed =
             self.state.queues.clear_topic(&agent_topic(self.state.role, &agent.name)).await?;
         self.state.blocked_agents.lock().remove(&agent.name);
         if removed > 0 {
-            // Its dispatcher must not take what comes next for all there is.
+            // A gap in the numbers shows its dispatcher that flushes are missing.
             self.state.flush_numbers.skip_number(&agent.name);
         }
         self.wake_workers();
         Ok(removed)
     }
 
-    /// Lets all jobs of an agent run again now: what failed, and what waits for its next attempt. Returns how many.
+    /// Lets all jobs of an agent run again now: failed ones, and those waiting for their next attempt. Returns their
+    /// number.
     ///
     /// # Errors
-    /// If there is no such agent or the queues fail.
+    /// If the agent does not exist or the queues fail.
     pub async fn retry_jobs(&self, name: &str, now: SystemTime) -> Result<u64> {
         let agent = self.find_agent(name).await?;
         let topic = agent_topic(self.state.role, &agent.name);
@@ -488,16 +490,17 @@ impl Replicator {
         Ok(count)
     }
 
-    /// Has a ledger tell which URLs a change reaches.
+    /// Sets the resolver of the URLs affected by a change.
     pub fn set_url_resolver(&self, affected: Arc<dyn AffectedUrlResolver>) {
         *self.state.url_resolver.lock() = affected;
     }
 
-    /// Stores the flushes of what changed since this publisher's last call, for each enabled agent towards a cache; returns
-    /// how many. None is lost or doubled, whenever the process ends. The first call of all only notes where to begin.
+    /// Stores the flushes for changes since this publisher's last call, for each enabled cache agent; returns their
+    /// number. None is lost or duplicated, whenever the process ends. The very first call only stores the start
+    /// position.
     ///
     /// # Errors
-    /// If content or the queues fail, or the URLs cannot be found out.
+    /// If content or the queues fail, or the URLs cannot be resolved.
     pub async fn flush_changes(&self, now: SystemTime) -> Result<usize> {
         let affected = Arc::clone(&self.state.url_resolver.lock());
         let publisher = self.state.flush_numbers.publisher();
@@ -514,13 +517,14 @@ impl Replicator {
         Ok(count)
     }
 
-    /// Follows content until `stop` turns true: what other processes and other ways than replication change is flushed, too.
+    /// Follows content until `stop` becomes true, so that changes by other processes and by means other than
+    /// replication are also flushed.
     pub async fn run_flush_loop(self, stop: watch::Receiver<bool>) {
         let look = root_poll_interval(self.repository());
         let mut rounds = FollowerLoop::new("flushes", stop, IDLE_POLL_INTERVAL);
         let mut asked: Option<Instant> = None;
         while !rounds.is_stopped() {
-            // What is owed stays so while there is no agent to tell.
+            // Pending URLs stay pending while there is no agent to flush.
             let is_asked = asked.is_some_and(|asked| asked.elapsed() < IDLE_POLL_INTERVAL);
             let is_owing = !is_asked && self.state.url_resolver.lock().has_pending_urls();
             if is_owing {
@@ -531,7 +535,7 @@ impl Replicator {
         }
     }
 
-    /// Follows if something changed or is owed.
+    /// Stores flushes if content changed or URLs are pending.
     async fn flush_if_needed(&self, is_owing: bool) -> Result<()> {
         let repository = self.repository().clone();
         let head = match repository.chunks().has_costly_round_trips() {
@@ -558,7 +562,7 @@ impl Replicator {
     }
 }
 
-/// Returns how often the newest state is looked at.
+/// Returns the interval at which the newest state is checked.
 pub(crate) fn root_poll_interval(repository: &Repository) -> Duration {
     if repository.chunks().has_costly_round_trips() {
         COSTLY_ROOT_POLL_INTERVAL
@@ -567,13 +571,13 @@ pub(crate) fn root_poll_interval(repository: &Repository) -> Duration {
     }
 }
 
-/// Makes a name from what differs between processes that share a database.
+/// Returns a name built from values that differ between processes that share a database.
 fn unique_process_name(role: &str) -> String {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     format!("replicator-{role}-{}-{}", std::process::id(), since.as_nanos())
 }
 
-/// Returns the pause before the next attempt: doubling from a quarter of a second.
+/// Returns the pause before the next attempt, which doubles from a quarter of a second.
 fn retry_delay(attempt: u32) -> Duration {
     let doubled = Duration::from_millis(250).saturating_mul(1 << attempt.saturating_sub(1).min(16));
     doubled.min(MAX_RETRY_DELAY)

@@ -1,14 +1,14 @@
-//! A standby: a store of its own that follows another one, ready to take its place.
+//! A standby: a store of its own that follows another one, ready to replace it.
 //!
 //! In: the chunks and blobs of a base. Out: the same revisions of `main`, with author, message and time, complete.
 //!
 //! Invariants
-//! * A ref moves here only after everything that its new root reaches is durable here.
-//! * [`StandbyLag::complete_until`] is never later than the truth: what the base acknowledged before is here.
+//! * A ref is moved here only after everything that its new root reaches is durable here.
+//! * [`StandbyLag::complete_until`] is never too late: everything that the base acknowledged before that time is here.
 //!
-//! On failure: what was copied is kept, and the next [`StandbyStore::catch_up`] goes on from it.
+//! On failure: what was copied is retained, and the next [`StandbyStore::catch_up`] continues from it.
 //!
-//! Not here: jobs, logins and keys, which are no content; when to look again.
+//! Not here: jobs, logins and keys, which are not content; the schedule of the copies.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -26,42 +26,42 @@ use tympan_store::{
 
 use crate::{Error, Result};
 
-/// The branch that is followed.
+/// The followed branch.
 const FOLLOWED_BRANCH: &str = "main";
-/// Revisions that are asked for at a time.
+/// The number of revisions per request.
 const REVISION_PAGE_SIZE: usize = 200;
-/// More revisions than this are not copied one by one: the newest stands for them.
+/// The maximum number of revisions copied one by one; if there are more, only the newest is copied.
 const MAX_COPIED_REVISIONS: usize = 5_000;
-/// Moves of the ref that one commit holds: with the longest messages they still fit its record.
+/// The maximum number of ref moves in one commit: even with the longest messages they fit its record.
 const MAX_REF_UPDATES_PER_COMMIT: usize = 512;
-/// How long a state is leased while it is copied.
+/// The duration of the lease on a state while it is copied.
 const COPY_LEASE_DURATION: Duration = Duration::from_hours(6);
 
-/// How far a standby is behind.
+/// The lag of a standby.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StandbyLag {
-    /// Revisions of the base that were not here at the last look; 0 once they are copied.
+    /// The number of revisions of the base that were missing here at the last check; 0 once they are copied.
     pub revisions: u64,
-    /// Everything that the base acknowledged before this time is here; `None` until the first copy is complete.
+    /// The time before which everything that the base acknowledged is here; `None` until the first copy is complete.
     pub complete_until: Option<SystemTime>,
 }
 
 impl StandbyLag {
-    /// Returns how old the newest state is that is certain to be here; `None` if there is none.
+    /// Returns the age of the newest state that is certain to be here; `None` if there is none.
     #[must_use]
     pub fn age(&self, now: SystemTime) -> Option<Duration> {
         self.complete_until.map(|until| now.duration_since(until).unwrap_or_default())
     }
 }
 
-/// What one look has brought.
+/// The result of one copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StandbyCopyReport {
-    /// Revisions that were copied.
+    /// The number of revisions copied.
     pub revisions: u64,
-    /// Large blobs that were copied.
+    /// The number of large blobs copied.
     pub large_blobs: u64,
-    /// Chunks, small blobs, and what they cost.
+    /// The chunks and small blobs copied, and the cost.
     pub sync_stats: ChunkSyncReport,
 }
 
@@ -82,7 +82,8 @@ impl fmt::Debug for StandbyStore {
 }
 
 impl StandbyStore {
-    /// Follows `base` into an own store, with blobs of its own. `holder` names the lease that is taken for long copies.
+    /// Creates a standby of `base` with a store and blobs of its own. `holder` names the lease that is taken for long
+    /// copies.
     #[must_use]
     pub fn new(
         (base, base_blobs): (Arc<dyn BaseStore>, Arc<dyn ReadBlobs>),
@@ -93,13 +94,13 @@ impl StandbyStore {
         Self { base, base_blobs, local_store: own, local_blobs: blobs, lease_holder: holder, lag }
     }
 
-    /// Returns how far behind the standby was at the last look.
+    /// Returns the lag at the last check.
     #[must_use]
     pub fn lag(&self) -> StandbyLag {
         *self.lag.lock()
     }
 
-    /// Returns the root that is here.
+    /// Returns the root of the own store.
     ///
     /// # Errors
     /// If the store fails.
@@ -107,10 +108,10 @@ impl StandbyStore {
         Ok(self.local_store.read_ref(FOLLOWED_BRANCH)?)
     }
 
-    /// Copies what the base has committed since the last look. `now` is the time of the look.
+    /// Copies what the base has committed since the last call. `now` is the time of the check.
     ///
     /// # Errors
-    /// What the base or the own store say; [`Error::is_transient`] tells whether waiting can help.
+    /// Errors of the base or of the own store; [`Error::is_transient`] returns true if a later retry can help.
     pub fn catch_up(&self, now: SystemTime) -> Result<StandbyCopyReport> {
         let refs = self.base.list_refs()?;
         let head = refs.iter().find(|(name, _)| name == FOLLOWED_BRANCH).map(|(_, root)| *root);
@@ -130,7 +131,8 @@ impl StandbyStore {
                 let pending = self.pending_ref_updates(at)?;
                 self.lag.lock().revisions = pending.len().max(1) as u64;
                 match self.copy_states(&pending, Some(at)) {
-                    // A collection of the base was faster, or the base is not what it was: the newest state will do.
+                    // A collection of the base removed the chunk, or the base was replaced; the newest state is copied
+                    // instead.
                     Err(Error::Store(tympan_store::Error::ChunkMissing { .. })) => {
                         self.copy_newest(Some(at), now)?
                     }
@@ -145,10 +147,10 @@ impl StandbyStore {
         Ok(done)
     }
 
-    /// Collects garbage of the own store: what its `main` and the revisions that are kept do not reach.
+    /// Collects garbage of the own store: everything that its `main` and the retained revisions do not reach.
     ///
     /// # Errors
-    /// What the own store says.
+    /// Errors of the own store.
     pub fn collect_garbage(
         &self,
         options: &GarbageCollectionOptions,
@@ -156,8 +158,8 @@ impl StandbyStore {
         Ok(self.local_store.collect_garbage(options, &mut |_| ControlFlow::Continue(()))?)
     }
 
-    /// Returns the moves of the base's `main` since the one that led to `at`, oldest first; nothing if that one is
-    /// not among them.
+    /// Returns the moves of the base's `main` since the one that led to `at`, oldest first; `None` if that one is not
+    /// among them.
     fn pending_ref_updates(&self, at: ChunkId) -> Result<Vec<RefUpdate>> {
         let last = self
             .local_store
@@ -192,7 +194,7 @@ impl StandbyStore {
         Ok(Vec::new())
     }
 
-    /// Copies the newest state alone, kept by a lease meanwhile.
+    /// Copies only the newest state, protected by a lease during the copy.
     fn copy_newest(&self, at: Option<ChunkId>, now: SystemTime) -> Result<StandbyCopyReport> {
         let base = self.base.as_ref();
         let lease =
@@ -255,7 +257,7 @@ impl StandbyStore {
         Ok(StandbyCopyReport { revisions: updates.len() as u64, large_blobs, sync_stats: synced })
     }
 
-    /// Copies a large blob unless it is here, as in a place that both sides share; tells whether it was not.
+    /// Copies a large blob unless it exists here, for example in shared storage; returns true if it was copied.
     fn copy_blob(&self, id: &BlobId) -> Result<bool> {
         if self.local_blobs.touch(id)? {
             return Ok(false);

@@ -1,6 +1,6 @@
-//! The answering side of a store that is read over HTTP: from a request's body to an answer's.
+//! The server side of a store that is read over HTTP: from a request's body to a response's.
 //!
-//! Not here: who may ask, and HTTP itself (`server`). `docs/formats/remote-store.md` describes the exchange.
+//! Not here: authorization, and HTTP itself (`server`). `docs/formats/remote-store.md` describes the exchange.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,52 +14,52 @@ use crate::frame_codec::{decode_blob_ids, decode_chunk_ids, encode_frames};
 use crate::message::parse_chunk_id;
 use crate::{Error, Result};
 
-/// Where the store of an instance is read; the requests are below.
+/// The path at which the store of an instance is read; the requests are below it.
 pub const STORE_PATH: &str = "/bin/store";
-/// No body of a request to the store is longer.
+/// The maximum length of the body of a request to the store, in bytes.
 pub const MAX_STORE_REQUEST_BYTES: u64 = 256 * 1024;
-/// No answer holds more revisions.
+/// The maximum number of revisions in a response.
 const MAX_REVISIONS: usize = 1_000;
-/// No lease is granted for longer.
+/// The maximum duration of a lease.
 const MAX_LEASE_DURATION: Duration = Duration::from_hours(30 * 24);
-/// Sets the leases of clients apart from those of this instance.
+/// The prefix that distinguishes the leases of clients from those of this instance.
 const REMOTE_HOLDER_PREFIX: &str = "remote:";
 
-/// A revision in an answer.
+/// A revision in a response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WireRevision {
-    /// Its place among all moves of refs.
+    /// The sequence number among all moves of refs.
     pub sequence: u64,
-    /// Where the ref was, in hex.
+    /// The root before the move, in hex.
     pub old: Option<String>,
-    /// Where it went, in hex.
+    /// The root after the move, in hex.
     pub new: Option<String>,
-    /// When, in microseconds since 1970.
+    /// The time, in microseconds since 1970.
     pub at: i64,
-    /// Who moved it.
+    /// The author of the move.
     pub author: String,
-    /// Why.
+    /// The commit message.
     pub message: String,
 }
 
-/// A wish for a lease.
+/// A request for a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WireLeaseRequest {
-    /// Who wants to hold it.
+    /// The holder of the lease.
     pub holder: String,
-    /// The root to keep, in hex.
+    /// The root to protect, in hex.
     pub root: String,
-    /// For how long.
+    /// The duration, in seconds.
     pub seconds: u64,
 }
 
-/// A lease in an answer.
+/// A lease in a response.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WireLease {
-    /// The root that is kept, in hex; none if there is no lease.
+    /// The protected root, in hex; `None` if there is no lease.
     pub root: Option<String>,
-    /// Until when, in microseconds since 1970.
+    /// The time of expiry, in microseconds since 1970.
     pub expires: Option<i64>,
 }
 
@@ -94,20 +94,20 @@ pub fn list_store_revisions(
     Ok(revisions.into_iter().map(wire).collect())
 }
 
-/// Tells for each chunk id in the body whether the chunk is lacking.
+/// Returns for each chunk id in the body whether the chunk is missing.
 ///
 /// # Errors
-/// [`Error::Malformed`] for a body that is no list of ids; errors of the store.
+/// [`Error::Malformed`] for a body that is not a list of ids; errors of the store.
 pub fn find_missing_chunks(repository: &Repository, body: &[u8]) -> Result<Bytes> {
     let ids = decode_chunk_ids(body)?;
     let present = repository.chunks().contains_chunks(&ids)?;
     Ok(present.into_iter().map(|is_here| u8::from(!is_here)).collect::<Vec<u8>>().into())
 }
 
-/// Reads the chunks whose ids the body holds.
+/// Reads the chunks whose ids are in the body.
 ///
 /// # Errors
-/// [`Error::Malformed`] for a body that is no list of ids; errors of the store.
+/// [`Error::Malformed`] for a body that is not a list of ids; errors of the store.
 pub fn read_store_chunks(repository: &Repository, body: &[u8]) -> Result<Bytes> {
     let ids = decode_chunk_ids(body)?;
     encode_frames(&ids, |id| match repository.chunks().read_chunk(&id) {
@@ -119,10 +119,10 @@ pub fn read_store_chunks(repository: &Repository, body: &[u8]) -> Result<Bytes> 
     })
 }
 
-/// Reads the small blobs whose ids the body holds.
+/// Reads the small blobs whose ids are in the body.
 ///
 /// # Errors
-/// [`Error::Malformed`] for a body that is no list of ids; errors of the store.
+/// [`Error::Malformed`] for a body that is not a list of ids; errors of the store.
 pub fn read_store_blobs(repository: &Repository, body: &[u8]) -> Result<Bytes> {
     let ids = decode_blob_ids(body)?;
     encode_frames(&ids, |id| {
@@ -151,7 +151,7 @@ pub fn read_store_lease(repository: &Repository, holder: &str) -> Result<WireLea
 /// Grants or renews the lease of a client.
 ///
 /// # Errors
-/// [`Error::Absent`] if the root is not here, [`Error::Malformed`] for a root that is none; errors of the store.
+/// [`Error::Absent`] if the root does not exist here, [`Error::Malformed`] for an invalid root; errors of the store.
 pub fn grant_store_lease(
     repository: &Repository,
     grant: &WireLeaseRequest,
@@ -182,7 +182,7 @@ pub fn release_store_lease(repository: &Repository, holder: &str) -> Result<()> 
     Ok(repository.chunks().commit(batch)?)
 }
 
-/// Returns a time in microseconds since 1970.
+/// Converts a time to microseconds since 1970.
 pub(crate) fn to_unix_micros(at: SystemTime) -> i64 {
     let clamp = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
     match at.duration_since(UNIX_EPOCH) {
@@ -191,7 +191,7 @@ pub(crate) fn to_unix_micros(at: SystemTime) -> i64 {
     }
 }
 
-/// Returns the time of a number of microseconds since 1970.
+/// Converts microseconds since 1970 to a time.
 pub(crate) fn from_unix_micros(micros: i64) -> SystemTime {
     let span = Duration::from_micros(micros.unsigned_abs());
     let at = if micros < 0 { UNIX_EPOCH.checked_sub(span) } else { UNIX_EPOCH.checked_add(span) };

@@ -1,12 +1,12 @@
-//! Wishes that later ones overtook: what was given up, and is tried again, must not undo what was sent since.
+//! Superseded requests: a job that was abandoned and is retried must not undo what was sent since.
 //!
-//! In: a job that is delivered, and jobs of its agent that were given up before. Out: notes with these jobs, and what the
-//! notes mean when one of them is tried again.
+//! In: a job that is delivered, and jobs of its agent that were abandoned before. Out: notes on these jobs, and what is
+//! left of such a job when it is retried.
 //!
 //! Invariants
-//! * A job that was given up before a later one was sent holds a note of the later wish from the moment on at which the
-//!   later job is gone. If the process ends before, the later job is still there and is sent again after it.
-//! * A job without notes means what it meant when it was stored.
+//! * A job that was abandoned before a later one was sent has a note of the later request at the latest when the later
+//!   job is removed. If the process ends before, the later job still exists and is sent again after it.
+//! * A job without notes retains its original meaning.
 
 use std::collections::BTreeSet;
 
@@ -18,15 +18,15 @@ use crate::replication_request::ReplicationAction;
 use crate::tree_replication::tree_part_paths;
 use crate::{Error, Result};
 
-/// The property of a job with the wishes that overtook it.
+/// The property of a job with the requests that superseded it.
 const SUPERSEDED_BY_PROPERTY: &str = "overtakenBy";
-/// With more notes a job means nothing any more that is worth telling apart.
+/// The maximum number of notes. With more, it is no longer worthwhile to determine what is left of a job.
 const MAX_SUPERSEDING_SCOPES: usize = 500;
 
-/// How many jobs are read at once.
+/// The number of jobs read at once.
 const JOB_PAGE_SIZE: u32 = 200;
 
-/// What a job asks for: an action for a node, and whether for everything below it, too.
+/// The scope of a job's request: an action for a node, and whether it includes everything below the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReplicationScope {
     action: ReplicationAction,
@@ -35,7 +35,7 @@ pub(crate) struct ReplicationScope {
 }
 
 impl ReplicationScope {
-    /// Reads it from a job's properties, or from a note.
+    /// Reads a scope from a job's properties, or from a note.
     fn from_properties(properties: &Json) -> Option<Self> {
         let text = |name: &str| properties.get(name).and_then(Json::as_str);
         let action = ReplicationAction::from_name(text("action")?)?;
@@ -44,7 +44,7 @@ impl ReplicationScope {
         Some(Self { action, path, is_subtree: is_deep || action == ReplicationAction::Deactivate })
     }
 
-    /// Reads what a job asks for; a part of a tree asks for each of its documents.
+    /// Reads the scopes of a job; a part of a tree has one for each of its documents.
     fn all_of(properties: &Json) -> Vec<Self> {
         let Some(scope) = Self::from_properties(properties) else { return Vec::new() };
         let documents = tree_part_paths(properties);
@@ -60,24 +60,24 @@ impl ReplicationScope {
         json!({ "action": self.action.name(), "path": self.path.as_str(), "deep": self.is_subtree })
     }
 
-    /// Tells whether one of both is about a node that the other may be about.
+    /// Returns true if both scopes may cover a common node.
     fn may_overlap(&self, other: &Self) -> bool {
         self.path.is_within(&other.path) || other.path.is_within(&self.path)
     }
 
-    /// Tells whether it decides about a node and everything below.
+    /// Returns true if the scope covers a node and everything below it.
     fn covers(&self, path: &NodePath) -> bool {
         self.is_subtree && path.is_within(&self.path)
     }
 }
 
-/// Returns the jobs of the same agent that were given up before a job was stored, and are about the same nodes.
+/// Returns the jobs of the same agent that were abandoned before a job was stored, and that concern the same nodes.
 pub(crate) async fn find_given_up_before(queues: &JobQueues, job: &Job) -> Result<Vec<JobId>> {
     let Some(scope) = ReplicationScope::from_properties(&job.properties) else {
         return Ok(Vec::new());
     };
     let mut met = queues.find_given_up_about(&job.topic, &scope.path, job.id).await?;
-    // Those of an earlier version, which are read one by one.
+    // Jobs stored by an earlier version are read one by one.
     let mut after = None;
     loop {
         let page = queues
@@ -95,7 +95,7 @@ pub(crate) async fn find_given_up_before(queues: &JobQueues, job: &Job) -> Resul
     }
 }
 
-/// Notes with jobs that a later one was delivered.
+/// Adds to jobs the note that a later one was delivered.
 pub(crate) async fn mark_superseded(
     queues: &JobQueues,
     earlier: &[JobId],
@@ -103,7 +103,7 @@ pub(crate) async fn mark_superseded(
 ) -> Result<()> {
     let scopes = ReplicationScope::all_of(&delivered.properties);
     for id in earlier {
-        // It may have been removed meanwhile.
+        // The job may have been removed since.
         let Some(job) = queues.find_job(*id).await? else { continue };
         let mut notes = superseding_scopes(&job);
         let own = ReplicationScope::all_of(&job.properties);
@@ -129,7 +129,7 @@ fn superseding_scopes(job: &Job) -> Vec<ReplicationScope> {
     notes.into_iter().flatten().filter_map(ReplicationScope::from_properties).collect()
 }
 
-/// The wishes that overtook a job.
+/// The requests that superseded a job.
 #[derive(Debug)]
 pub(crate) struct SupersedingRequests {
     scopes: Vec<ReplicationScope>,
@@ -139,7 +139,7 @@ impl SupersedingRequests {
     /// Reads them from a job.
     ///
     /// # Errors
-    /// [`Error::Superseded`] if there are too many to tell what is left of it.
+    /// [`Error::Superseded`] if there are too many to determine what is left of the job.
     pub(crate) fn from_job(job: &Job) -> Result<Self> {
         let notes = superseding_scopes(job);
         match notes.last() {
@@ -150,10 +150,10 @@ impl SupersedingRequests {
         }
     }
 
-    /// Tells whether a deactivation still has something to take away.
+    /// Returns true if a deactivation still has something to withdraw.
     ///
     /// # Errors
-    /// [`Error::Superseded`] if it would take away what was activated since.
+    /// [`Error::Superseded`] if it would withdraw what was activated since.
     pub(crate) fn is_deactivation_needed(&self, path: &NodePath) -> Result<bool> {
         let activated = self.scopes.iter().find(|note| {
             note.action == ReplicationAction::Activate
@@ -165,18 +165,19 @@ impl SupersedingRequests {
         }
     }
 
-    /// Tells whether a document of a part that takes away still has to go: whether nobody decided about it since.
+    /// Returns true if a document in a part of a deactivation still has to be removed: if no request has decided about
+    /// it since.
     pub(crate) fn is_removal_needed(&self, path: &NodePath) -> bool {
         !self.scopes.iter().any(|note| note.path == *path || note.covers(path))
     }
 
-    /// Tells whether something below a document was activated since.
+    /// Returns true if something below a document was activated since.
     pub(crate) fn has_activated_below(&self, path: &NodePath) -> bool {
         let is_activated = |note: &ReplicationScope| note.action == ReplicationAction::Activate;
         self.scopes.iter().any(|note| is_activated(note) && note.path.is_within(path))
     }
 
-    /// Removes the documents that were sent or taken away since.
+    /// Removes the documents that were sent or withdrawn since.
     ///
     /// # Errors
     /// Errors of the store.
@@ -190,7 +191,7 @@ impl SupersedingRequests {
         }
         let mut sent = BTreeSet::new();
         for note in &self.scopes {
-            // What is activated inside a document takes the whole document along.
+            // Activating a node inside a document sends the whole document.
             if snapshot.node(&note.path)?.is_some() {
                 let with_it = snapshot.stored_documents(&note.path, SubtreeScope::Document)?;
                 sent.extend(with_it.into_iter().map(|document| document.path));

@@ -1,18 +1,20 @@
-//! Trees that are activated or deactivated in parts: a wish for very many documents is one job, which becomes messages of
-//! bounded size one by one.
+//! Trees that are activated or deactivated in parts: a request for very many documents is one job, which is split step
+//! by step into messages of bounded size.
 //!
-//! In: a wish that covers more than [`MAX_SINGLE_MESSAGE_DOCUMENTS`] documents: an activation with [`SubtreeScope::Subtree`], or a deactivation. Out: for
-//! each part of up to [`MAX_PART_DOCUMENTS`] a commit that notes it in content, and a job for each agent.
+//! In: a request that covers more than [`MAX_SINGLE_MESSAGE_DOCUMENTS`] documents: an activation with
+//! [`SubtreeScope::Subtree`], or a deactivation. Out: for each part of up to [`MAX_PART_DOCUMENTS`] a commit that
+//! records it in content, and a job for each agent.
 //!
 //! Invariants
-//! * Memory holds one part. A tree has at most one part that waits in the queue of an agent that can send, beside one that is
-//!   being sent, so that what is wished meanwhile waits for no more than these.
-//! * A document is sent as it was when the tree was wished. It carries the time of the wish, so that a later change shows.
-//! * What was activated or taken away by name since the wish is left as it is.
-//! * An activation goes from parents to children, a deactivation from children to parents. Policies go with what they are for,
-//!   so that nothing is open to visitors for a while that was closed before.
-//! * The next part is stored before the job of this one goes. A crash between the two makes a part twice, which changes
-//!   nothing.
+//! * Memory holds one part. Besides the part being sent, a tree has at most one part waiting in the queue of an agent
+//!   that can send, so that other requests wait for no more than these.
+//! * A document is sent in the state at the time of the tree's request. It carries the time of the request, so that a
+//!   later change is visible.
+//! * Documents activated or withdrawn by name since the request are left unchanged.
+//! * An activation proceeds from parents to children, a deactivation from children to parents. Policies are replicated
+//!   with the nodes that they protect, so that nothing protected is temporarily open to visitors.
+//! * The next part is stored before the job of this one is removed. A crash between the two creates a part twice, which
+//!   has no further effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
@@ -38,27 +40,27 @@ use crate::{Error, ReplicationAgent, Result};
 
 /// The topic of trees that are activated or deactivated in parts.
 pub const TREE_TOPIC: &str = "com/day/cq/replication/tree/author";
-/// The most documents of one part.
+/// The maximum number of documents in one part.
 pub const MAX_PART_DOCUMENTS: usize = 200;
-/// A tree of up to this many documents is one message.
+/// The maximum number of documents of a tree that is sent as one message.
 const MAX_SINGLE_MESSAGE_DOCUMENTS: usize = 500;
-/// How often it is looked whether a part was delivered by another process.
+/// The interval for checking whether another process has delivered a part.
 const DELIVERY_POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// So many jobs of an agent are looked through for a part of a tree.
+/// The maximum number of jobs of an agent that are searched for a part of a tree.
 const MAX_SCANNED_JOBS: u32 = 500;
-/// The most nodes of later wishes that are noted with a tree.
+/// The maximum number of nodes of later requests that are recorded with a tree.
 const MAX_LATER_REQUESTS: usize = 1000;
 
-/// The property of a job with the documents of a part.
+/// The job property with the documents of a part.
 const DOCUMENTS_PROPERTY: &str = "documents";
-/// The property with those among them that changed since the wish.
+/// The job property with those among them that changed since the request.
 const CHANGED_PROPERTY: &str = "changed";
-/// The property with the state that the tree was wished in.
+/// The job property with the state in which the tree was requested.
 const REQUESTED_ROOT_PROPERTY: &str = "wishedRoot";
-/// The property of a deactivation with what was activated by name since.
+/// The job property of a deactivation with what was activated by name since.
 const ACTIVATED_SINCE_PROPERTY: &str = "activatedSince";
 
-/// Tells whether a wish is carried out in parts.
+/// Returns true if a request is carried out in parts.
 pub(crate) fn is_partwise(snapshot: &Snapshot, wish: &ReplicationRequest) -> Result<bool> {
     if wish.action == ReplicationAction::Activate && wish.depth == SubtreeScope::Document {
         return Ok(false);
@@ -77,7 +79,7 @@ pub(crate) fn tree_job_payload(wish: &ReplicationRequest, now: SystemTime) -> Js
     })
 }
 
-/// Notes later wishes with the trees that wait: parts to come leave what they are about.
+/// Records later requests with the waiting trees: their remaining parts skip what these requests cover.
 pub(crate) async fn record_with_waiting_trees(
     queues: &JobQueues,
     wishes: &[ReplicationRequest],
@@ -99,7 +101,7 @@ pub(crate) async fn record_with_waiting_trees(
     Ok(())
 }
 
-/// What was activated by name since a deactivation was wished: nodes, and for each whether everything below went along.
+/// The nodes activated by name since a deactivation was requested; for each, whether everything below it was included.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct LaterActivations(BTreeMap<NodePath, bool>);
 
@@ -117,7 +119,7 @@ impl LaterActivations {
         Json::Object(nodes.collect())
     }
 
-    /// Adds a node. Too many are taken for everything below the top of the tree.
+    /// Adds a node. If there are too many, everything below the top of the tree counts as activated.
     fn add(&mut self, wish: &ReplicationRequest, top: &NodePath) {
         if self.0.len() >= MAX_LATER_REQUESTS {
             self.0 = BTreeMap::from([(top.clone(), true)]);
@@ -125,7 +127,7 @@ impl LaterActivations {
         *self.0.entry(wish.path.clone()).or_default() |= wish.depth == SubtreeScope::Subtree;
     }
 
-    /// Tells whether anything at or below a node may be among it.
+    /// Returns true if the set may contain anything at or below a node.
     fn may_overlap(&self, path: &NodePath) -> bool {
         let meets = |(top, is_deep): (&NodePath, &bool)| {
             top.is_within(path) || (*is_deep && path.is_within(top))
@@ -134,25 +136,25 @@ impl LaterActivations {
     }
 }
 
-/// A tree that is to be activated or deactivated, as its job says.
+/// A tree to activate or deactivate, as stored in its job.
 #[derive(Debug, Clone)]
 struct RequestedTree {
     action: ReplicationAction,
     path: NodePath,
     user: String,
     requested_at: SystemTime,
-    /// The state in which it was wished.
+    /// The state in which it was requested.
     requested_root: Option<ChunkId>,
-    /// The last document of the part before.
+    /// The last document of the previous part.
     last_document: Option<NodePath>,
-    /// For an activation: what was taken away by name since.
+    /// For an activation: the nodes withdrawn by name since.
     later_deactivations: BTreeSet<NodePath>,
-    /// For a deactivation: what was activated by name since.
+    /// For a deactivation: the nodes activated by name since.
     later_activations: LaterActivations,
 }
 
 impl RequestedTree {
-    /// Reads it from its job; nothing if that makes no sense.
+    /// Reads the tree from its job; `None` if the job is malformed.
     fn from_job(job: &Job) -> Option<Self> {
         let text = |name: &str| job.properties.get(name).and_then(Json::as_str);
         let path = |text: &str| NodePath::new(text).ok();
@@ -171,7 +173,7 @@ impl RequestedTree {
         })
     }
 
-    /// Notes a later wish if it takes something back; tells whether it does.
+    /// Records a later request if it reverts a part of this one; returns true if it does.
     fn record_later_request(&mut self, wish: &ReplicationRequest) -> bool {
         let is_deep =
             wish.depth == SubtreeScope::Subtree || wish.action == ReplicationAction::Deactivate;
@@ -191,7 +193,7 @@ impl RequestedTree {
         true
     }
 
-    /// Returns the next documents in the state in which the tree was wished.
+    /// Returns the next documents, in the state in which the tree was requested.
     fn next_documents(&self, wished: &Snapshot) -> Result<Vec<NodePath>> {
         let after = self.last_document.as_ref();
         Ok(match self.action {
@@ -204,12 +206,12 @@ impl RequestedTree {
         })
     }
 
-    /// Tells whether a document was activated or taken away by name since the tree was wished.
+    /// Returns true if a document was activated or withdrawn by name since the tree was requested.
     fn is_decided_since(&self, newest: &Snapshot, path: &NodePath) -> Result<bool> {
         if self.later_deactivations.iter().any(|top| path.is_within(top)) {
             return Ok(true);
         }
-        // Dates are kept in milliseconds.
+        // Dates are stored in milliseconds.
         let wished = JcrDate::from_system_time(self.requested_at).millis;
         let Some(node) = newest.node(path)? else { return Ok(true) };
         if carries_replication_stamp(&node) {
@@ -223,7 +225,7 @@ impl RequestedTree {
     }
 }
 
-/// A part of a tree, as the job of an agent says.
+/// A part of a tree, as stored in the job of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TreePart {
     document_paths: Vec<NodePath>,
@@ -238,12 +240,13 @@ impl TreePart {
         &self.document_paths
     }
 
-    /// Tells whether anything at or below a document may have been activated by name since the tree was wished.
+    /// Returns true if anything at or below a document may have been activated by name since the tree was requested.
     pub(crate) fn is_activated_since(&self, path: &NodePath) -> bool {
         self.later_activations.may_overlap(path)
     }
 
-    /// Reads its documents: as they were marked, or, where they changed since the wish, as they were wished.
+    /// Reads its documents: in the state in which they were marked, or, if they changed since the request, in the
+    /// requested state.
     pub(crate) fn read_documents(
         &self,
         repository: &Repository,
@@ -259,19 +262,19 @@ impl TreePart {
     }
 }
 
-/// Returns the paths of the documents of a part of a tree; of any other job, none.
+/// Returns the paths of the documents of a part of a tree; empty for any other job.
 pub(crate) fn tree_part_paths(properties: &Json) -> Vec<NodePath> {
     let documents = properties.get(DOCUMENTS_PROPERTY).and_then(Json::as_array);
     let documents = documents.into_iter().flatten().filter_map(Json::as_str);
     documents.filter_map(|path| NodePath::new(path).ok()).collect()
 }
 
-/// Tells whether a job sends a part of a tree.
+/// Returns true if a job sends a part of a tree.
 pub(crate) fn is_tree_part_job(job: &Job) -> bool {
     job.properties.get(DOCUMENTS_PROPERTY).is_some()
 }
 
-/// Reads a part of a tree from the job of an agent; nothing if it is about something else.
+/// Reads a part of a tree from the job of an agent; `None` if it is another kind of job.
 pub(crate) fn parse_tree_part(job: &Job) -> Result<Option<TreePart>> {
     if !is_tree_part_job(job) {
         return Ok(None);
@@ -291,25 +294,26 @@ pub(crate) fn parse_tree_part(job: &Job) -> Result<Option<TreePart>> {
     }))
 }
 
-/// A part that was noted in content.
+/// A part that was recorded in content.
 #[derive(Debug)]
 struct MarkedTreePart {
     root: ChunkId,
     requested_root: ChunkId,
     paths: Vec<NodePath>,
     changed_paths: Vec<NodePath>,
-    /// The last document that was looked at; nothing if there is none behind it.
+    /// The last document examined; `None` if there are no more after it.
     last_document: Option<NodePath>,
 }
 
-/// Notes the next part of a tree in content, in one commit.
+/// Records the next part of a tree in content, in one commit.
 fn mark_next_part(
     repository: &Repository,
     tree: &RequestedTree,
     keeping: ActivationVersioning,
     now: SystemTime,
 ) -> Result<MarkedTreePart> {
-    // A job without a root was stored just before a crash: what it announced is in the newest state, if anywhere.
+    // A job without a root was stored right before a crash. If its request was recorded at all, it is in the newest
+    // state.
     let wished_root = tree.requested_root.map_or_else(|| repository.head_root(), Ok)?;
     let wished = repository.snapshot_at(wished_root)?;
     let looked_at = tree.next_documents(&wished)?;
@@ -353,7 +357,7 @@ fn mark_next_part(
     })
 }
 
-/// Notes that documents are taken away from visitors, with everything below them but for what was activated since.
+/// Records that documents are withdrawn from visitors, with everything below them except what was activated since.
 fn mark_deactivated(session: &mut Session, tree: &RequestedTree, paths: &[NodePath]) -> Result<()> {
     let (emptied, gone): (Vec<_>, Vec<_>) =
         paths.iter().cloned().partition(|path| tree.later_activations.may_overlap(path));
@@ -407,22 +411,22 @@ fn mark_activated(
     )
 }
 
-/// What one look at the trees has done.
+/// The result of one step of the trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TreePartOutcome {
-    /// There is no tree to carry out.
+    /// There is no tree to process.
     Idle,
-    /// A part still waits in the queue of an agent that can send.
+    /// A part is still waiting in the queue of an agent that can send.
     Waiting,
-    /// A part was noted and stored for the agents.
+    /// A part was recorded and stored for the agents.
     Stored,
 }
 
 impl Replicator {
-    /// Activates and deactivates trees part by part until `stop` turns true.
+    /// Activates and deactivates trees part by part until `stop` becomes true.
     pub(crate) async fn run_tree_loop(self, mut stop: watch::Receiver<bool>) {
         while !*stop.borrow() {
-            // Registered before looking, so that a bell between looking and waiting is heard.
+            // Register before checking, so that a signal between the check and the wait is not lost.
             let bell = self.wake_signal().notified();
             let pause = match self.replicate_next_part(SystemTime::now()).await {
                 Ok(TreePartOutcome::Stored) => continue,
@@ -444,7 +448,8 @@ impl Replicator {
         }
     }
 
-    /// Carries out the next part of the tree that was wished first, unless the part before still waits to be sent.
+    /// Processes the next part of the tree that was requested first, unless the previous part is still waiting to be
+    /// sent.
     ///
     /// # Errors
     /// If content or the queues fail.
@@ -460,7 +465,7 @@ impl Replicator {
         for agent in &agents {
             let topic = agent_topic(self.role(), &agent.name);
             let jobs = queues.list_topic(&topic, MAX_SCANNED_JOBS).await?;
-            // The next part is made while one is being sent.
+            // The next part is created while one is being sent.
             let waits = |job: &Job| {
                 is_tree_part_job(job) && !matches!(job.state, JobState::GivenUp | JobState::Active)
             };
@@ -468,7 +473,7 @@ impl Replicator {
                 return Ok(TreePartOutcome::Waiting);
             }
         }
-        // Wishes wait meanwhile, so that both have one order.
+        // The lock holds back other requests, so that content and jobs have the same order.
         let turn = self.lock_requests().await;
         let claim = JobClaim { worker: self.process_name(), lease: JOB_LEASE };
         let Some(job) = queues.claim_in_order(&[TREE_TOPIC], claim, now).await? else {

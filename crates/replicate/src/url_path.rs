@@ -1,27 +1,27 @@
-//! Addresses as caches know them, and the node paths that they may be of.
+//! URLs as known to caches, and their candidate node paths.
 //!
-//! In: the path of a URL as it was asked for, or a node path. Out: the other.
+//! In: the path of a URL as it was requested, or a node path. Out: the other.
 //!
-//! Not here: what stands behind an address: mappings, aliases and vanity paths are known to who draws.
+//! Not here: the resolution of URLs: only the renderer knows mappings, aliases and vanity paths.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
 use tympan_content::NodePath;
 
-/// Returns the paths that a URL may be one of, the longest first: up to its end, or to a dot.
+/// Returns the candidate paths of a URL, longest first: the whole path, and each prefix that ends before a dot.
 pub(crate) fn owner_path_candidates(url: &str) -> impl Iterator<Item = &str> {
     let dots = url.rmatch_indices('.').map(|(at, _)| at);
     std::iter::once(url.len()).chain(dots).filter_map(|end| url.get(..end))
 }
 
-/// Returns the node paths that a URL may be one of, the longest first.
+/// Returns the candidate node paths of a URL, longest first.
 pub(crate) fn node_path_candidates(url: &str) -> Vec<NodePath> {
     let path = decode_url_path(url).replace("/_jcr_content", "/jcr:content");
     owner_path_candidates(&path).filter_map(|path| NodePath::new(path).ok()).collect()
 }
 
-/// Reads the escapes of a URL's path; one that makes no sense stands for itself.
+/// Decodes the percent-escapes of a URL's path; an invalid escape is left unchanged.
 pub(crate) fn decode_url_path(url: &str) -> Cow<'_, str> {
     if !url.contains('%') {
         return url.into();
@@ -43,14 +43,14 @@ pub(crate) fn decode_url_path(url: &str) -> Cow<'_, str> {
     }
 }
 
-/// Tells whether a URL is one of a path: the path, and a dot behind it.
+/// Returns true if a URL belongs to a path: it is the path followed by a dot.
 pub(crate) fn is_url_of_path(url: &str, path: &str) -> bool {
     decode_url_path(url)
         .strip_prefix(path)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Writes a path as a URL has it.
+/// Encodes a path for a URL.
 pub(crate) fn encode_url_path(path: &str) -> String {
     let mut url = String::with_capacity(path.len());
     for byte in path.bytes() {
@@ -59,7 +59,7 @@ pub(crate) fn encode_url_path(path: &str) -> String {
         {
             url.push(char::from(byte));
         } else {
-            // Writing to a text does not fail.
+            // Writing to a string cannot fail.
             write!(url, "%{byte:02X}").ok();
         }
     }

@@ -1,13 +1,13 @@
-//! Withdrawals: what commits took from the author and visitors still have becomes work for the agents.
+//! Withdrawals: what commits removed from the author and visitors still have becomes jobs for the agents.
 //!
-//! In: the entries that commits leave beside the content (`content::Withdrawal`). Out: jobs for the agents, and afterwards
-//! the removal of the entries.
+//! In: the entries that commits write beside the content (`content::Withdrawal`). Out: jobs for the agents, and
+//! afterwards the removal of the entries.
 //!
 //! Invariants
-//! * Jobs are stored before their entries go. A crash between the two stores them a second time, which changes nothing, as
-//!   what a withdrawal leaves is read from the newest state when it is sent.
-//! * A document that was moved stays with visitors at its old address until they have it at the new one.
-//! * An entry that no agent takes stays, and is listed as an orphan.
+//! * Jobs are stored before their entries are removed. A crash between the two stores them a second time, which has no
+//!   further effect, because the documents that a withdrawal retains are read from the newest state when it is sent.
+//! * A document that was moved stays with visitors at its old path until they have it at the new one.
+//! * An entry that no agent accepts stays, and is listed as an orphan.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -27,25 +27,25 @@ use crate::replication_status::{ReplicationStatus, stamped_status};
 use crate::replicator::{IDLE_POLL_INTERVAL, Replicator, agent_topic, root_poll_interval};
 use crate::{Error, ReplicationAgent, Result};
 
-/// The property of a job that takes away what a commit removed, but for what is live by the newest state.
+/// The property of a job that withdraws what a commit removed, except for what is live in the newest state.
 pub(crate) const WITHDRAWAL_PROPERTY: &str = "withdrawal";
 
-/// A document that visitors have although it is not at this address any more.
+/// A document that visitors have although it is no longer at this path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrphanedDocument {
-    /// The address.
+    /// The path.
     pub path: NodePath,
-    /// Where the document is now; visitors keep the old one until it is activated there.
+    /// The new path of the document; visitors keep the old one until it is activated there.
     pub moved_to: Option<NodePath>,
-    /// Who removed or moved it.
+    /// The user who removed or moved it.
     pub removed_by: String,
-    /// When.
+    /// The time of the removal or move.
     pub removed_at: SystemTime,
-    /// Whether it waits for an activation; else it is about to be taken away, as soon as an agent is there for it.
+    /// True if it waits for an activation. Otherwise it is withdrawn as soon as there is an agent for it.
     pub awaits_activation: bool,
 }
 
-/// Lists what visitors have at and below a node that is not there any more.
+/// Lists what visitors have at and below a node that is no longer there.
 ///
 /// # Errors
 /// If content fails.
@@ -68,7 +68,7 @@ pub fn list_orphaned_documents(
     Ok(found)
 }
 
-/// Tells whether a moved document is still to be activated at its new address.
+/// Returns true if a moved document is not yet activated at its new path.
 fn awaits_activation(snapshot: &Snapshot, entry: &Withdrawal) -> Result<bool> {
     let Some(to) = entry.moved_to.as_ref().filter(|_| entry.was_activated) else {
         return Ok(false);
@@ -77,13 +77,13 @@ fn awaits_activation(snapshot: &Snapshot, entry: &Withdrawal) -> Result<bool> {
     if carries_replication_stamp(&moved) {
         return Ok(stamped_status(&moved) == ReplicationStatus::Never);
     }
-    // A folder waits for nothing but what is in it.
+    // A folder waits only for its content.
     let is_activated =
         || Ok::<_, Error>(!snapshot.activated_documents(to, SubtreeScope::Document)?.is_empty());
     Ok(moved.summary().is_some() && !moved.is_folder() && !is_activated()?)
 }
 
-/// Tells whether an entry is about a folder, which stays as long as visitors have anything in it.
+/// Returns true if an entry is about a folder, which stays as long as visitors have anything in it.
 fn is_folder_withdrawal(snapshot: &Snapshot, entry: &Withdrawal) -> Result<bool> {
     let Some(to) = entry.moved_to.as_ref().filter(|_| entry.was_activated) else {
         return Ok(!entry.was_activated);
@@ -92,7 +92,7 @@ fn is_folder_withdrawal(snapshot: &Snapshot, entry: &Withdrawal) -> Result<bool>
     Ok(moved.is_some_and(|node| !carries_replication_stamp(&node) && node.is_folder()))
 }
 
-/// Divides entries into those that are to be carried out and those that wait.
+/// Divides entries into those to carry out and those that wait.
 fn partition_due_withdrawals(
     snapshot: &Snapshot,
     entries: Vec<Withdrawal>,
@@ -107,7 +107,7 @@ fn partition_due_withdrawals(
             due.push(entry);
         }
     }
-    // A folder stays as long as visitors have anything in it, with the policies that close it.
+    // A folder, with the policies that protect it, stays as long as visitors have anything in it.
     for folder in folders {
         let is_needed = waiting.iter().any(|entry| entry.path.is_within(&folder.path));
         if is_needed { waiting.push(folder) } else { due.push(folder) }
@@ -115,7 +115,7 @@ fn partition_due_withdrawals(
     Ok((due, waiting))
 }
 
-/// Returns the documents at and below an address that were activated last.
+/// Returns the documents at and below a path whose last action was an activation.
 pub(crate) fn live_documents_below(
     snapshot: &Snapshot,
     top: &NodePath,
@@ -138,7 +138,7 @@ pub(crate) fn live_documents_below(
     Ok(live)
 }
 
-/// Returns the documents at and below an address that visitors are to keep when everything else there is taken away.
+/// Returns the documents at and below a path that visitors retain when everything else there is withdrawn.
 pub(crate) fn retained_documents_below(
     snapshot: &Snapshot,
     top: &NodePath,
@@ -149,8 +149,8 @@ pub(crate) fn retained_documents_below(
     Ok(kept.into_iter().collect())
 }
 
-/// Tells whether visitors are to get a document by the newest state, whatever an older wish said: whether it is neither
-/// gone nor taken away.
+/// Returns true if visitors are to get a document according to the newest state, regardless of an older request: if it
+/// is neither removed nor withdrawn.
 pub(crate) fn is_still_requested(newest: &Snapshot, path: &NodePath) -> Result<bool> {
     match newest.node(path)? {
         Some(node) => Ok(stamped_status(&node) != ReplicationStatus::Deactivated),
@@ -164,7 +164,7 @@ pub(crate) fn is_still_requested(newest: &Snapshot, path: &NodePath) -> Result<b
     }
 }
 
-/// Returns those entries that are not below others.
+/// Returns the entries that are not below other entries.
 fn topmost_withdrawals(due: &[Withdrawal]) -> Vec<&Withdrawal> {
     let paths: BTreeSet<&NodePath> = due.iter().map(|entry| &entry.path).collect();
     let is_top = |entry: &&Withdrawal| {
@@ -217,7 +217,7 @@ fn plan_withdrawals(snapshot: &Snapshot) -> Result<WithdrawalPlan> {
 }
 
 impl Replicator {
-    /// Stores jobs for what commits took from the author and visitors still have; returns how many.
+    /// Stores jobs for what commits removed from the author and visitors still have; returns their number.
     ///
     /// # Errors
     /// If content or the queues fail.
@@ -246,7 +246,8 @@ impl Replicator {
         Ok(count)
     }
 
-    /// Follows content until `stop` turns true: what other processes, commands and crashes left is withdrawn, too.
+    /// Follows content until `stop` becomes true, so that removals by other processes and commands, and those left by
+    /// crashes, are also withdrawn.
     pub async fn run_withdrawal_loop(self, stop: watch::Receiver<bool>) {
         let look = root_poll_interval(self.repository());
         let mut rounds = FollowerLoop::new("withdrawals", stop, IDLE_POLL_INTERVAL);
@@ -257,7 +258,7 @@ impl Replicator {
         }
     }
 
-    /// Withdraws if content has moved on since the last look.
+    /// Stores withdrawals if content has changed since the last check.
     async fn withdraw_if_changed(&self, last: &mut Option<ChunkId>) -> Result<()> {
         let repository = self.repository().clone();
         let head = run_blocking(move || repository.head_root()).await??;

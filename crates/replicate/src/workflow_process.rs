@@ -1,9 +1,9 @@
-//! The steps of workflows that activate and deactivate.
+//! The workflow steps that activate and deactivate.
 //!
-//! `ActivatePageProcess` and `DeactivatePageProcess` (and the names that AEM has beside these) act on the payload; with
-//! `deep=true` an activation takes everything below it. They need `crx:replicate` there, of who started the workflow or of
-//! the service user that the step names. A step that is begun again after a kill activates again, which changes nothing
-//! for visitors.
+//! `ActivatePageProcess` and `DeactivatePageProcess` (and AEM's other names for these) act on the payload; with
+//! `deep=true` an activation includes everything below it. They need `crx:replicate` there, for the user who started
+//! the workflow or the service user that the step names. A step that is restarted after a kill activates again, which
+//! changes nothing for visitors.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -21,7 +21,7 @@ use crate::replication_request::{
 use crate::replicator::Replicator;
 use crate::{Error, Result};
 
-/// Returns the processes of a replicator.
+/// Returns the workflow processes of a replicator.
 #[must_use]
 pub fn replication_processes(
     replicator: &Replicator,

@@ -1,13 +1,13 @@
-//! How text becomes words: for exact words, and for stems by language.
+//! Analysis of text: splitting into exact words, and into stems by language.
 //!
-//! Words are runs of letters and digits in the form that content compares them in. Scripts that write no spaces (Chinese,
-//! Japanese, Thai, …) and emoji give one word for each character; a query for several of them is a phrase, so that every
-//! substring is found. Stems are such words, stemmed by the language's Snowball rules, and written without accents, in
-//! whatever script; of documents in no known language only the accents are taken off. A stem that is the word itself is not kept twice: whoever looks for a stem
-//! looks for it among the words too.
+//! Words are runs of letters and digits in the normalized form in which content compares them. Scripts without spaces
+//! (Chinese, Japanese, Thai, …) and emoji give one word for each character; a query for several of them is a phrase, so
+//! that every substring is found. Stems are words stemmed by the language's Snowball rules, without accents in any
+//! script; in documents of no known language, only the accents are removed. A stem that equals its word is not stored
+//! twice: a search for a stem also searches the words.
 //!
-//! Every word of the content passes here twice, so that what is cheap is done first: text of ASCII letters is not
-//! decoded, and a word is stemmed once for all the times that it stands somewhere.
+//! Every word of the content passes through this module twice, so cheap checks come first: ASCII text is not decoded,
+//! and a word is stemmed once for all its occurrences.
 
 use std::collections::HashMap;
 
@@ -23,19 +23,19 @@ use crate::language::{LANGUAGES, UNKNOWN_LANGUAGE};
 
 /// The analyzer of exact words.
 pub(crate) const WORD_ANALYZER: &str = "words";
-/// The analyzer that takes a value whole.
+/// The analyzer that takes a whole value as one token.
 pub(crate) const RAW_ANALYZER: &str = "raw";
-/// Words of this length and longer ones are no words: encoded data and the like.
+/// The minimum length, in bytes, of text that is not treated as a word, such as encoded data.
 const MAX_WORD_BYTES: usize = 128;
-/// Words whose stems are remembered, for each language and thread.
+/// The number of words with cached stems, for each language and thread.
 const STEM_CACHE_SIZE: usize = 32_768;
 
-/// Returns the name of the analyzer, and of the field, that has what stemming changes in a language.
+/// Returns the name of the analyzer and field for stems of a language that differ from their words.
 pub(crate) fn changed_stems_name(language: &str) -> String {
     format!("stems_{language}")
 }
 
-/// Returns the name of the analyzer that gives the stem of every word of a language.
+/// Returns the name of the analyzer for the stems of all words of a language.
 pub(crate) fn all_stems_name(language: &str) -> String {
     format!("every_stem_{language}")
 }
@@ -45,7 +45,7 @@ pub(crate) fn build_analyzers() -> TokenizerManager {
     let manager = TokenizerManager::new();
     manager.register(RAW_ANALYZER, TextAnalyzer::from(RawTokenizer::default()));
     manager.register(WORD_ANALYZER, build_word_analyzer());
-    // The library asks for it where a JSON field is a column only.
+    // The library requests this analyzer if a JSON field is a column only.
     manager.register("default", build_word_analyzer());
     register_language(&manager, UNKNOWN_LANGUAGE, None);
     for (code, language) in LANGUAGES {
@@ -64,14 +64,14 @@ pub(crate) fn build_word_analyzer() -> TextAnalyzer {
     TextAnalyzer::from(WordTokenizer::default())
 }
 
-/// Splits a text into words with their places.
+/// Splits a text into words with their positions.
 pub(crate) fn tokenize(analyzer: &mut TextAnalyzer, text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     analyzer.token_stream(text).process(&mut |token| tokens.push(token.clone()));
     tokens
 }
 
-/// The tokenizer under all analyzers of text.
+/// The tokenizer of all text analyzers.
 #[derive(Clone, Default)]
 struct WordTokenizer {
     token: Token,
@@ -93,7 +93,7 @@ impl Tokenizer for WordTokenizer {
 }
 
 impl WordTokenStream<'_> {
-    /// Returns where the run of ASCII letters and digits ends that begins at a place.
+    /// Returns the end of the run of ASCII letters and digits that begins at a position.
     fn end_of_ascii(&self, from: usize) -> usize {
         let rest = self.text.as_bytes().get(from..).unwrap_or_default();
         from + rest.iter().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(rest.len())
@@ -107,7 +107,7 @@ impl WordTokenStream<'_> {
         self.text.get(at..)?.chars().next()
     }
 
-    /// Returns where the word ends whose letters up to `end` are known.
+    /// Returns the end of the word whose characters up to `end` are known.
     fn end_of_word(&self, mut end: usize) -> usize {
         while let Some(character) = self.character_at(end) {
             if character.is_ascii_alphanumeric() {
@@ -125,7 +125,7 @@ impl WordTokenStream<'_> {
         end
     }
 
-    /// Makes the text from `start` to `end` the word.
+    /// Sets the current token to the text from `start` to `end`.
     fn set_token(&mut self, start: usize, end: usize) {
         let written = self.text.get(start..end).unwrap_or_default();
         self.token.text.clear();
@@ -175,20 +175,20 @@ impl TokenStream for WordTokenStream<'_> {
     }
 }
 
-/// The stems of words: of every one, or only those that are not the words themselves, which is what the field of stems
-/// holds beside the field of words.
+/// A filter that replaces words by their stems: either all of them, or only those that differ from their words, as in
+/// the field of stems beside the field of words.
 struct StemTokenizer {
     words: WordTokenizer,
     stemmer: CachingStemmer,
     is_changed_only: bool,
 }
 
-/// Stems one word.
+/// A stemmer with a cache of words.
 struct CachingStemmer {
-    /// Nothing for documents in no known language.
+    /// The language; `None` for documents in no known language.
     language: Option<Language>,
     folding: TextAnalyzer,
-    /// The stems of words, nothing where the word is its own.
+    /// The stems of words; `None` if the stem is the word itself.
     stem_cache: HashMap<String, Option<String>>,
 }
 
@@ -199,7 +199,7 @@ struct StemTokenStream<'a> {
 }
 
 impl Clone for StemTokenizer {
-    /// What is remembered is each thread's own.
+    /// The clone has an empty cache, because the cache belongs to one thread.
     fn clone(&self) -> Self {
         Self {
             words: WordTokenizer::default(),
@@ -231,9 +231,9 @@ impl CachingStemmer {
         Self { language, folding, stem_cache: HashMap::new() }
     }
 
-    /// Returns the stem of a word in lower case; nothing if that is the word itself.
+    /// Returns the stem of a word in lower case; `None` if the stem is the word itself.
     fn stem_of(&mut self, word: &str) -> Option<&str> {
-        // ASCII has no accents.
+        // ASCII text has no accents.
         if self.language.is_none() && word.is_ascii() {
             return None;
         }
@@ -252,7 +252,8 @@ impl CachingStemmer {
     }
 }
 
-/// Takes the accents off a word: `ё` is `е`, and `ή` is `η`. `й` is a letter of its own, and not `и` with an accent.
+/// Removes the accents from a word: `ё` becomes `е`, and `ή` becomes `η`. `й` is a separate letter, not `и` with an
+/// accent.
 fn strip_accents(word: &str) -> String {
     if word.is_ascii() {
         return word.to_owned();
@@ -361,7 +362,7 @@ mod tests {
         assert_eq!(found, [("a", 0), ("b", 2)]);
     }
 
-    /// Splits a text one character after the other, as content does.
+    /// Splits a text character by character, as content does.
     fn plainly(text: &str) -> Vec<String> {
         let mut words = vec![String::new()];
         for one in text.chars() {

@@ -1,4 +1,4 @@
-//! From documents of the content into a build, on several threads where there are many.
+//! Writing documents of the content to a build; many documents are written by several threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -17,24 +17,24 @@ use crate::index_folder::SearchIndexWriter;
 use crate::index_status::SearchIndexCounters;
 use crate::memory_budget::{BudgetedDocument, IndexMemoryBudget};
 
-/// Text that waits to be written.
+/// The maximum size of the text waiting to be written, in bytes.
 const MAX_QUEUED_BYTES: usize = 64 << 20;
-/// Documents that are handed on together: small ones cost less to index than to hand on one by one.
+/// The number of documents per batch: small documents cost less to index than to pass on one by one.
 const BATCH_DOCUMENTS: usize = 32;
 const BATCH_BYTES: usize = 1 << 20;
-/// So many times [`BATCH_DOCUMENTS`] wait to be read.
+/// The maximum number of waiting batches of [`BATCH_DOCUMENTS`] documents.
 const MAX_QUEUED_BATCHES: usize = 4;
 
-/// One document to write.
+/// A document to write.
 pub(crate) enum DocumentSource {
     /// A document.
     Node(Node),
-    /// There is one here, but its record does not decode.
+    /// A document whose record cannot be decoded, with the reason.
     Unreadable(NodePath, String),
 }
 
 impl DocumentSource {
-    /// Tells whether the document belongs into the index.
+    /// Returns true if the document belongs in the index.
     pub(crate) fn is_indexed(&self) -> bool {
         match self {
             Self::Node(node) => is_indexed(node.path()),
@@ -42,10 +42,10 @@ impl DocumentSource {
         }
     }
 
-    /// Makes a source of what a snapshot gave.
+    /// Creates a source from the result of a snapshot.
     ///
     /// # Errors
-    /// If the store fails; a damaged record is a source.
+    /// If the store fails; a damaged record is not an error but an unreadable source.
     pub(crate) fn from_snapshot(found: tympan_content::Result<Node>) -> Result<Self> {
         match found {
             Ok(node) => Ok(Self::Node(node)),
@@ -61,20 +61,20 @@ impl DocumentSource {
     }
 }
 
-/// What documents are made with, written to, and counted by.
+/// Builds documents and writes them to an index.
 pub(crate) struct IndexDocumentWriter<'a> {
     pub(crate) document_builder: &'a IndexDocumentBuilder,
     pub(crate) writer: &'a SearchIndexWriter,
-    /// Where the writer writes, for errors.
+    /// The folder of the index, for error messages.
     pub(crate) dir: &'a Path,
     pub(crate) counters: &'a SearchIndexCounters,
-    /// Documents read, of a rebuild that tells its progress.
+    /// The number of documents read, for a rebuild that reports its progress.
     pub(crate) done_documents: Option<&'a AtomicU64>,
-    /// Set by whoever wants it to end early.
+    /// Set to stop early.
     pub(crate) is_cancelled: &'a AtomicBool,
 }
 
-/// Documents that are handed on together.
+/// A batch of documents.
 #[derive(Default)]
 struct IndexWriteBatch {
     operations: Vec<UserOperation<BudgetedDocument>>,
@@ -83,13 +83,13 @@ struct IndexWriteBatch {
 }
 
 impl IndexDocumentWriter<'_> {
-    /// Takes out what the index has of a document.
+    /// Removes a document from the index.
     pub(crate) fn remove_document(&self, path: &NodePath) {
         let path = Term::from_field_text(self.document_builder.fields.path, path.as_str());
         self.writer.delete_term(path);
     }
 
-    /// Writes documents, as many at a time as there are `threads`. It ends early, without an error, when cancelled.
+    /// Writes documents with up to `threads` threads. It stops early, without an error, when cancelled.
     ///
     /// # Errors
     /// The first error of the content or the index.
@@ -127,7 +127,7 @@ impl IndexDocumentWriter<'_> {
                     }
                 }
                 if together.len() >= BATCH_DOCUMENTS {
-                    // A worker that failed says so below.
+                    // If a worker has failed, its error is returned below.
                     drop(sender.send(std::mem::take(&mut together)));
                 }
             }
@@ -156,7 +156,7 @@ impl IndexDocumentWriter<'_> {
         loop {
             let received = receiver.lock().recv();
             let Ok(sources) = received else { return outcome };
-            // After a failure the rest is passed over, so that the sender does not wait.
+            // After a failure, the remaining documents are drained, so that the sender does not block.
             if outcome.is_ok() && !self.is_cancelled() {
                 let mut sources = sources.iter();
                 outcome =
@@ -166,7 +166,7 @@ impl IndexDocumentWriter<'_> {
         }
     }
 
-    /// Makes a document and adds it to those that are handed on together.
+    /// Builds a document and adds it to the batch.
     fn add_to_batch(
         &self,
         source: &DocumentSource,
@@ -180,7 +180,7 @@ impl IndexDocumentWriter<'_> {
             }
         };
         let bytes = document.len().saturating_mul(64) + text_bytes(&document);
-        // What is held while waiting for more would keep others waiting.
+        // A batch that held its memory while waiting for more documents would block other workers.
         if batch.operations.len() >= BATCH_DOCUMENTS || batch.bytes + bytes > BATCH_BYTES {
             self.flush_batch(batch)?;
         }
@@ -204,7 +204,7 @@ impl IndexDocumentWriter<'_> {
         Ok(())
     }
 
-    /// Makes a document; one that no code was ready for is noted as failed and stops nothing.
+    /// Builds a document. If that panics, the document is recorded as failed, and indexing continues.
     fn build_or_record_failure(&self, node: &Node) -> Result<(TantivyDocument, bool)> {
         let digested =
             catch_unwind(AssertUnwindSafe(|| self.document_builder.build_document(node)));
@@ -215,7 +215,7 @@ impl IndexDocumentWriter<'_> {
     }
 }
 
-/// Returns about how many bytes of text a document holds.
+/// Returns the approximate size of a document's text, in bytes.
 fn text_bytes(document: &TantivyDocument) -> usize {
     use tantivy::schema::Value;
     document.field_values().filter_map(|(_, value)| value.as_str().map(str::len)).sum()

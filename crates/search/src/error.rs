@@ -1,4 +1,4 @@
-//! What can go wrong with the index, one variant for each different decision of the caller.
+//! The errors of the index, one variant for each different decision of the caller.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -6,35 +6,35 @@ use std::path::{Path, PathBuf};
 use tantivy::TantivyError;
 use tantivy::directory::error::OpenReadError;
 
-/// The result of everything in this crate that can fail.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of the full-text index.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is nothing to search yet.
+    /// There is no index to search yet.
     #[error("the full-text index is being built: {done} of {total} documents are read")]
     Building {
-        /// Documents that are read.
+        /// The number of documents read.
         done: u64,
-        /// Documents of the state that is indexed.
+        /// The number of documents in the indexed state.
         total: u64,
     },
-    /// The files of the index cannot be written or read for a reason outside of them.
+    /// The files of the index cannot be written or read, for a reason outside of them.
     #[error("cannot {action} the full-text index at `{}`", dir.display())]
     FileAccess {
-        /// What was tried, as a verb.
+        /// The attempted action, as a verb.
         action: &'static str,
         /// The folder.
         dir: PathBuf,
         /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The files of the index make no sense; it has to be built anew.
+    /// The files of the index are damaged; it has to be rebuilt.
     #[error("the full-text index is damaged: {0}; it is built anew")]
     Damaged(String),
-    /// What was asked for makes no sense.
+    /// The request is invalid.
     #[error("the full-text query is refused: {0}")]
     Refused(&'static str),
     /// Content cannot be read.
@@ -43,7 +43,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Tells whether trying again can help.
+    /// Returns true if a retry may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -53,7 +53,7 @@ impl Error {
         }
     }
 
-    /// Makes the error of a failed access to the files of the index.
+    /// Creates the error for a failed access to the files of the index.
     pub(crate) fn index_access(action: &'static str, dir: &Path, error: TantivyError) -> Self {
         let is_damage = match &error {
             TantivyError::DataCorruption(_)
@@ -62,7 +62,7 @@ impl Error {
             | TantivyError::FieldNotFound(_)
             | TantivyError::DeserializeError(_) => true,
             TantivyError::OpenReadError(error) => !matches!(error, OpenReadError::IoError { .. }),
-            // Bytes that end too early or make no sense; other faults of the disk may pass.
+            // Truncated or invalid bytes mean damage; other I/O errors may be transient.
             TantivyError::IoError(error) => {
                 matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
             }
@@ -74,7 +74,7 @@ impl Error {
         Self::FileAccess { action, dir: dir.to_owned(), source: Box::new(error) }
     }
 
-    /// Makes the error of a failed access to a file beside the index.
+    /// Creates the error for a failed access to a file beside the index.
     pub(crate) fn file_access(action: &'static str, dir: &Path, error: std::io::Error) -> Self {
         Self::FileAccess { action, dir: dir.to_owned(), source: Box::new(error) }
     }

@@ -1,4 +1,4 @@
-//! Excerpts: the part of a text with the most words that were looked for, marked, and safe to put into a page.
+//! Excerpts: the part of a text with the most matching words, highlighted and escaped for use in a page.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -9,25 +9,26 @@ use tympan_content::query::{FullTextExpression, normalize_word};
 use crate::analyzer::{build_word_analyzer, tokenize};
 use crate::word_expansion::matches_wildcard;
 
-/// About so long is an excerpt.
+/// The approximate length of an excerpt, in bytes.
 const EXCERPT_BYTES: usize = 220;
-/// The rest of a text is looked at if this much has none of the words.
+/// The length of the first part that is searched, in bytes; the rest of the text is searched only if this part has no
+/// match.
 const FIRST_SCAN_BYTES: usize = 4096;
-/// Before the first word that was found stands at most this much.
+/// The maximum length of the text before the first match, in bytes.
 const MAX_LEAD_BYTES: usize = 60;
 
-/// What is marked.
+/// The words to highlight.
 #[derive(Debug, Default)]
 pub(crate) struct HighlightTerms {
     exact_words: HashSet<String>,
-    /// Words whose stems count too.
+    /// Words whose stems are also highlighted.
     stemmed_words: Vec<String>,
     prefixes: Vec<String>,
     patterns: Vec<String>,
 }
 
 impl HighlightTerms {
-    /// Gathers the words that a hit may have because of an expression.
+    /// Collects the words of an expression that may occur in a hit.
     pub(crate) fn from_expression(expression: &FullTextExpression) -> Self {
         let mut marks = Self::default();
         marks.add_expression(expression);
@@ -61,7 +62,7 @@ impl HighlightTerms {
             || self.patterns.iter().any(|pattern| matches_wildcard(pattern, word))
     }
 
-    /// Returns where in a text the words are.
+    /// Returns the ranges of the words in a text.
     fn find_ranges(&self, text: &str, stems: Option<&mut TextAnalyzer>) -> Vec<Range<usize>> {
         let found = tokenize(&mut build_word_analyzer(), text).into_iter();
         let found = found.filter(|token| self.matches(&token.text));
@@ -86,7 +87,7 @@ impl HighlightTerms {
     }
 }
 
-/// Returns the most telling part of a text as HTML: escaped, with `<strong>` around the words.
+/// Returns the most relevant part of a text as HTML: escaped, with `<strong>` around the words.
 pub(crate) fn make_excerpt(
     marks: &HighlightTerms,
     text: &str,
@@ -125,7 +126,7 @@ pub(crate) fn make_excerpt(
     out
 }
 
-/// Chooses the part with the most places in it, the first of several.
+/// Chooses the part with the most matches, the first one of several.
 fn choose_window(text: &str, places: &[Range<usize>]) -> Range<usize> {
     let mut best = (0, 0);
     for (index, first) in places.iter().enumerate() {
@@ -142,7 +143,7 @@ fn choose_window(text: &str, places: &[Range<usize>]) -> Range<usize> {
     start..end
 }
 
-/// Returns the first place from `at` on where a word begins, but not beyond `most`.
+/// Returns the first position from `at` on where a word begins, but at most `most`.
 fn next_word_start(text: &str, at: usize, most: usize) -> usize {
     if at == 0 || at >= text.len() {
         return at.min(text.len());

@@ -1,4 +1,5 @@
-//! Facets: how many hits have each value of a property. Asked for, every hit is visited; its score is not needed.
+//! Facets: the number of hits for each value of a property. If facets are requested, every hit is visited; its score is
+//! not needed.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use tantivy::collector::{Collector, SegmentCollector};
 use tantivy::columnar::StrColumn;
 use tantivy::{DocId, Score, SegmentOrdinal, SegmentReader};
 
-/// So many values of a property are told, the most frequent ones.
+/// The maximum number of values returned per property; the most frequent ones are returned.
 const MAX_FACET_VALUES: usize = 1000;
 
 /// Counts the values of properties.
@@ -16,7 +17,7 @@ pub(crate) struct FacetCollector<'a> {
     pub(crate) properties: &'a [String],
 }
 
-/// The counts of one segment, by the value's place in the column.
+/// The counts of one segment, by the ordinal of the value in the column.
 pub(crate) struct SegmentFacets {
     columns: Vec<Option<(StrColumn, Vec<u64>)>>,
 }
@@ -89,7 +90,7 @@ impl Collector for FacetCollector<'_> {
         }
         let sorted = |counts: BTreeMap<String, u64>| {
             let mut counts: Vec<(String, u64)> = counts.into_iter().collect();
-            // Stable: values with equal counts stay sorted by name.
+            // The sort is stable, so values with equal counts stay sorted by name.
             counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
             counts.truncate(MAX_FACET_VALUES);
             counts

@@ -1,4 +1,4 @@
-//! The index as the rest of the program has it: opened, asked, watched, closed.
+//! The public interface of the index: open, search, monitor, close.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,17 +26,17 @@ use crate::text_extraction::{BlobTextExtractor, PdfReader};
 use crate::top_hit::{ScoredHit, TopHitsCollector};
 use crate::unsynced_directory::{self, UnsyncedDirectory};
 
-/// The most revisions that the lag is counted in.
+/// The maximum number of revisions up to which the lag is counted.
 const MAX_LAG_REVISIONS: usize = 1000;
-/// So many failures are named.
+/// The maximum number of failures that are reported in detail.
 const MAX_REPORTED_FAILURES: usize = 100;
 
-/// How an index works.
+/// The options of an index.
 #[derive(Debug, Clone)]
 pub struct SearchIndexOptions {
-    /// Threads that read documents while many are indexed; two at least.
+    /// The number of threads that read documents while many are indexed; at least two.
     pub threads: usize,
-    /// How PDF is read; without it, it is not.
+    /// The reader for PDF files; `None` to index none of them.
     pub pdf_reader: Option<PdfReader>,
 }
 
@@ -46,13 +46,14 @@ impl Default for SearchIndexOptions {
     }
 }
 
-/// The full-text index of a repository. A thread follows the content until [`SearchIndex::close`], or until it is dropped.
+/// The full-text index of a repository. A thread follows the content until [`SearchIndex::close`] is called or the
+/// index is dropped.
 pub struct SearchIndex {
     pub(crate) state: Arc<SearchIndexState>,
     follower_thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What searches and the follower share.
+/// The state shared by searches and the follower.
 pub(crate) struct SearchIndexState {
     pub(crate) folder: SearchIndexFolder,
     pub(crate) options: SearchIndexOptions,
@@ -61,12 +62,12 @@ pub(crate) struct SearchIndexState {
     lease_holder: String,
     served_build: ArcSwapOption<ServedBuild>,
     control: Mutex<SearchIndexFollowerControl>,
-    /// Whether work under way ends early, as the index is closing.
+    /// Set when the index is closing, to end work in progress early.
     pub(crate) is_cancelled: AtomicBool,
     control_changed: Condvar,
 }
 
-/// What the follower is told, and tells.
+/// The signals between the index and the follower.
 #[derive(Debug, Default)]
 struct SearchIndexFollowerControl {
     is_closing: bool,
@@ -74,17 +75,17 @@ struct SearchIndexFollowerControl {
     is_rebuild_requested: bool,
     pause_reason: Option<String>,
     rebuild: Option<Arc<SearchIndexRebuildControl>>,
-    /// Passes of the follower that began, and the last one that ended well.
+    /// The number of the last pass of the follower that began; the next field has the last one that succeeded.
     last_begun_pass: u64,
     last_ended_pass: u64,
 }
 
-/// What answers: one commit of a build, and the state of the content that it answers for.
+/// The build that serves searches: one commit of a build, and the indexed state of the content.
 #[derive(Clone)]
 pub(crate) struct ServedBuild {
     pub(crate) build: Arc<SearchIndexBuild>,
     pub(crate) searcher: Searcher,
-    /// Keeps the root from being collected while it is served.
+    /// Protects the root from collection while the build is served.
     pub(crate) snapshot: Snapshot,
 }
 
@@ -103,7 +104,7 @@ impl SearchIndexState {
         &self.document_builder.fields
     }
 
-    /// Returns under which name the indexed root is kept.
+    /// Returns the name of the lease holder that protects the indexed root.
     pub(crate) fn lease_holder(&self) -> &str {
         &self.lease_holder
     }
@@ -112,19 +113,19 @@ impl SearchIndexState {
         self.served_build.load_full()
     }
 
-    /// Lets searches be answered by a new build from now on; whoever wanted one has it.
+    /// Serves searches from a new build from now on, and clears a pending rebuild request.
     pub(crate) fn serve_new_build(&self, served: ServedBuild) {
         self.serve_build(served);
         self.control.lock().is_rebuild_requested = false;
     }
 
-    /// Lets searches be answered by this from now on.
+    /// Serves searches from this build from now on.
     pub(crate) fn serve_build(&self, served: ServedBuild) {
         self.served_build.store(Some(Arc::new(served)));
         self.control.lock().pause_reason = None;
     }
 
-    /// Begins a pass of the follower; nothing once the index is closing.
+    /// Begins a pass of the follower; returns `None` if the index is closing.
     pub(crate) fn begin_pass(&self) -> Option<u64> {
         let mut control = self.control.lock();
         control.is_wake_requested = false;
@@ -134,7 +135,7 @@ impl SearchIndexState {
 
     pub(crate) fn end_pass(&self, pass: u64) {
         let mut control = self.control.lock();
-        // Without anything to answer with, a pass has brought nothing.
+        // A pass succeeds only if there is a build to serve.
         if self.served_build.load().is_some() {
             control.last_ended_pass = pass;
             control.pause_reason = None;
@@ -143,7 +144,7 @@ impl SearchIndexState {
         self.control_changed.notify_all();
     }
 
-    /// Waits until there may be something to do.
+    /// Waits for a signal, or until the time has passed.
     pub(crate) fn wait_for_work(&self, time: Duration) {
         let deadline = Instant::now() + time;
         let mut control = self.control.lock();
@@ -172,7 +173,7 @@ impl SearchIndexState {
         self.control.lock().is_rebuild_requested = true;
     }
 
-    /// Tells whether a build has to begin, once.
+    /// Returns true once for each rebuild request.
     pub(crate) fn take_rebuild_request(&self) -> bool {
         std::mem::take(&mut self.control.lock().is_rebuild_requested)
             || self.served_build.load().is_none()
@@ -194,7 +195,8 @@ impl SearchIndex {
     /// Opens the index in a folder, or begins to build it, and follows the repository from now on.
     ///
     /// # Errors
-    /// If the folder cannot be made, or the system gives no thread. A damaged index is no error: it is built anew.
+    /// If the folder cannot be created, or the system cannot create a thread. A damaged index is not an error: it is
+    /// rebuilt.
     pub fn open(repository: Repository, dir: &Path, options: SearchIndexOptions) -> Result<Self> {
         Self::open_with_directory(repository, dir, options, UnsyncedDirectory::open_unsynced)
     }
@@ -242,18 +244,18 @@ impl SearchIndex {
         Ok(Self { state: shared, follower_thread: Mutex::new(Some(thread)) })
     }
 
-    /// Lets the follower look at the head at once, as after a commit.
+    /// Wakes the follower to check the head at once, for example after a commit.
     pub fn wake_follower(&self) {
         self.state.wake_follower();
     }
 
-    /// Builds the index anew beside the one that answers.
+    /// Requests a rebuild of the index beside the one that serves searches.
     pub fn request_rebuild(&self) {
         self.state.request_rebuild();
         self.state.wake_follower();
     }
 
-    /// Returns the index as it is now.
+    /// Returns a view of the current state of the index.
     fn current_view(&self) -> tympan_content::Result<SearchIndexView> {
         let served = self.state.require_served();
         let served = served.inspect_err(|_| {
@@ -263,13 +265,14 @@ impl SearchIndex {
         Ok(SearchIndexView { index_state: self.state.clone(), served_build: served? })
     }
 
-    /// Waits until the index answers for the newest state, or a later one; tells whether it does in time.
+    /// Waits until the index serves the newest state or a later one; returns true if it does within the time.
     #[must_use]
     pub fn wait_until_current(&self, most: Duration) -> bool {
         let deadline = Instant::now() + most;
         let mut control = self.state.control.lock();
         let begun = control.last_begun_pass;
-        // Once: a pass that brings nothing wakes this thread too, and the two would keep each other awake.
+        // The wake-up is requested only once: an unsuccessful pass wakes this thread too, and the two would keep waking
+        // each other.
         control.is_wake_requested = true;
         self.state.control_changed.notify_all();
         while control.last_ended_pass <= begun {
@@ -283,7 +286,7 @@ impl SearchIndex {
         true
     }
 
-    /// Ends following. Searches go on with what there is.
+    /// Stops following. Searches continue with the existing index.
     pub fn close(&self) {
         self.state.control.lock().is_closing = true;
         self.state.is_cancelled.store(true, Ordering::Relaxed);
@@ -296,13 +299,13 @@ impl SearchIndex {
         }
     }
 
-    /// Returns what the index counts.
+    /// Returns the counters of the index.
     #[must_use]
     pub fn counters(&self) -> &SearchIndexCounters {
         &self.state.counters
     }
 
-    /// Tells how the index is.
+    /// Returns the status of the index.
     ///
     /// # Errors
     /// If the history of the content or the index cannot be read.
@@ -406,7 +409,7 @@ impl fmt::Debug for SearchIndex {
     }
 }
 
-/// Opens the build that counts, if its root is still there and nothing of it is lost.
+/// Opens the current build, if its root still exists and no part of it is lost.
 fn reopen_current_build(shared: &SearchIndexState, name: &str) -> Result<ServedBuild> {
     let (build, root) = shared.folder.open_build(name)?;
     if unsynced_directory::may_be_lost(&shared.folder.dir) {
@@ -420,7 +423,7 @@ fn reopen_current_build(shared: &SearchIndexState, name: &str) -> Result<ServedB
     Ok(ServedBuild::new(Arc::new(build), snapshot))
 }
 
-/// Compares the checksums of a build that was found, beside following: it is built anew if one is wrong.
+/// Verifies the checksums of an existing build in the background; a wrong one causes a rebuild.
 fn verify_checksums(shared: &Arc<SearchIndexState>, build: Arc<SearchIndexBuild>) {
     let shared = Arc::downgrade(shared);
     let run = move || {
@@ -434,7 +437,7 @@ fn verify_checksums(shared: &Arc<SearchIndexState>, build: Arc<SearchIndexBuild>
             shared.wake_follower();
         }
     };
-    // Without a thread damage shows when it is read.
+    // Without a thread, damage is detected when it is read.
     drop(std::thread::Builder::new().name("search-validate".to_owned()).spawn(run));
 }
 
@@ -445,10 +448,10 @@ pub(crate) fn load_hit_document(
     searcher.doc(DocAddress::new(found.segment, found.document))
 }
 
-/// Makes a name for a new follower.
+/// Creates a lease holder name for a new follower.
 fn new_lease_holder() -> String {
     let mut bytes = [0; 8];
-    // Without random bytes two homes on one database may share a lease, which costs one of them a rebuild.
+    // Without random bytes, two homes on one database may share a lease, which costs one of them a rebuild.
     getrandom::fill(&mut bytes).ok();
     format!("search-{:016x}", u64::from_le_bytes(bytes))
 }

@@ -1,10 +1,9 @@
-//! From a document of the content to a document of the index.
+//! Conversion of a document of the content to a document of the index.
 //!
-//! In: a node that has a record of its own. Out: what the index keeps of it, which follows from the record and its
-//! blobs alone.
+//! In: a node that has a record of its own. Out: its index document, which depends only on the record and its blobs.
 //!
-//! On failure: a part that cannot be read is left out and named in the `failure` field; only what may heal by itself
-//! (a database that does not answer) is an error.
+//! On failure: a part that cannot be read is omitted and named in the `failure` field. Only a transient problem (a
+//! database that does not respond) is an error.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,35 +23,35 @@ use crate::text_extraction::{
     BlobTextExtractor, MAX_EXTRACTED_BYTES, looks_like_markup, strip_markup, truncate_text,
 };
 
-/// The longest part of a text that is kept for showing.
+/// The maximum length of the text stored for excerpts, in bytes.
 const MAX_EXCERPT_BYTES: usize = 16 << 10;
-/// Longer values are no facets.
+/// The maximum length of a facet value, in bytes.
 const MAX_FACET_BYTES: usize = 128;
-/// The most properties that one document has facets of.
+/// The maximum number of properties with facets in one document.
 const MAX_FACETS: usize = 200;
-/// The most failures that are named.
+/// The maximum number of failures recorded per document.
 const MAX_FAILURES: usize = 10;
-/// Trees that nobody searches: users and their secrets, versions, what programs keep for themselves.
+/// Trees that are not searched: users and their secrets, versions, and internal data of programs.
 const EXCLUDED_TREES: [&str; 4] = ["/home", "/jcr:system", "/tmp", "/var"];
-/// Properties whose words count more.
+/// Properties whose words are indexed as titles, with a higher weight.
 const TITLE_PROPERTIES: [&str; 6] =
     ["jcr:title", "dc:title", "pageTitle", "navTitle", "cq:tags", "dam:search_promote"];
-/// The children of a document's node whose properties are titles and facets as the node's own are.
+/// The children of a document's node whose properties count as titles and facets like the node's own.
 const OWN_PROPERTY_PATHS: [&str; 3] = ["", JCR_CONTENT, "jcr:content/metadata"];
 
-/// The longest part of a value that is read, tags included.
+/// The maximum length read of a value, tags included.
 const MAX_VALUE_READ_BYTES: usize = 4 * MAX_EXTRACTED_BYTES;
 /// The property that holds a file's bytes.
 const JCR_DATA: &str = "jcr:data";
-/// A value is indexed by its property once among so many of the same property in a document: components say the same
-/// again and again.
+/// A value is indexed by its property once among this many values of the same property in a document, because
+/// components often repeat values.
 const RECENT_VALUE_COUNT: usize = 16;
-/// A document has about so many bytes at first.
+/// The initial capacity of a document, in bytes.
 const INITIAL_DOCUMENT_CAPACITY: usize = 2 << 10;
-/// Longer values of properties stand among the words alone, and are not indexed again by property.
+/// The maximum length of a property value indexed by property, in bytes; longer ones are indexed only among the words.
 const MAX_EXACT_BYTES: usize = 128;
 
-/// Tells whether a document is in the index.
+/// Returns true if a document is in the index.
 pub(crate) fn is_indexed(path: &NodePath) -> bool {
     let path = path.as_str();
     !EXCLUDED_TREES.iter().any(|outside| {
@@ -60,15 +59,15 @@ pub(crate) fn is_indexed(path: &NodePath) -> bool {
     })
 }
 
-/// Returns the key of the words of all properties of this name that lie below the nodes that are [`OWN_PROPERTY_PATHS`].
+/// Returns the key for the words of all properties of this name that are below the nodes in [`OWN_PROPERTY_PATHS`].
 fn nested_property_key(name: &str) -> String {
     format!("*/{name}")
 }
 
-/// Returns the keys under which the words of a property stand that a query names; none for the words of files.
+/// Returns the keys of the words of a property that a query names; empty for the words of files.
 ///
-/// Its node may be the document's own or one inside: a path near the document's node is looked for exactly, a bare name
-/// and a path that leads deeper everywhere by the last name.
+/// The property may belong to the document's own node or to one inside. A path near the document's node is matched
+/// exactly. A bare name, and a path that leads deeper, are matched anywhere by the last name.
 pub(crate) fn property_keys(property: &str) -> Vec<String> {
     let (parent, name) = property.rsplit_once('/').unwrap_or(("", property));
     if name == JCR_DATA {
@@ -83,12 +82,12 @@ pub(crate) fn property_keys(property: &str) -> Vec<String> {
     near.chain([nested_property_key(name)]).collect()
 }
 
-/// Tells whether a name of a node is indexed: a search in a property of that name may mean the node.
+/// Returns true if a node name is indexed: a search in a property of that name may refer to the node.
 pub(crate) fn is_indexed_node_name(name: &str) -> bool {
     name.contains(':')
 }
 
-/// Makes documents of the index.
+/// Builds documents of the index.
 #[derive(Debug, Clone)]
 pub(crate) struct IndexDocumentBuilder {
     pub(crate) repository: Repository,
@@ -96,24 +95,24 @@ pub(crate) struct IndexDocumentBuilder {
     pub(crate) fields: SearchIndexFields,
 }
 
-/// What is gathered of one document.
+/// The collected content of one document.
 struct IndexDocumentContent<'a> {
     builder: &'a IndexDocumentBuilder,
     name: &'a str,
-    /// The texts of properties, and those of files: a phrase spans neither.
+    /// The texts of properties, and those of files, kept separate so that no phrase spans two of them.
     text: String,
     file_text: String,
     title: String,
-    /// What is found although no text of a property says it: the name, and titles that are links.
+    /// Words that are not in the text of a property: the name, and titles that are links.
     extra_words: String,
     properties: BTreeMap<String, Vec<String>>,
-    /// Bytes in `properties`.
+    /// The size of `properties`, in bytes.
     property_bytes: usize,
-    /// The path of the node that is read, relative to the document.
+    /// The path of the current node, relative to the document.
     relative_path: String,
-    /// The key of the property that is read.
+    /// The key of the current property.
     property_key: String,
-    /// The keys of properties with values that are too long to be among `properties`.
+    /// The keys of properties with values that are too long for `properties`.
     long_property_keys: BTreeSet<String>,
     facets: BTreeMap<String, Vec<String>>,
     node_types: BTreeSet<String>,
@@ -122,7 +121,7 @@ struct IndexDocumentContent<'a> {
 }
 
 impl IndexDocumentBuilder {
-    /// Makes the document of a node, and tells whether a part of it failed.
+    /// Builds the index document of a node; the second value is true if a part of it failed.
     ///
     /// # Errors
     /// If the content cannot be read now but may be later.
@@ -159,7 +158,7 @@ impl IndexDocumentBuilder {
         Ok(gathered.into_document(node.path(), language.unwrap_or(UNKNOWN_LANGUAGE)))
     }
 
-    /// Makes the document of one that cannot be read at all.
+    /// Builds the index document of a document that cannot be read at all.
     pub(crate) fn build_unreadable(&self, path: &NodePath, reason: &str) -> TantivyDocument {
         let mut document = TantivyDocument::new();
         document.add_text(self.fields.path, path.as_str());
@@ -170,8 +169,8 @@ impl IndexDocumentBuilder {
 }
 
 impl IndexDocumentContent<'_> {
-    /// Gathers a node and what is below it. `name` is the name of the nearest node above a `jcr:content`, as a file's
-    /// content has its name.
+    /// Collects a node and everything below it. `name` is the name of the nearest node above a `jcr:content`, because a
+    /// file's content has its name.
     fn add_node(&mut self, node: BorrowedNode<'_>, name: &str) -> Result<()> {
         let name =
             if node.name() == JCR_CONTENT || node.name().is_empty() { name } else { node.name() };
@@ -217,7 +216,7 @@ impl IndexDocumentContent<'_> {
         }
     }
 
-    /// Makes the key of a property of the node that is read.
+    /// Sets the key for a property of the current node.
     fn set_key(&mut self, property: &str, is_near: bool) {
         self.property_key.clear();
         self.property_key.push_str(if is_near { &self.relative_path } else { "*" });
@@ -227,7 +226,7 @@ impl IndexDocumentContent<'_> {
         self.property_key.push_str(property);
     }
 
-    /// Gathers the words of a property, whose key is set.
+    /// Collects the words of the property whose key is set.
     fn add_property_words(&mut self, property: &str, value: BorrowedProperty<'_>, is_near: bool) {
         let is_text = is_searched_property(property, value);
         let is_title = is_near && TITLE_PROPERTIES.contains(&property);
@@ -255,7 +254,7 @@ impl IndexDocumentContent<'_> {
         }
     }
 
-    /// Adds a short value to those of the property whose key is set.
+    /// Adds a short value of the property whose key is set.
     fn add_short_value(&mut self, text: Cow<'_, str>) {
         if !self.properties.contains_key(&self.property_key) {
             self.properties.insert(self.property_key.clone(), Vec::new());
@@ -270,7 +269,7 @@ impl IndexDocumentContent<'_> {
         values.push(text);
     }
 
-    /// Gathers the values of a property near the document's node, whose key is set.
+    /// Collects the facet values of a property near the document's node; its key is set.
     fn add_facet(&mut self, value: BorrowedProperty<'_>) {
         if self.facets.len() >= MAX_FACETS {
             return;
@@ -281,7 +280,7 @@ impl IndexDocumentContent<'_> {
         }
     }
 
-    /// Gathers the text of the blobs of a property.
+    /// Collects the text of the blobs of a property.
     fn add_binary_text(
         &mut self,
         node: BorrowedNode<'_>,
@@ -291,7 +290,7 @@ impl IndexDocumentContent<'_> {
     ) -> Result<()> {
         self.set_key(property, true);
         let relative = self.property_key.clone();
-        // Of an asset's renditions only the uploaded one is what its author wrote.
+        // Of an asset's renditions, only the original is written by its author.
         if relative.contains("renditions/") && !relative.contains("renditions/original/") {
             return Ok(());
         }
@@ -321,7 +320,7 @@ impl IndexDocumentContent<'_> {
         Ok(())
     }
 
-    /// Notes that the body cannot be read.
+    /// Records that the body cannot be read.
     fn record_unreadable_body(&mut self, node: &Node) -> Result<()> {
         let failure = node.snapshot().failure();
         if let Some(ContentError::Store(error)) = failure
@@ -368,7 +367,7 @@ impl IndexDocumentContent<'_> {
         for (field, text) in words.into_iter().zip([&self.text, &self.extra_words, &self.file_text])
         {
             document.add_text(field, text);
-            // Without a known language only accents make a difference.
+            // Without a known language, only accents make a difference.
             if let Some(stems) = stems.filter(|_| language != UNKNOWN_LANGUAGE || !text.is_ascii())
             {
                 document.add_text(*stems, text);
@@ -395,7 +394,7 @@ impl IndexDocumentContent<'_> {
     }
 }
 
-/// Adds a text to others, as long as all are not too long.
+/// Appends a text, up to the maximum total length.
 fn append_text(texts: &mut String, text: &str) {
     if texts.len() < MAX_EXTRACTED_BYTES && !text.is_empty() {
         if !texts.is_empty() {
@@ -414,14 +413,14 @@ fn properties_to_object(properties: BTreeMap<String, Vec<String>>) -> OwnedValue
     OwnedValue::Object(properties.into_iter().map(|(key, texts)| (key, values(texts))).collect())
 }
 
-/// Returns the value as facets list it; nothing for values that are no categories.
+/// Returns the facet value for a property value; `None` for values that are not categories.
 fn facet_value(value: BorrowedValue<'_>) -> Option<String> {
     Some(match value {
         BorrowedValue::Text(_, text) if text.len() > MAX_FACET_BYTES => return None,
         BorrowedValue::Text(_, text) => text.to_owned(),
         BorrowedValue::Long(number) => number.to_string(),
         BorrowedValue::Boolean(truth) => truth.to_string(),
-        // A day is a category, a moment is not.
+        // A day is a category, a point in time is not.
         BorrowedValue::Date(date) => format_day(date),
         BorrowedValue::Binary(_) | BorrowedValue::Double(_) => return None,
     })

@@ -1,11 +1,11 @@
-//! The folder of the index: builds beside each other, and a file that says which one counts.
+//! The folder of the index: the builds, and a file that names the current one.
 //!
-//! Everything in it can be deleted while no instance runs: it is built anew (`docs/formats/search.md`).
+//! Everything in it can be deleted while no instance runs; the index is then rebuilt (`docs/formats/search.md`).
 //!
 //! Invariants
-//! * The file `current` is replaced whole, after the build that it names is complete.
-//! * While builds are written, the mark says so (`unsynced_directory`).
-//! * A build that `current` does not name is left over from a crash, and removed.
+//! * The file `current` is replaced atomically, after the build that it names is complete.
+//! * A mark exists while builds are written (`unsynced_directory`).
+//! * A build that `current` does not name is left over from a crash, and is removed.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::Write;
@@ -27,30 +27,30 @@ use crate::schema::{PATH_FIELD, build_schema, encode_commit_payload, parse_commi
 const CURRENT_FILE_MAGIC: &str = "tympan-search 1";
 const CURRENT_FILE: &str = "current";
 const BUILD_PREFIX: &str = "build-";
-/// Memory of one indexing thread.
+/// The memory of one indexing thread, in bytes.
 const FOLLOWER_MEMORY_BYTES: usize = 32 << 20;
 const REBUILD_MEMORY_BYTES: usize = 96 << 20;
 
-/// How the files of a build are reached; tests put a failing disk in between.
+/// Opens the files of a build; tests substitute a failing disk.
 pub(crate) type OpenDirectoryFn = fn(&Path) -> tantivy::Result<Box<dyn Directory>>;
 
-/// The folder.
+/// The folder of the index.
 #[derive(Debug, Clone)]
 pub(crate) struct SearchIndexFolder {
     pub(crate) dir: PathBuf,
     pub(crate) open_directory: OpenDirectoryFn,
 }
 
-/// What `current` says.
+/// The content of `current`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CurrentBuild {
-    /// The build that counts.
+    /// The name of the current build.
     pub(crate) build_name: String,
-    /// Under which name the follower keeps its root from being collected.
+    /// The name of the lease holder that protects the root of the follower from collection.
     pub(crate) lease_holder: String,
 }
 
-/// One build, open.
+/// An open build.
 pub(crate) struct SearchIndexBuild {
     pub(crate) name: String,
     pub(crate) dir: PathBuf,
@@ -58,28 +58,29 @@ pub(crate) struct SearchIndexBuild {
     pub(crate) reader: IndexReader,
 }
 
-/// What writes to a build.
+/// The writer of a build.
 pub(crate) type SearchIndexWriter = IndexWriter<BudgetedDocument>;
 
-/// Makes a folder that its owner alone may look into, whatever the process's mask of modes.
+/// Creates a folder that only its owner may access, regardless of the process's umask.
 fn create_private_dir(dir: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
 impl SearchIndexFolder {
-    /// Makes the folder if it is not there.
+    /// Opens the folder, and creates it if it does not exist.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub(crate) fn new(dir: &Path, open: OpenDirectoryFn) -> Result<Self> {
         create_private_dir(dir).map_err(|error| Error::file_access("make", dir, error))?;
-        // An earlier version let everybody look in. It holds the words of pages that not everybody may read.
+        // An earlier version created the folder with access for all users. It holds words of pages that not every user
+        // may read.
         fs::set_permissions(dir, Permissions::from_mode(0o700))
             .map_err(|error| Error::file_access("close", dir, error))?;
         Ok(Self { dir: dir.to_owned(), open_directory: open })
     }
 
-    /// Reads which build counts; nothing if there is none.
+    /// Reads the name of the current build; `None` if there is none.
     pub(crate) fn read_current(&self) -> Option<CurrentBuild> {
         let text = fs::read_to_string(self.dir.join(CURRENT_FILE)).ok()?;
         let mut lines = text.lines();
@@ -90,7 +91,7 @@ impl SearchIndexFolder {
             .then(|| CurrentBuild { build_name: build.to_owned(), lease_holder: holder.to_owned() })
     }
 
-    /// Makes a complete build the one that counts.
+    /// Makes a complete build the current one.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -109,7 +110,7 @@ impl SearchIndexFolder {
         write().map_err(|error| Error::file_access("write", &self.dir, error))
     }
 
-    /// Opens a build, with the root that it answers for.
+    /// Opens a build; also returns the root for which it was built.
     ///
     /// # Errors
     /// [`Error::Damaged`] if it is incomplete or of another format.
@@ -127,7 +128,7 @@ impl SearchIndexFolder {
         Ok((SearchIndexBuild::new(name, dir, index)?, root))
     }
 
-    /// Makes an empty build.
+    /// Creates an empty build.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -145,14 +146,14 @@ impl SearchIndexFolder {
         SearchIndexBuild::new(&name, dir.clone(), index)
     }
 
-    /// Removes a build. What is left of it, if that fails, is removed at the next start.
+    /// Removes a build. If that fails, the rest is removed at the next start.
     pub(crate) fn remove_build(&self, name: &str) {
         if let Err(error) = fs::remove_dir_all(self.dir.join(name)) {
             tracing::debug!(file = %name, %error, "build of the full-text index not removed");
         }
     }
 
-    /// Removes what crashes left: every build but the one that counts.
+    /// Removes builds left over from crashes: all except the current one.
     pub(crate) fn remove_stale_builds(&self) {
         let current = self.read_current().map(|current| current.build_name);
         for name in self.list_builds() {
@@ -169,8 +170,8 @@ impl SearchIndexFolder {
     }
 }
 
-/// Returns how documents are kept: sorted by path, so that of equal hits the first ones are found first, and whoever
-/// wants no more looks no further.
+/// Returns the settings of the index: documents are sorted by path, so that among equal hits the first ones are found
+/// first, and a limited search can stop early.
 fn index_settings() -> IndexSettings {
     IndexSettings {
         sort_by_field: Some(IndexSortByField { field: PATH_FIELD.to_owned(), order: Order::Asc }),
@@ -192,15 +193,15 @@ impl SearchIndexBuild {
         Ok(Self { name: name.to_owned(), dir, index, reader })
     }
 
-    /// Tells whether the files are still there: whoever has them open reads on, but cannot write.
+    /// Returns true if the files still exist. After they are deleted, open files stay readable, but writing fails.
     pub(crate) fn exists(&self) -> bool {
         self.dir.join("meta.json").exists()
     }
 
-    /// Begins to write: with one thread to follow, with several to build.
+    /// Opens a writer: with one thread for following, with several for building.
     ///
     /// # Errors
-    /// If another process writes, or the disk does not let it.
+    /// If another process has a writer, or the disk fails.
     pub(crate) fn open_writer(&self, threads: usize) -> Result<SearchIndexWriter> {
         let memory = if threads == 1 { FOLLOWER_MEMORY_BYTES } else { REBUILD_MEMORY_BYTES };
         let options = IndexWriterOptions::builder()
@@ -214,10 +215,11 @@ impl SearchIndexBuild {
         Ok(writer)
     }
 
-    /// Commits what was written, together with the root that it answers for, and shows it to searches.
+    /// Commits the written documents together with the root for which they were written, and makes them visible to
+    /// searches.
     ///
     /// # Errors
-    /// If the disk does not let it; nothing is committed then.
+    /// If the disk fails; nothing is committed then.
     pub(crate) fn commit(&self, writer: &mut SearchIndexWriter, root: ChunkId) -> Result<()> {
         let mut commit = || {
             let mut prepared = writer.prepare_commit()?;

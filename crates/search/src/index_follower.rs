@@ -1,11 +1,10 @@
-//! The follower: a thread that brings the index from the root that it has to the newest one, again and again.
+//! The follower: a thread that repeatedly updates the index from its root to the newest one.
 //!
-//! It looks at the head of the branch when it is woken and otherwise every [`HEAD_POLL_INTERVAL`]; all commits since the last look
-//! become one commit of the index. A build from nothing runs beside it and is adopted when it is complete.
+//! It checks the head of the branch when it is woken, and otherwise every [`HEAD_POLL_INTERVAL`]. All commits since the
+//! last check become one commit of the index. A rebuild runs in parallel and is adopted when it is complete.
 //!
-//! On failure: searches go on with the last commit of the index. What may heal by itself (a full disk, a database that
-//! does not answer) is tried again after a time; an index that makes no sense, or whose root was collected, is built
-//! anew.
+//! On failure: searches continue with the last commit of the index. A transient failure (a full disk, a database that
+//! does not respond) is retried after a delay. If the index is damaged, or its root was collected, it is rebuilt.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,28 +21,29 @@ use crate::index_folder::{CurrentBuild, SearchIndexWriter};
 use crate::rebuild::{CompletedBuild, SearchIndexRebuild};
 use crate::unsynced_directory;
 
-/// How often the head is looked at without being woken; where a look costs a round trip, less often.
+/// The interval for checking the head without a wake-up; it is longer if a check costs a round trip.
 const HEAD_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const COSTLY_HEAD_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// How long to wait after a failure: doubled for each one in a row.
+/// The delay after a failure; it doubles with each consecutive one.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(200);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
 const FIRST_REBUILD_DELAY: Duration = Duration::from_secs(1);
 const MAX_REBUILD_DELAY: Duration = Duration::from_mins(5);
-/// More changed documents than this are read by several threads.
+/// The number of changed documents above which several threads read them.
 const PARALLEL_READ_THRESHOLD: usize = 64;
-/// How long the indexed root is kept while no process runs, and how old the lease may be.
+/// The duration for which the indexed root is protected while no process runs, and the maximum age of the lease.
 const ROOT_LEASE_DURATION: Duration = Duration::from_hours(24 * 30);
 const ROOT_LEASE_RENEW_INTERVAL: Duration = Duration::from_hours(1);
 
-/// The state of the thread.
+/// The state of the follower thread.
 pub(crate) struct SearchIndexFollower {
     shared: Arc<SearchIndexState>,
     writer: Option<SearchIndexWriter>,
     rebuild: Option<SearchIndexRebuild>,
     consecutive_failures: u32,
     failed_builds: u32,
-    /// Before this no build begins: one that fails on a full disk fills it each time.
+    /// The earliest time of the next rebuild. The delay is needed because each rebuild that fails on a full disk fills
+    /// it again.
     next_build_at: Instant,
     lease_renewed_at: Option<SystemTime>,
 }
@@ -61,7 +61,7 @@ impl SearchIndexFollower {
         }
     }
 
-    /// Follows until the index is closed.
+    /// Follows the content until the index is closed.
     pub(crate) fn run(mut self) {
         let costly = self.shared.repository().chunks().has_costly_round_trips();
         let poll = if costly { COSTLY_HEAD_POLL_INTERVAL } else { HEAD_POLL_INTERVAL };
@@ -79,7 +79,7 @@ impl SearchIndexFollower {
         }
         if let Some(rebuild) = self.rebuild.take() {
             rebuild.cancel();
-            // What it has written is removed by itself.
+            // The rebuild removes its own files.
             drop(rebuild.join());
         }
         self.lease_renewed_at = None;
@@ -87,16 +87,16 @@ impl SearchIndexFollower {
         self.sync_served_build();
     }
 
-    /// Notes that builds are being written to.
+    /// Writes the mark that builds are being written.
     fn mark_unsynced(&self) -> Result<()> {
         let dir = &self.shared.folder.dir;
         unsynced_directory::write_unsynced_marker(dir)
             .map_err(|error| Error::file_access("write", dir, error))
     }
 
-    /// Ends writing: what is served is on disk from now on.
+    /// Ends writing, and syncs the served build to disk.
     fn sync_served_build(&mut self) {
-        // Merges under way are given up: nobody waits for them.
+        // Merges in progress are abandoned, because nothing depends on them.
         self.writer = None;
         let Some(served) = self.shared.served_build() else { return };
         if let Err(error) =
@@ -106,7 +106,7 @@ impl SearchIndexFollower {
         }
     }
 
-    /// Does what is next, and tells whether anything was done.
+    /// Performs the next step; returns true if anything was done.
     fn step(&mut self) -> Result<bool> {
         if self.rebuild.as_ref().is_some_and(SearchIndexRebuild::is_finished)
             && let Some(rebuild) = self.rebuild.take()
@@ -139,7 +139,7 @@ impl SearchIndexFollower {
         Ok(is_changed)
     }
 
-    /// Brings the index to the newest state; tells whether it was behind.
+    /// Updates the index to the newest state; returns true if it was behind.
     fn serve_newest(&mut self, served: &ServedBuild) -> Result<bool> {
         let newer = self.advance(served)?;
         let is_changed = newer.is_some();
@@ -149,7 +149,7 @@ impl SearchIndexFollower {
         Ok(is_changed)
     }
 
-    /// Brings a build to the newest state, without letting it answer; nothing if it is there, or the index is closing.
+    /// Updates a build to the newest state, without serving it; `None` if it is current, or if the index is closing.
     fn advance(&mut self, served: &ServedBuild) -> Result<Option<ServedBuild>> {
         let old = &served.snapshot;
         if self.shared.repository().head_root()? == old.root_id() {
@@ -176,11 +176,11 @@ impl SearchIndexFollower {
         };
         self.write_changes((&writer, &build.dir), &new, &paths)?;
         if self.shared.is_cancelled.load(Ordering::Relaxed) {
-            // What was written is not whole, and is forgotten with the writer.
+            // The written documents are incomplete; they are discarded with the writer.
             return Ok(None);
         }
         build.commit(&mut writer, new.root_id())?;
-        // A writer that failed is not kept: it is opened anew, at the last commit.
+        // A writer that failed is not kept; a new one is opened at the last commit.
         self.writer = Some(writer);
         self.shared.counters.commits.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(root = %new.root_id(), documents = paths.len(), "full-text index followed");
@@ -214,8 +214,8 @@ impl SearchIndexFollower {
         sink.write_all(sources, threads)
     }
 
-    /// Makes a complete build the one that answers, once it has what was committed while it was made: nobody who has
-    /// found something loses sight of it.
+    /// Makes a complete build the served one, after it was updated with the commits since its start, so that no
+    /// document found before is missing from the results.
     fn adopt_build(&mut self, built: CompletedBuild) -> Result<()> {
         let CompletedBuild { build, snapshot } = built;
         self.writer = None;
@@ -234,7 +234,7 @@ impl SearchIndexFollower {
         Ok(())
     }
 
-    /// Notes a failure and waits before the next try.
+    /// Records a failure, and waits before the next attempt.
     fn record_failure(&mut self, error: &Error) {
         let reason = join_causes(error);
         tracing::warn!(reason = %reason, "full-text index does not follow");
@@ -250,7 +250,7 @@ impl SearchIndexFollower {
         self.shared.wait_for_work(wait);
     }
 
-    /// Renews the lease on the root that is served. Without it the index is built anew after a long absence, no more.
+    /// Renews the lease on the served root. Without it, the only consequence is a rebuild after a long downtime.
     fn renew_root_lease(&mut self) {
         let now = SystemTime::now();
         let is_fresh = |leased: SystemTime| {

@@ -1,4 +1,4 @@
-//! One state of the index: what a query asks, from its first page to its last.
+//! A view of one state of the index, used for all pages of a query.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,10 +24,10 @@ use crate::suggestion::{spellcheck, suggest_completions};
 use crate::top_hit::{ScoredHit, TopHitsCollector};
 use crate::word_expansion::{MAX_SCANNED_WORDS, WordLocation};
 
-/// The most hits of one page.
+/// The maximum number of hits per page.
 const MAX_PAGE_HITS: usize = 10_000;
 
-/// The index as it was when this was made. It does not go on with the content.
+/// A fixed state of the index, which does not follow the content.
 #[derive(Clone)]
 pub(crate) struct SearchIndexView {
     pub(crate) index_state: Arc<SearchIndexState>,
@@ -114,7 +114,7 @@ impl SearchIndexView {
         Ok(Some(make_excerpt(marks, text, stems.as_mut())))
     }
 
-    /// Runs a query; files that make no sense may make the library panic, and are built anew.
+    /// Runs a query. Damaged files may make the library panic; the panic is caught, and the index is rebuilt.
     fn run_guarded<T>(&self, run: impl FnOnce() -> Result<T>) -> tympan_content::Result<T> {
         self.index_state.counters.queries.fetch_add(1, Ordering::Relaxed);
         let answer = catch_unwind(AssertUnwindSafe(run));

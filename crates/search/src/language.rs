@@ -1,12 +1,12 @@
-//! Languages: which stemmer reads a document, and how a document tells its language.
+//! Languages: the stemmer of a document, and the detection of its language.
 //!
-//! A document's own `jcr:language` goes first (on the node or its `jcr:content`), then the last name of its path that
-//! is a language code, as in `/content/site/de-ch/page`. Both follow from the document alone, so that following
-//! differences and building anew give the same index.
+//! A document's own `jcr:language` has precedence (on the node or its `jcr:content`), then the last name in its path
+//! that is a language code, as in `/content/site/de-ch/page`. Both depend only on the document, so that following and
+//! rebuilding give the same index.
 
 use tantivy::tokenizer::Language;
 
-/// The languages with a stemmer, by their code in ISO 639-1.
+/// The languages with a stemmer, by ISO 639-1 code.
 pub(crate) const LANGUAGES: [(&str, Language); 18] = [
     ("ar", Language::Arabic),
     ("da", Language::Danish),
@@ -28,10 +28,10 @@ pub(crate) const LANGUAGES: [(&str, Language); 18] = [
     ("tr", Language::Turkish),
 ];
 
-/// What stands for a document of no known language.
+/// The code for a document of no known language.
 pub(crate) const UNKNOWN_LANGUAGE: &str = "und";
 
-/// Returns the known language that a code such as `de`, `de_CH` or `de-ch` names.
+/// Returns the known language for a code such as `de`, `de_CH` or `de-ch`.
 pub(crate) fn language_of_code(code: &str) -> Option<&'static str> {
     let (language, region) = match code.split_once(['_', '-']) {
         Some((language, region)) => (language, Some(region)),
@@ -43,13 +43,13 @@ pub(crate) fn language_of_code(code: &str) -> Option<&'static str> {
     if language.len() != 2 || !region.is_none_or(is_region) {
         return None;
     }
-    // Norwegian is written as `nb` and `nn` too.
+    // Norwegian is also written as `nb` and `nn`.
     let language = language.to_ascii_lowercase();
     let language = if language == "nb" || language == "nn" { "no" } else { &language };
     LANGUAGES.iter().find(|(code, _)| *code == language).map(|(code, _)| *code)
 }
 
-/// Returns the language of a path: its last name that is a language code.
+/// Returns the language of a path: the last name in it that is a language code.
 pub(crate) fn language_of_path(path: &str) -> Option<&'static str> {
     path.split('/').rev().find_map(language_of_code)
 }

@@ -1,17 +1,17 @@
 //! The full-text index: derived from content, deletable and rebuildable at any time.
 //!
-//! In: the states of a [`tympan_content::Repository`], followed by the difference of two roots.
-//! Out: [`SearchIndex`], which answers as [`tympan_content::query::FullTextIndex`].
+//! In: the states of a [`tympan_content::Repository`], followed by the difference of two roots. Out: [`SearchIndex`],
+//! which implements [`tympan_content::query::FullTextIndex`].
 //!
 //! Invariants
 //! * A commit of content never waits for the index.
-//! * The root that the index answers for is written in the same atomic commit as what it answers with: after any crash
-//!   it opens at a state that was, and goes on from there.
-//! * Nobody waits for the disk: what a machine that stops may lose is compared with checksums, and built anew.
-//! * What the index holds of a document follows from the document alone, so following and building anew agree.
-//! * A document that cannot be read is noted and stops nothing.
+//! * The root for which the index is valid is written in the same atomic commit as the index data: after any crash, the
+//!   index opens in a state that existed, and continues from there.
+//! * Nothing waits for the disk: after a machine failure, data that may be lost is verified with checksums and rebuilt.
+//! * The index data of a document depends only on the document, so following and rebuilding give the same result.
+//! * A document that cannot be read is recorded as failed, and indexing continues.
 //!
-//! Not here: who may see a hit (the query engine asks content), HTTP, the syntax of queries.
+//! Not here: the permission to see a hit (the query engine checks it in content), HTTP, the syntax of queries.
 
 mod analyzer;
 mod document_writer;

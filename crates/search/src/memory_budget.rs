@@ -1,4 +1,4 @@
-//! A bound on the text that waits to be indexed: documents are made faster than they are written.
+//! A limit on the memory of text waiting to be indexed, because documents are built faster than they are written.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use parking_lot::{Condvar, Mutex};
 use tantivy::TantivyDocument;
 use tantivy::schema::Document;
 
-/// The longest that a document waits for others to be written.
+/// The maximum time that a document waits for others to be written.
 const BUDGET_WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Bytes that may be taken.
+/// A budget of bytes.
 #[derive(Debug)]
 pub(crate) struct IndexMemoryBudget {
     available_bytes: Mutex<usize>,
@@ -27,10 +27,11 @@ impl IndexMemoryBudget {
         })
     }
 
-    /// Waits until there is room for so many bytes. More than the whole budget is granted when nothing else is taken.
+    /// Waits until the given number of bytes is available. More than the whole budget is granted when nothing else is
+    /// in use.
     ///
-    /// A writer that has failed frees nothing: after [`BUDGET_WAIT_TIMEOUT`] the share is granted beyond the budget, and the
-    /// writer says what happened.
+    /// A failed writer frees nothing. Therefore the share is granted beyond the budget after [`BUDGET_WAIT_TIMEOUT`],
+    /// and the writer returns its error.
     pub(crate) fn acquire(self: &Arc<Self>, bytes: usize) -> BudgetShare {
         let bytes = bytes.min(self.total_bytes);
         let mut left = self.available_bytes.lock();
@@ -42,7 +43,7 @@ impl IndexMemoryBudget {
     }
 }
 
-/// A part of a budget, given back when it is dropped.
+/// A part of a budget, released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct BudgetShare {
     budget: Arc<IndexMemoryBudget>,
@@ -56,10 +57,10 @@ impl Drop for BudgetShare {
     }
 }
 
-/// A document that holds its share of the budget until the writer has taken it.
+/// A document that holds its share of the budget until the writer has consumed it.
 pub(crate) struct BudgetedDocument {
     pub(crate) document: TantivyDocument,
-    /// Given back when the writer drops the document.
+    /// Released when the writer drops the document.
     pub(crate) _share: BudgetShare,
 }
 

@@ -1,21 +1,22 @@
-//! Which segments are merged, so that following costs in proportion to what changes.
+//! The selection of segments to merge, so that the cost of following is proportional to the changes.
 //!
-//! Each commit makes a segment of a few documents. Segments are merged with others of about their size, so that a
-//! document is written again as often as the index grows eightfold, and not with each few commits.
+//! Each commit creates a segment of a few documents. Segments are merged with others of similar size, so that a
+//! document is rewritten once each time the index grows eightfold, and not every few commits.
 
 use tantivy::index::SegmentMeta;
 use tantivy::merge_policy::{MergeCandidate, MergePolicy};
 
-/// So many segments of one level become one of the next.
+/// The number of segments of one level that are merged into one of the next.
 const SEGMENTS_PER_MERGE: usize = 8;
-/// Segments of fewer documents than this are of the first level.
+/// The number of documents below which a segment belongs to the first level.
 const FIRST_LEVEL_DOCUMENTS: u32 = 32;
-/// Smaller segments are not written again for what is deleted in them: they soon are for their size.
+/// The number of documents below which a segment is not rewritten to purge deleted documents, because it is soon merged
+/// for its size.
 const MIN_PURGED_DOCUMENTS: u32 = 1024;
-/// The most segments of the largest level that are merged at once.
+/// Segments with at least this many live documents are not merged any more.
 const MAX_MERGED_DOCUMENTS: u32 = 10_000_000;
 
-/// Merges segments of about the same size.
+/// A policy that merges segments of similar size.
 #[derive(Debug)]
 pub(crate) struct SizeTieredMergePolicy;
 
@@ -31,8 +32,8 @@ impl MergePolicy for SizeTieredMergePolicy {
     }
 }
 
-/// Returns the places of the segments that are merged with each other, of segments with so many documents that are
-/// alive, and so many in all.
+/// Returns groups of segment indexes to merge. Each segment is given as its number of live documents and its total
+/// number of documents.
 fn merge_groups(sizes: &[(u32, u32)]) -> Vec<Vec<usize>> {
     let mut levels: Vec<Vec<usize>> = Vec::new();
     for (at, (alive, _)) in
@@ -90,7 +91,8 @@ mod tests {
         assert_eq!(merge_groups(&[(5000, 9000), (1, 3), (8999, 9000)]), [[0]]);
     }
 
-    /// Commits of one document each: how often a document is written again grows with the logarithm of their number.
+    /// With commits of one document each, the number of times that a document is rewritten grows with the logarithm of
+    /// the number of documents.
     #[test]
     fn writes_documents_again_a_few_times() {
         let mut segments = whole(&[100_000]);

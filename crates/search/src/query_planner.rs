@@ -1,8 +1,8 @@
-//! From an expression of words to a query of the index, with an estimate of its hits.
+//! Planning of full-text expressions: from an expression to a query of the index, with an estimate of its hits.
 //!
-//! A word is looked for as it is, in titles (where it counts more) and as a stem of each language that the index has.
-//! The parts of such a union are plain terms, so that the scorers can pass over blocks that cannot reach the first
-//! page: a word that stands everywhere costs about as much as a rare one.
+//! A word is searched as an exact word, in titles (with a higher weight) and as a stem in each language of the index.
+//! The parts of such a union are plain terms, so that the scorers can skip blocks that cannot reach the first page: a
+//! word that occurs in every document costs about as much as a rare one.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,40 +24,40 @@ use crate::schema::SearchIndexFields;
 use crate::similar_query;
 use crate::word_expansion::{MAX_EXPANSION, WordLocation, matches_wildcard, most_frequent};
 
-/// How much more a word in a title counts.
+/// The weight of a word in a title.
 const TITLE_BOOST: f32 = 3.0;
-/// How much a stem counts beside the exact word.
+/// The weight of a stem relative to the exact word.
 const STEM_BOOST: f32 = 0.5;
-/// Up to so many words that a prefix or pattern stands for are scored one by one.
+/// The maximum number of expanded words of a prefix or pattern that are scored individually.
 const MAX_SCORED_WORDS: usize = 64;
-/// Deeper expressions are refused.
+/// The maximum nesting depth of expressions; deeper ones are rejected.
 const MAX_EXPRESSION_DEPTH: usize = 64;
-/// Expressions with more words are refused.
+/// The maximum number of words in an expression; longer ones are rejected.
 const MAX_EXPRESSION_WORDS: usize = 1024;
 
-/// A query and about how many documents it matches.
+/// A query and the estimated number of matching documents.
 pub(crate) struct PlannedTextQuery {
     pub(crate) query: Box<dyn Query>,
     pub(crate) estimated_matches: u64,
 }
 
-/// What a query is made against.
+/// The context in which a query is planned.
 pub(crate) struct TextQueryPlanner<'a> {
     pub(crate) searcher: &'a Searcher,
     pub(crate) fields: &'a SearchIndexFields,
-    /// Where the index is, for errors.
+    /// The folder of the index, for error messages.
     pub(crate) dir: &'a Path,
     /// The property that must hold the words.
     pub(crate) property: Option<&'a str>,
-    /// How many words of the dictionary its patterns may still look at.
+    /// The number of dictionary words that the patterns of the query may still scan.
     pub(crate) remaining_scans: Cell<usize>,
 }
 
 impl TextQueryPlanner<'_> {
-    /// Makes the query of a request, its restrictions included.
+    /// Plans the query of a request, including its restrictions.
     ///
     /// # Errors
-    /// [`Error::Refused`] for an expression without end; errors of the index.
+    /// [`Error::Refused`] for an expression that is too large; errors of the index.
     pub(crate) fn plan_request(&self, request: &FullTextRequest) -> Result<PlannedTextQuery> {
         check_expression_size(&request.expression, 0, &mut 0)?;
         let text = self.plan_expression(&request.expression)?;
@@ -92,8 +92,8 @@ impl TextQueryPlanner<'_> {
         })
     }
 
-    /// Returns the term that all documents have which hold nodes below a path. A path inside of a document stands
-    /// for the document.
+    /// Returns the term of all documents that hold nodes below a path. For a path inside a document, this is the term
+    /// of the document.
     fn subtree_term(&self, below: &NodePath) -> Result<Term> {
         let mut owner = Some(below.clone());
         while let Some(path) = owner {
@@ -120,7 +120,7 @@ impl TextQueryPlanner<'_> {
         Ok(PlannedTextQuery { query, estimated_matches: estimate.min(self.searcher.num_docs()) })
     }
 
-    /// Makes the query of an expression; nothing if there is no word in it.
+    /// Plans the query of an expression; `None` if it contains no word.
     fn plan_expression(&self, expression: &FullTextExpression) -> Result<Option<PlannedTextQuery>> {
         match expression {
             FullTextExpression::Term(text) => self.plan_term(text),
@@ -187,7 +187,7 @@ impl TextQueryPlanner<'_> {
         }
     }
 
-    /// A word, or what punctuation makes of it: words that follow each other.
+    /// Plans the query of a term: a single word, or a phrase if punctuation splits it into several.
     fn plan_term(&self, text: &str) -> Result<Option<PlannedTextQuery>> {
         let found = tokenize_words(text);
         match (found.as_slice(), self.property) {
@@ -208,7 +208,7 @@ impl TextQueryPlanner<'_> {
                 stems_as_words.insert(stem.text);
             }
         }
-        // A word that is its own stem stands among the words alone.
+        // A word that equals its stem is indexed only among the words.
         for stem in stems_as_words {
             if found.iter().all(|token| token.text != stem) {
                 for field in [self.fields.words, self.fields.file_words] {
@@ -220,7 +220,7 @@ impl TextQueryPlanner<'_> {
         Ok(Some(self.plan_overlapping_union(parts)))
     }
 
-    /// The word as it is, in the text and in titles.
+    /// Plans the queries for the exact word, in the text and in titles.
     fn plan_exact(&self, text: &str) -> Result<Vec<PlannedTextQuery>> {
         let mut parts = Vec::new();
         for token in tokenize_words(text) {
@@ -234,7 +234,7 @@ impl TextQueryPlanner<'_> {
         Ok(parts)
     }
 
-    /// The documents that have a term; nothing if there are none.
+    /// Plans the query for the documents that have a term; `None` if there are none.
     pub(crate) fn plan_scored_term(
         &self,
         term: Term,
@@ -249,7 +249,7 @@ impl TextQueryPlanner<'_> {
         Ok(Some(PlannedTextQuery { query, estimated_matches: estimate }))
     }
 
-    /// A union of parts that match much the same documents.
+    /// Plans a union of parts that match largely the same documents.
     fn plan_overlapping_union(&self, parts: Vec<PlannedTextQuery>) -> PlannedTextQuery {
         let estimate = parts.iter().map(|part| part.estimated_matches).max().unwrap_or(0);
         match <[PlannedTextQuery; 1]>::try_from(parts) {
@@ -260,7 +260,7 @@ impl TextQueryPlanner<'_> {
         }
     }
 
-    /// Words that follow each other, nothing if there are none; with `is_open` the last one only begins so.
+    /// Plans the query for a phrase; `None` if it contains no words. With `is_open`, the last word is a prefix.
     fn plan_phrase(&self, found: &[Token], is_open: bool) -> Result<Option<PlannedTextQuery>> {
         if found.is_empty() {
             return Ok(None);
@@ -297,11 +297,11 @@ impl TextQueryPlanner<'_> {
         Ok(Some(self.plan_overlapping_union(parts)))
     }
 
-    /// Returns where exact words are looked for.
+    /// Returns the locations in which exact words are searched.
     fn exact_word_locations(&self) -> Vec<WordLocation> {
         match self.property {
             None => [self.fields.words, self.fields.file_words].map(WordLocation::of_field).into(),
-            // The name may be one of nodes as well.
+            // The name may also be a node name.
             Some(property) => {
                 let nodes = WordLocation::of_nodes(self.fields, property);
                 WordLocation::of_property(self.fields, property).into_iter().chain(nodes).collect()
@@ -309,7 +309,7 @@ impl TextQueryPlanner<'_> {
         }
     }
 
-    /// Restricts what was found in a place to the documents that the place has; nothing if there are none.
+    /// Restricts a query to the documents of a location; `None` if there are none.
     fn restrict_to_location(
         &self,
         place: &WordLocation,
@@ -351,7 +351,7 @@ impl TextQueryPlanner<'_> {
         self.plan_expanded(prefix, &|word| matches_wildcard(&pattern, word)).map(Some)
     }
 
-    /// The documents that have any of the words that begin so and pass the test.
+    /// Plans the query for the documents that have any of the words that begin with a prefix and pass a test.
     pub(crate) fn plan_expanded(
         &self,
         prefix: &str,
@@ -385,7 +385,7 @@ impl TextQueryPlanner<'_> {
         })
     }
 
-    /// The documents that have any of these words in a place; nothing if there are no words.
+    /// Plans the query for the documents that have any of the given words in a location; `None` if there are no words.
     fn plan_any_word(
         &self,
         place: &WordLocation,
@@ -404,7 +404,7 @@ impl TextQueryPlanner<'_> {
         Ok(Some(PlannedTextQuery { query: Box::new(query), estimated_matches: estimate }))
     }
 
-    /// Counts the documents that have a term, deleted ones included until they are merged away.
+    /// Counts the documents that have a term. Deleted documents are included until a merge removes them.
     pub(crate) fn count_documents(&self, term: &Term) -> Result<u64> {
         self.searcher.doc_freq(term).map_err(|error| self.query_error(error))
     }
@@ -418,7 +418,7 @@ fn tokenize_words(text: &str) -> Vec<Token> {
     tokenize(&mut build_word_analyzer(), text)
 }
 
-/// Refuses expressions that are too deep or too long.
+/// Rejects expressions that are too deep or too long.
 fn check_expression_size(
     expression: &FullTextExpression,
     depth: usize,

@@ -1,12 +1,12 @@
-//! The words that one reader may be told of, who may not read everything.
+//! The vocabulary that may be disclosed to a reader with restricted access.
 //!
-//! Which words stand in a document follows from what the reader sees of it. So a hidden word is not offered, is not known
-//! to a corrector, and leaves no gap among the words that are offered.
+//! The words of a document are determined from what the reader sees of it. A hidden word is therefore not suggested, is
+//! unknown to the spelling corrector, and leaves no gap among the suggested words.
 //!
 //! Invariants
-//! * Documents come by path, and what is hidden counts for nothing but for the number of documents that are looked at.
+//! * Documents are visited in path order, and hidden content affects nothing except the number of documents scanned.
 //!
-//! Not here: what may be read, which content tells.
+//! Not here: access decisions, which are made by content.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
@@ -24,31 +24,31 @@ use crate::query_planner::TextQueryPlanner;
 use crate::schema::PATH_FIELD;
 use crate::text_extraction::{looks_like_markup, strip_markup};
 
-/// The documents that one search for words looks at.
+/// The maximum number of documents that one search for words scans.
 const MAX_SCANNED_DOCUMENTS: usize = 5_000;
-/// So many documents are read for the completions of a word.
+/// The maximum number of documents read for the completions of a word.
 const MAX_READ_DOCUMENTS: usize = 200;
 
-/// What one reader sees.
+/// The vocabulary visible to one reader.
 pub(crate) struct ReaderVocabulary<'a> {
     planner: &'a TextQueryPlanner<'a>,
     reader: ReadableTextFn<'a>,
-    /// Documents that may still be looked at.
+    /// The number of documents that may still be scanned.
     remaining_documents: usize,
     readable_words: HashMap<String, ReadableWords>,
 }
 
-/// The words of a document that may be read.
+/// The words of a document that the reader may see.
 enum ReadableWords {
     Nothing,
     Part(BTreeSet<String>),
     All,
 }
 
-/// The documents that a query finds, by path.
+/// The documents that match a query, in path order.
 struct PathOrderedMatches<'a> {
     segments: Vec<(Box<dyn Scorer>, StrColumn, &'a SegmentReader)>,
-    /// The first document of each segment.
+    /// The next document of each segment.
     next_documents: BinaryHeap<Reverse<(String, usize)>>,
 }
 
@@ -62,8 +62,7 @@ impl<'a> ReaderVocabulary<'a> {
         }
     }
 
-    /// Returns the words that begin so, with the number of documents that hold each, of the first documents that may be
-    /// read.
+    /// Returns the words with a prefix in the first readable documents, with the number of documents that contain each.
     ///
     /// # Errors
     /// Errors of the index and of the content.
@@ -89,7 +88,7 @@ impl<'a> ReaderVocabulary<'a> {
         Ok(found)
     }
 
-    /// Counts the documents in which a word may be read, up to a number; nothing once too many were looked at.
+    /// Counts the documents in which the reader may see a word, up to a maximum; `None` if the scan limit is exceeded.
     ///
     /// # Errors
     /// Errors of the index and of the content.
@@ -115,7 +114,7 @@ impl<'a> ReaderVocabulary<'a> {
         Ok(Some(count))
     }
 
-    /// Tells what of a document may be read; nothing once too many were looked at.
+    /// Returns the words of a document that the reader may see; `None` if the scan limit is exceeded.
     fn readable_words_of(&mut self, path: &str) -> Result<Option<&ReadableWords>> {
         if !self.readable_words.contains_key(path) {
             let Some(left) = self.remaining_documents.checked_sub(1) else { return Ok(None) };
@@ -132,7 +131,7 @@ impl<'a> ReaderVocabulary<'a> {
         Ok(self.readable_words.get(path))
     }
 
-    /// Returns the words of a document, as far as the index keeps its text.
+    /// Returns the words of a document, as far as the index stores its text.
     fn stored_words(&self, address: DocAddress) -> tantivy::Result<BTreeSet<String>> {
         let document: TantivyDocument = self.planner.searcher.doc(address)?;
         let text = document.get_first(self.planner.fields.excerpt);
@@ -167,7 +166,7 @@ impl<'a> PathOrderedMatches<'a> {
         Ok(())
     }
 
-    /// Notes the document at which a segment is, or the first one behind it that is not deleted.
+    /// Adds the current document of a segment, or the first one after it that is not deleted.
     fn push_segment(&mut self, number: usize) -> tantivy::Result<()> {
         let Some((documents, paths, segment)) = self.segments.get_mut(number) else {
             return Ok(());
@@ -204,7 +203,7 @@ fn filter_by_prefix(words: &BTreeSet<String>, prefix: &str) -> Vec<String> {
     behind.take_while(|word| word.starts_with(prefix)).cloned().collect()
 }
 
-/// Splits a text as it is indexed: without its tags.
+/// Splits a text as for indexing: without its tags.
 fn words_in(text: &str) -> impl Iterator<Item = String> + use<> {
     if looks_like_markup(text) { split_words(&strip_markup(text)) } else { split_words(text) }
 }

@@ -1,6 +1,6 @@
-//! Building the index from nothing, beside the one that answers.
+//! Rebuilding of the index from the content, beside the served one.
 //!
-//! On failure: what was written is removed; whoever asked tries again later.
+//! On failure: the written files are removed; the caller retries later.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,19 +14,19 @@ use crate::index::SearchIndexState;
 use crate::index_folder::SearchIndexBuild;
 use crate::index_status::SearchIndexProgress;
 
-/// A build that runs in a thread of its own.
+/// A rebuild that runs in its own thread.
 pub(crate) struct SearchIndexRebuild {
     thread: JoinHandle<Result<Option<CompletedBuild>>>,
     pub(crate) control: Arc<SearchIndexRebuildControl>,
 }
 
-/// A complete build and the state that it was made of.
+/// A complete build and the state from which it was built.
 pub(crate) struct CompletedBuild {
     pub(crate) build: SearchIndexBuild,
     pub(crate) snapshot: Snapshot,
 }
 
-/// How far a build is.
+/// The control and progress of a rebuild.
 #[derive(Debug, Default)]
 pub(crate) struct SearchIndexRebuildControl {
     done_documents: AtomicU64,
@@ -44,10 +44,10 @@ impl SearchIndexRebuildControl {
 }
 
 impl SearchIndexRebuild {
-    /// Starts to build from the newest state.
+    /// Starts a rebuild from the newest state.
     ///
     /// # Errors
-    /// If the system gives no thread.
+    /// If the system cannot create a thread.
     pub(crate) fn start(shared: &Arc<SearchIndexState>) -> Result<Self> {
         let watched = Arc::new(SearchIndexRebuildControl::default());
         let (worker, watch) = (shared.clone(), watched.clone());
@@ -66,15 +66,15 @@ impl SearchIndexRebuild {
         self.thread.is_finished()
     }
 
-    /// Lets the build end early.
+    /// Cancels the rebuild.
     pub(crate) fn cancel(&self) {
         self.control.is_cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for the build; nothing if it was cancelled.
+    /// Waits for the rebuild; returns `None` if it was cancelled.
     ///
     /// # Errors
-    /// Why it failed.
+    /// The error of the rebuild.
     pub(crate) fn join(self) -> Result<Option<CompletedBuild>> {
         let panicked = || Err(Error::Damaged("the thread that builds it panicked".to_owned()));
         self.thread.join().unwrap_or_else(|_| panicked())

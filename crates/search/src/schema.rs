@@ -1,4 +1,4 @@
-//! The fields of the index, and what one commit of it says.
+//! The fields of the index, and the payload of its commits.
 //!
 //! | field | holds |
 //! |---|---|
@@ -28,13 +28,13 @@ use tympan_content::ChunkId;
 use crate::analyzer::{RAW_ANALYZER, WORD_ANALYZER, changed_stems_name};
 use crate::language::{LANGUAGES, UNKNOWN_LANGUAGE};
 
-/// The version of what is written. An index of another one is built anew.
+/// The format version of the index. An index of another version is rebuilt.
 const INDEX_FORMAT_VERSION: u32 = 4;
 
 /// The name of the field of node paths.
 pub(crate) const PATH_FIELD: &str = "path";
 
-/// The fields by their use.
+/// The fields, by their purpose.
 #[derive(Debug, Clone)]
 pub(crate) struct SearchIndexFields {
     pub(crate) path: Field,
@@ -54,7 +54,7 @@ pub(crate) struct SearchIndexFields {
     pub(crate) failure: Field,
 }
 
-/// Returns the schema and its fields; always the same ones.
+/// Returns the schema and its fields, which are always the same.
 pub(crate) fn build_schema() -> (Schema, SearchIndexFields) {
     let mut builder = SchemaBuilder::new();
     let raw = indexed_text_options(RAW_ANALYZER, IndexRecordOption::Basic, false);
@@ -114,12 +114,12 @@ fn indexed_text_options(analyzer: &str, option: IndexRecordOption, has_norms: bo
     TextOptions::default().set_indexing_options(indexing)
 }
 
-/// Writes what a commit of the index says: the format and the root that it answers for.
+/// Encodes the payload of an index commit: the format version and the indexed root.
 pub(crate) fn encode_commit_payload(root: ChunkId) -> String {
     format!("{INDEX_FORMAT_VERSION} {root}")
 }
 
-/// Reads what [`encode_commit_payload`] wrote; nothing if it is of another format.
+/// Decodes the result of [`encode_commit_payload`]; `None` if it is of another format.
 pub(crate) fn parse_commit_payload(payload: &str) -> Option<ChunkId> {
     let (format, root) = payload.split_once(' ')?;
     if format.parse() != Ok(INDEX_FORMAT_VERSION) {

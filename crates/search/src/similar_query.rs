@@ -1,4 +1,4 @@
-//! Documents like another one: those that share its telling words.
+//! Documents similar to a given one: those that share its significant words.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::error::Result;
 use crate::query_planner::{PlannedTextQuery, TextQueryPlanner};
 use crate::top_hit::TopHitsCollector;
 
-/// So many words stand for a document.
+/// The maximum number of words that represent a document.
 const MAX_SIGNIFICANT_WORDS: usize = 25;
-/// Shorter words tell nothing.
+/// The minimum length of a significant word, in characters.
 const MIN_WORD_CHARACTERS: usize = 3;
 
-/// Makes the query for documents like the one at a path, which itself is not among them.
+/// Plans the query for the documents similar to the one at a path, which is itself excluded.
 ///
 /// # Errors
 /// Errors of the index.
@@ -40,7 +40,7 @@ pub(crate) fn plan_similar(
         for field in [planner.fields.words, planner.fields.file_words] {
             let term = Term::from_field_text(field, &word);
             let found = planner.count_documents(&term)?;
-            // A word of this document alone leads nowhere.
+            // A word that occurs only in this document finds no others.
             if found > 1 {
                 let rarity = (documents as f64 / found as f64).ln() + 1.0;
                 telling.push((f64::from(count).sqrt() * rarity, term));
@@ -62,7 +62,7 @@ pub(crate) fn plan_similar(
     Ok(PlannedTextQuery { query: Box::new(others), estimated_matches: union.estimated_matches })
 }
 
-/// Returns the stored text of a document; nothing if there is no such document.
+/// Returns the stored text of a document; empty if the document does not exist.
 fn stored_text(planner: &TextQueryPlanner<'_>, own: &dyn Query) -> Result<String> {
     let failed = |error| planner.query_error(error);
     let top = TopHitsCollector { limit: 1, after_hit: None };

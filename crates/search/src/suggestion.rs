@@ -1,5 +1,5 @@
-//! Completions and corrections, from the words of the index; for a reader who may not read everything, from the words
-//! that this one may read.
+//! Completions and corrections from the words of the index. For a reader with restricted access, they come from the
+//! words that this reader may see.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -14,15 +14,15 @@ use crate::query_planner::TextQueryPlanner;
 use crate::reader_vocabulary::ReaderVocabulary;
 use crate::word_expansion::{MAX_SCANNED_WORDS, WordLocation, most_frequent};
 
-/// Shorter words are left as they are.
+/// The minimum length of words that are corrected, in characters.
 const MIN_CORRECTED_CHARACTERS: usize = 3;
-/// Words behind so many are left as they are.
+/// The maximum number of words that are corrected; the words after these are left unchanged.
 const MAX_CORRECTED_WORDS: usize = 32;
-/// Up to this length a word is one letter wrong, longer ones up to two.
+/// The maximum length of words for which one wrong letter is assumed; for longer ones, up to two.
 const MAX_SINGLE_ERROR_CHARACTERS: usize = 5;
-/// So many words near a wrong one are looked at for a reader who may not read everything.
+/// The maximum number of similar words that are checked for a reader with restricted access.
 const MAX_NEAR_WORDS: usize = 1_000;
-/// How often such a word is counted, to tell which is said more often.
+/// The maximum count of occurrences of such a word, for ranking by frequency.
 const MAX_WORD_COUNT: u64 = 20;
 
 /// Returns completions of the last word of a text, most frequent first, with the words before it.
@@ -35,7 +35,7 @@ pub(crate) fn suggest_completions(
     prefix: &str,
     limit: usize,
 ) -> Result<Vec<String>> {
-    // After a space the next word is not begun.
+    // After a space, no word has been started.
     let Some(last) = tokenize(&mut build_word_analyzer(), prefix)
         .pop()
         .filter(|last| last.offset_to == prefix.len())
@@ -57,7 +57,8 @@ pub(crate) fn suggest_completions(
     Ok(found.map(|(word, _)| format!("{before}{word}")).collect())
 }
 
-/// Returns the words of all documents that begin so. However many there are: the first ones of the alphabet count then.
+/// Returns the words with a prefix from all documents. If there are too many, only the first ones in alphabetical order
+/// are counted.
 fn words_with_prefix(
     planner: &TextQueryPlanner<'_>,
     prefix: &str,
@@ -73,8 +74,8 @@ fn words_with_prefix(
     Ok(found)
 }
 
-/// Returns a text with its unknown words corrected, in up to `limit` ways; nothing if all are known or none is near, or
-/// if a reader may read so little that looking for it takes too long.
+/// Returns a text with its unknown words corrected, in up to `limit` variants. The result is empty if all words are
+/// known, if none is similar, or if a reader may see so little that the search takes too long.
 ///
 /// # Errors
 /// Errors of the index, and those of the reader.
@@ -117,7 +118,7 @@ pub(crate) fn spellcheck(
     Ok(if is_changed { corrected } else { Vec::new() })
 }
 
-/// Returns the known words near an unknown one, nearest and then most frequent first.
+/// Returns the known words similar to an unknown one, by distance and then by descending frequency.
 fn find_near_words(planner: &TextQueryPlanner<'_>, word: &str) -> Result<Vec<String>> {
     for field in [planner.fields.words, planner.fields.file_words] {
         if planner.count_documents(&Term::from_field_text(field, word))? > 0 {
@@ -133,7 +134,7 @@ fn find_near_words(planner: &TextQueryPlanner<'_>, word: &str) -> Result<Vec<Str
     Ok(Vec::new())
 }
 
-/// As [`find_near_words`], of the words that a reader sees; nothing if too many documents were looked at.
+/// Like [`find_near_words`], for the words that a reader sees; `None` if the scan limit is exceeded.
 fn find_readable_near_words(
     sight: &mut ReaderVocabulary<'_>,
     planner: &TextQueryPlanner<'_>,
@@ -159,7 +160,7 @@ fn find_readable_near_words(
     Ok(Some(Vec::new()))
 }
 
-/// Returns how many letters of a word may be wrong.
+/// Returns the maximum number of wrong letters in a word.
 fn max_edit_distance(word: &str) -> u8 {
     if word.chars().count() <= MAX_SINGLE_ERROR_CHARACTERS { 1 } else { 2 }
 }
@@ -168,7 +169,7 @@ fn sort_by_frequency(found: BTreeMap<String, u64>) -> Vec<String> {
     most_frequent(found, usize::MAX).into_iter().map(|(word, _)| word).collect()
 }
 
-/// Returns the words of the index of which up to so many letters differ from a word.
+/// Returns the words of the index within a given edit distance from a word.
 fn words_at_distance(
     planner: &TextQueryPlanner<'_>,
     word: &str,

@@ -1,9 +1,9 @@
-//! The best hits of a query, continued by position: by falling score, then by path.
+//! The best hits of a query, with continuation from a position: by descending score, then by path.
 //!
-//! Scores are compared without their last bits, as summing the same parts in another order changes them. The collector
-//! tells the scorers which score is out of reach, so that they pass over blocks of documents that cannot get there.
-//! Between equal scores the path decides, which a column of the segment has; as the documents of a segment are sorted
-//! by path, a word that counts the same everywhere is looked at until the page is full, and no further.
+//! Scores are compared without their last bits, because summing the same parts in another order changes them. The
+//! collector passes the current minimum score to the scorers, so that they skip blocks of documents that cannot reach
+//! it. Equal scores are ordered by path, which is a column of the segment. The documents of a segment are sorted by
+//! path, so a word with the same score everywhere is read only until the page is full.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -27,7 +27,7 @@ pub(crate) struct ScoredHit {
 }
 
 impl ScoredHit {
-    /// Compares by place: what comes first is less.
+    /// Compares hits by rank; the better hit is less.
     fn compare_rank(&self, other: &Self) -> Ordering {
         other.score.total_cmp(&self.score).then_with(|| self.path.cmp(&other.path))
     }
@@ -36,16 +36,16 @@ impl ScoredHit {
 /// Collects the first hits after a position.
 #[derive(Debug)]
 pub(crate) struct TopHitsCollector {
-    /// How many.
+    /// The maximum number of hits.
     pub(crate) limit: usize,
-    /// Score and path of the hit that the page before ended with.
+    /// Score and path of the last hit of the previous page.
     pub(crate) after_hit: Option<(Score, String)>,
 }
 
-/// The bits of a score that do not count.
+/// The bits of a score that are ignored.
 const INSIGNIFICANT_SCORE_BITS: u32 = 0x3ff;
 
-/// Takes the last bits from a score: about four decimal digits are left.
+/// Clears the last bits of a score; about four decimal digits remain.
 pub(crate) fn round_score(score: Score) -> Score {
     Score::from_bits(score.to_bits() & !INSIGNIFICANT_SCORE_BITS)
 }
@@ -55,9 +55,9 @@ pub(crate) struct SegmentTopHits {
     limit: usize,
     segment: SegmentOrdinal,
     paths: StrColumn,
-    /// The score of the position, and the first path of this segment behind it.
+    /// The score of the position, and the ordinal of the first path after it in this segment.
     after_position: Option<(Score, u64)>,
-    /// The worst is on top.
+    /// The candidates; the worst one is on top.
     heap: BinaryHeap<HitCandidate>,
 }
 
@@ -71,7 +71,7 @@ struct HitCandidate {
 impl Eq for HitCandidate {}
 
 impl Ord for HitCandidate {
-    /// What is worse is greater.
+    /// Orders a worse hit as greater.
     fn cmp(&self, other: &Self) -> Ordering {
         other.score.total_cmp(&self.score).then_with(|| self.path.cmp(&other.path))
     }
@@ -109,7 +109,7 @@ impl SegmentTopHits {
         Ok(Self { limit: top.limit, segment, paths, after_position: after, heap })
     }
 
-    /// Takes a hit, and returns the score that others have to exceed.
+    /// Adds a hit, and returns the score that further hits have to exceed.
     fn push(&mut self, document: DocId, score: Score) -> Score {
         let score = round_score(score);
         let worst = self.heap.peek().map(|worst| worst.score).filter(|_| self.is_full());
@@ -127,7 +127,7 @@ impl SegmentTopHits {
             }
         }
         match self.heap.peek().filter(|_| self.is_full()) {
-            // Documents are sorted by path: one that comes later and has no more than an equal score is behind.
+            // Documents are sorted by path, so a later one with at most an equal score ranks behind.
             Some(worst) => Score::from_bits(worst.score.to_bits() | INSIGNIFICANT_SCORE_BITS),
             None => Score::MIN,
         }

@@ -1,14 +1,14 @@
-//! The files of a build: written without waiting for the disk, and compared with their checksums after it lost power.
+//! The files of a build: written without waiting for the disk, and verified with checksums after a power failure.
 //!
-//! A commit of the index is ten files and two folders, each of which would be waited for, while everything in them can
-//! be made anew. What a process has written outlives it in the memory of the machine; only a machine that stops without
-//! writing it back loses a part. A file beside the builds, the *mark*, says under which start of the machine they were
-//! written to last. It is on disk before the first of them is written, and removed after all of them are on disk.
+//! A commit of the index consists of ten files and two folders. Each would need a sync, although everything in them can
+//! be rebuilt. Data written by a process survives the process in the page cache; only if the machine stops before
+//! writing it back, a part is lost. A file beside the builds, the *mark*, stores the boot id of the machine under which
+//! they were last written. It is synced before the first of them is written, and removed after all of them are synced.
 //!
 //! Invariants
-//! * A build whose mark is of another start of the machine answers nothing before its checksums are compared.
+//! * A build whose mark has another boot id is not served before its checksums are verified.
 //!
-//! Not here: who removes and replaces builds (`index_folder`).
+//! Not here: removing and replacing builds (`index_folder`).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -23,14 +23,14 @@ use tantivy::directory::{
 };
 use tantivy::index::SegmentComponent;
 
-/// How the names of files end that say which documents are deleted.
+/// The extension of the files that list deleted documents.
 const DELETED_EXTENSION: &str = "del";
-/// The name of the mark.
+/// The file name of the mark.
 const UNSYNCED_MARKER: &str = "unsynced";
-/// Where the system says under which start it runs.
+/// The file with the boot id of the system.
 const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 
-/// A directory of the file system that is written to without waiting.
+/// A file system directory to which files are written without waiting for the disk.
 #[derive(Debug, Clone)]
 pub(crate) struct UnsyncedDirectory {
     mmap_directory: MmapDirectory,
@@ -44,7 +44,7 @@ impl UnsyncedDirectory {
     /// Opens a directory.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If it does not exist.
     pub(crate) fn open_unsynced(dir: &Path) -> tantivy::Result<Box<dyn Directory>> {
         Ok(Box::new(Self { mmap_directory: MmapDirectory::open(dir)?, dir: dir.to_owned() }))
     }
@@ -71,7 +71,7 @@ impl Directory for UnsyncedDirectory {
         if path.extension().is_none_or(|extension| extension != DELETED_EXTENSION) {
             return self.mmap_directory.get_file_handle(path);
         }
-        // What is mapped is remembered by name, but these files may be written again.
+        // Mapped files would be cached by name, but these files may be rewritten.
         match fs::read(self.dir.join(path)) {
             Ok(bytes) => Ok(Arc::new(OwnedBytes::new(bytes))),
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -91,8 +91,8 @@ impl Directory for UnsyncedDirectory {
 
     fn open_write(&self, path: &Path) -> Result<WritePtr, OpenWriteError> {
         let full = self.dir.join(path);
-        // A file of this name belongs to a commit that never was: its writer was killed, or failed. The names of deleted
-        // documents come again, as they are numbered from the last commit on.
+        // A file of this name belongs to a commit that was never completed, because its writer was killed or failed.
+        // The names of files with deleted documents recur, because they are numbered from the last commit on.
         let removed = fs::remove_file(&full);
         if let Err(error) = removed
             && error.kind() != ErrorKind::NotFound
@@ -128,7 +128,8 @@ impl Directory for UnsyncedDirectory {
     }
 }
 
-/// Tells whether the machine may have stopped since builds were last written to, so that a part of them may be lost.
+/// Returns true if the machine may have been restarted since builds were last written, so that a part of them may be
+/// lost.
 pub(crate) fn may_be_lost(dir: &Path) -> bool {
     match fs::read_to_string(dir.join(UNSYNCED_MARKER)) {
         Ok(mark) => read_boot_id().is_none_or(|start| start != mark),
@@ -136,12 +137,12 @@ pub(crate) fn may_be_lost(dir: &Path) -> bool {
     }
 }
 
-/// Makes the mark, before anything is written.
+/// Writes the mark. It must be called before any build is written.
 ///
 /// # Errors
 /// If it cannot be written.
 pub(crate) fn write_unsynced_marker(dir: &Path) -> io::Result<()> {
-    // It may have been deleted under the running process.
+    // The folder may have been deleted while the process runs.
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let start = read_boot_id().unwrap_or_default();
     if fs::read_to_string(dir.join(UNSYNCED_MARKER)).is_ok_and(|mark| mark == start) {
@@ -154,10 +155,10 @@ pub(crate) fn write_unsynced_marker(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Waits until a build is on disk, and removes the mark.
+/// Syncs a build to disk, and removes the mark.
 ///
 /// # Errors
-/// If the disk fails: then the mark stays.
+/// If the disk fails: the mark is then retained.
 pub(crate) fn sync_build(dir: &Path, build: &Path) -> io::Result<()> {
     if !dir.join(UNSYNCED_MARKER).exists() {
         return Ok(());
@@ -165,7 +166,7 @@ pub(crate) fn sync_build(dir: &Path, build: &Path) -> io::Result<()> {
     for file in fs::read_dir(build)? {
         let file = File::open(file?.path());
         match file.and_then(|file| file.sync_all()) {
-            // A merge that ended last may still clean up.
+            // The last merge may still be removing files.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             synced => synced?,
         }
@@ -175,33 +176,33 @@ pub(crate) fn sync_build(dir: &Path, build: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Returns what tells this start of the machine from others; nothing if the system does not say.
+/// Returns the boot id of the machine; `None` if the system does not provide one.
 fn read_boot_id() -> Option<String> {
     let start = fs::read_to_string(BOOT_ID_PATH).ok()?;
     Some(start.trim().to_owned()).filter(|start| !start.is_empty())
 }
 
-/// Returns the files of the last commit whose bytes are not those that were written.
+/// Returns the files of the last commit whose bytes do not match their checksums.
 ///
 /// # Errors
-/// If what the commit consists of cannot be read.
+/// If the list of files in the commit cannot be read.
 pub(crate) fn find_damaged_files(index: &tantivy::Index) -> tantivy::Result<Vec<PathBuf>> {
     let directory = index.directory();
     let metas = index.load_metas()?;
     let mut files = metas.list_segment_files();
-    // The library lists this file of every segment. Where nothing is deleted it is no part of the commit: one that is
-    // there was left by a writer that was killed.
+    // The library lists this file for every segment. For a segment without deletions it is not part of the commit: an
+    // existing one was left by a killed writer.
     for segment in metas.segments.iter().filter(|segment| !segment.has_deletes()) {
         files.remove(&segment.relative_path(SegmentComponent::Delete));
     }
     let mut files: Vec<PathBuf> = files.into_iter().collect();
     files.sort();
-    // Files that were never made, or that a merge removes meanwhile, are no damage: a missing one shows when the
+    // Files that were never created, or that a merge is removing, are not damage. A missing file is detected when the
     // index is opened.
     files.retain(|file| {
         directory.exists(file).unwrap_or(true)
             && !directory.validate_checksum(file).unwrap_or_else(|_| {
-                // Removed between the two.
+                // The file was removed between the two checks.
                 !directory.exists(file).unwrap_or(true)
             })
     });

@@ -1,4 +1,4 @@
-//! The words of the index that match a prefix, a pattern or a misspelling: ranges of the term dictionaries.
+//! Expansion of a prefix, a pattern or a misspelling to the words of the index: ranges of the term dictionaries.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -9,30 +9,31 @@ use tantivy::{Searcher, Term};
 use crate::index_document::{is_indexed_node_name, property_keys};
 use crate::schema::SearchIndexFields;
 
-/// More words than this are not held; the least frequent ones go.
+/// The maximum number of words collected at a time; the least frequent ones are dropped.
 const MAX_COLLECTED_WORDS: usize = 4 * MAX_EXPANSION;
-/// More words than this one pattern does not stand for; the most frequent ones count.
+/// The maximum number of words to which one pattern expands; the most frequent ones are used.
 pub(crate) const MAX_EXPANSION: usize = 16_384;
-/// The words that one search may look at: the dictionary of a huge site has a few million.
+/// The maximum number of words that one search may scan: the dictionary of a very large site has a few million.
 pub(crate) const MAX_SCANNED_WORDS: usize = 8_000_000;
 
-/// Where words stand: in a field, or in a property of the field of properties.
+/// The location of words: a field, or a property in the field of properties.
 #[derive(Debug, Clone)]
 pub(crate) struct WordLocation {
     field: Field,
-    /// What comes before the word in a key of the dictionary.
+    /// The prefix before the word in a key of the dictionary.
     key_prefix: Term,
-    /// Terms of which a document must have one for its words to count here.
+    /// Terms of which a document must have at least one for its words to count in this location.
     pub(crate) required_terms: Vec<Term>,
 }
 
 impl WordLocation {
-    /// All words of a field.
+    /// Returns the location of all words of a field.
     pub(crate) fn of_field(field: Field) -> Self {
         Self { field, key_prefix: Term::from_field_text(field, ""), required_terms: Vec::new() }
     }
 
-    /// Returns where the words of a property are looked for: more than the property may say, never less.
+    /// Returns the locations in which the words of a property are searched. They may include more words than the
+    /// property has, never fewer.
     pub(crate) fn of_property(fields: &SearchIndexFields, property: &str) -> Vec<Self> {
         let keys = property_keys(property);
         if keys.is_empty() {
@@ -46,7 +47,7 @@ impl WordLocation {
         places
     }
 
-    /// Returns where the words of nodes are looked for whose name is that of a property, or the last one of its path.
+    /// Returns the location of the words of nodes whose name is that of a property, or the last name of its path.
     pub(crate) fn of_nodes(fields: &SearchIndexFields, property: &str) -> Option<Self> {
         let name = property.rsplit_once('/').map_or(property, |(_, name)| name);
         let among = vec![Term::from_field_text(fields.node_names, name)];
@@ -54,7 +55,7 @@ impl WordLocation {
             .then(|| Self { required_terms: among, ..Self::of_field(fields.words) })
     }
 
-    /// The words of the short values of one property.
+    /// Returns the location of the short values of one property.
     fn of_short_values(field: Field, key: &str) -> Self {
         let mut before = Term::from_field_json_path(field, &key.replace('.', "\\."), false);
         before.append_type_and_str("");
@@ -68,7 +69,7 @@ impl WordLocation {
         term
     }
 
-    /// Tells whether any word stands here.
+    /// Returns true if any word exists in this location.
     pub(crate) fn is_used(&self, searcher: &Searcher) -> tantivy::Result<bool> {
         for term in &self.required_terms {
             if searcher.doc_freq(term)? > 0 {
@@ -92,8 +93,8 @@ impl WordLocation {
         Ok(false)
     }
 
-    /// Returns the words that begin with a prefix and pass a test, with the number of documents that hold each.
-    /// `left` says how many more may be looked at.
+    /// Returns the words that begin with a prefix and pass a test, with the number of documents that contain each.
+    /// `left` is the number of words that may still be scanned.
     pub(crate) fn expand(
         &self,
         searcher: &Searcher,
@@ -129,16 +130,16 @@ impl WordLocation {
     }
 }
 
-/// Returns so many of the words, the most frequent first; of equals the first by name.
+/// Returns up to `most` of the words, the most frequent first; words of equal frequency are sorted by name.
 pub(crate) fn most_frequent(words: BTreeMap<String, u64>, most: usize) -> Vec<(String, u64)> {
     let mut words: Vec<(String, u64)> = words.into_iter().collect();
-    // Stable: words that are as frequent stay sorted.
+    // The sort is stable, so words of equal frequency stay sorted by name.
     words.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     words.truncate(most);
     words
 }
 
-/// Returns the first key behind all that begin with these bytes.
+/// Returns the first key after all keys that begin with these bytes.
 fn prefix_end(start: &[u8]) -> Option<Vec<u8>> {
     let mut end = start.to_vec();
     while let Some(last) = end.pop() {
@@ -150,12 +151,13 @@ fn prefix_end(start: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// Tells whether a word matches a pattern of `*` (any characters) and `?` (any one).
+/// Returns true if a word matches a pattern of `*` (any characters) and `?` (any single character).
 pub(crate) fn matches_wildcard(pattern: &str, word: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let word: Vec<char> = word.chars().collect();
     let (mut at, mut next) = (0, 0);
-    // Where to go on if what follows the last star does not fit: it takes one character more.
+    // The position to continue from if the part after the last star does not match: the star then takes one more
+    // character.
     let mut retry: Option<(usize, usize)> = None;
     while next < word.len() {
         match pattern.get(at) {

@@ -1,12 +1,12 @@
-//! Headers of everything that an author answers: what editors see is kept by no cache, and framed by no other site.
+//! Headers of all responses of an author: caches do not store what editors see, and other sites cannot frame it.
 
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, header};
 
-/// Completes the headers of an answer.
+/// Completes the headers of a response.
 ///
-/// A page is stored by nobody. A stored file may be kept by the browser that got it, which has to ask each time whether it
-/// still may have it. What says itself how long it may be kept, such as the files of the interface, keeps that.
+/// No cache may store a page. A browser may store a file, but must revalidate it for each use. A response that already
+/// sets its own cache lifetime, such as a file of the interface, keeps it.
 pub(crate) async fn add_author_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let has_tag = headers.contains_key(header::ETAG);
@@ -23,7 +23,7 @@ pub(crate) async fn add_author_headers(mut response: Response) -> Response {
     response
 }
 
-/// Tells whether an answer says already that nobody stores it.
+/// Returns true if the response already forbids storing it.
 fn is_store_forbidden(headers: &HeaderMap) -> bool {
     let control = headers.get(header::CACHE_CONTROL).and_then(|value| value.to_str().ok());
     control.is_some_and(|control| control.contains("no-store"))

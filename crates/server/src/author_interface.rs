@@ -1,22 +1,22 @@
-//! The authoring interface: built files of `ui/`, embedded at build time.
+//! The authoring interface: the built files of `ui/`, embedded at build time.
 //!
-//! Without Node at build time the folder holds a notice page only, which says how to build the interface.
+//! If Node is missing at build time, the folder contains only a notice page that explains how to build the interface.
 
 use axum::extract::Path;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use rust_embed::RustEmbed;
 
-/// The files that `ui/` built, or the notice page.
+/// The files built by `ui/`, or the notice page.
 #[derive(RustEmbed)]
 #[folder = "$OUT_DIR/ui"]
 struct InterfaceFiles;
 
-/// Everything the interface loads comes from this server, and nothing runs that is not a file of it.
+/// Restricts the interface to resources of this server, and scripts to its own files.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; img-src 'self' data: blob:; style-src 'self'; script-src 'self'; \
     object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'";
 
-/// Serves the one page that draws every screen.
+/// Serves the single page that renders all screens.
 pub(crate) async fn serve_shell() -> Response {
     match InterfaceFiles::get("index.html") {
         Some(file) => {
@@ -37,7 +37,7 @@ pub(crate) async fn serve_shell() -> Response {
     }
 }
 
-/// Serves a file; those with a hash in their name never change.
+/// Serves a file; files with a hash in their name are immutable.
 pub(crate) async fn serve_interface_file(Path(name): Path<String>, request: HeaderMap) -> Response {
     let Some(file) = InterfaceFiles::get(&name) else {
         return StatusCode::NOT_FOUND.into_response();

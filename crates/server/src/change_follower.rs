@@ -1,8 +1,9 @@
-//! Followers: clients that wait for changes. One task looks whether any branch has moved on and wakes all of them.
+//! Followers: clients that wait for changes. A single task polls all branches for new roots and wakes all followers.
 //!
 //! Invariants
-//! * Nothing runs while nobody follows, and nobody follows an instance that stops.
-//! * There are at most [`MAX_FOLLOWERS`], and of one user at most [`MAX_FOLLOWERS_PER_USER`]; one more is told to come again.
+//! * The task runs only while there are followers, and an instance that stops accepts none.
+//! * There are at most [`MAX_FOLLOWERS`] followers, and at most [`MAX_FOLLOWERS_PER_USER`] per user; further ones are
+//!   told to retry later.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,14 +17,14 @@ use tympan_content::ChunkId;
 use crate::Instance;
 use crate::failure::{RequestFailure, Result};
 
-/// Clients that may wait at once.
+/// Maximum number of clients that wait at once.
 const MAX_FOLLOWERS: usize = 256;
-/// Those of one user among them, so that nobody keeps out all others.
+/// Maximum number of followers per user, so that no single user can exclude all others.
 const MAX_FOLLOWERS_PER_USER: usize = 64;
-/// How often the newest roots are looked at: other processes commit, too.
+/// Poll interval for new roots. Polling is necessary because other processes commit, too.
 const ROOT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The branches and their newest roots.
+/// The branches and their latest roots.
 type BranchHeads = Vec<(String, ChunkId)>;
 
 /// All followers of an instance.
@@ -36,16 +37,16 @@ pub(crate) struct ChangeFollowers {
     stop_signal: watch::Sender<bool>,
 }
 
-/// Why a follower was woken.
+/// The reason why a follower was woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FollowerWakeup {
-    /// The content has moved on.
+    /// The content has changed.
     Changed,
-    /// The instance stops.
+    /// The instance is stopping.
     Stopping,
 }
 
-/// One client's place among the followers.
+/// The registration of one client as a follower.
 #[derive(Debug)]
 pub(crate) struct ChangeFollower {
     heads: watch::Receiver<BranchHeads>,
@@ -54,11 +55,11 @@ pub(crate) struct ChangeFollower {
     _user_permit: UserFollowerPermit,
 }
 
-/// How many places each user has who has any.
+/// The number of followers of each user who has any.
 #[derive(Debug, Clone, Default)]
 struct UserFollowerPermits(Arc<Mutex<HashMap<String, usize>>>);
 
-/// A place among those of its user.
+/// A permit counted against the limit of its user.
 #[derive(Debug)]
 struct UserFollowerPermit {
     user: String,
@@ -66,7 +67,7 @@ struct UserFollowerPermit {
 }
 
 impl UserFollowerPermits {
-    /// Takes a place for a user; nothing if it has as many as it may.
+    /// Acquires a permit for a user; `None` if the user has reached the limit.
     fn acquire(&self, user: &str) -> Option<UserFollowerPermit> {
         let mut counts = self.0.lock();
         let count = counts.get(user).copied().unwrap_or(0);
@@ -103,15 +104,15 @@ impl Default for ChangeFollowers {
 }
 
 impl ChangeFollowers {
-    /// Lets all followers go.
+    /// Releases all followers.
     pub(crate) fn stop(&self) {
         self.stop_signal.send_replace(true);
     }
 }
 
 impl ChangeFollower {
-    /// Waits until the content has moved on since the last call, or since the follower began; or until the instance
-    /// stops.
+    /// Waits until the content has changed since the last call, or since the follower was registered, or until the
+    /// instance stops.
     pub(crate) async fn wait_for_change(&mut self) -> FollowerWakeup {
         // The senders live as long as the instance, which the caller holds.
         tokio::select! {
@@ -121,7 +122,7 @@ impl ChangeFollower {
         }
     }
 
-    /// Tells whether the instance stops.
+    /// Returns true if the instance is stopping.
     pub(crate) fn is_stopping(&self) -> bool {
         *self.stop_signal.borrow()
     }
@@ -133,7 +134,7 @@ impl ChangeFollower {
 }
 
 impl Instance {
-    /// Takes a place among the followers for a user.
+    /// Registers a follower for a user.
     pub(crate) fn follow_changes(self: &Arc<Self>, user: &str) -> Result<ChangeFollower> {
         let followers = &self.followers;
         let of_user = followers.user_permits.acquire(user).ok_or_else(|| {
@@ -158,7 +159,7 @@ impl Instance {
     }
 }
 
-/// Looks at the newest roots as long as somebody follows.
+/// Polls the branches for new roots while there are followers.
 async fn poll_branch_heads(instance: Arc<Instance>) {
     let mut pulse = tokio::time::interval(ROOT_POLL_INTERVAL);
     loop {
@@ -172,7 +173,7 @@ async fn poll_branch_heads(instance: Arc<Instance>) {
         }
         let reader = Arc::clone(&instance);
         let branches = tokio::task::spawn_blocking(move || reader.repository.branches()).await;
-        // A store that cannot be read now says so to whoever asks it for the changes.
+        // If the store cannot be read, the clients receive the error when they request the changes.
         let Ok(Ok(branches)) = branches else { continue };
         let heads: BranchHeads = branches.into_iter().map(|one| (one.name, one.root)).collect();
         instance.followers.heads.send_if_modified(|known| {

@@ -1,4 +1,4 @@
-//! Activating and deactivating: wishes that are stored before the work and released after it.
+//! Activation and deactivation: replication requests are stored before the work and released after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,29 +12,29 @@ use tympan_replicate::{
 use crate::Instance;
 use crate::failure::{RequestFailure, Result};
 
-/// The most documents that go along with an activation.
+/// Maximum number of companion documents of an activation.
 const MAX_COMPANIONS: usize = 1000;
 
-/// Wishes, and what was to go along with them and cannot.
+/// Replication requests, and the companions that could not be added.
 #[derive(Debug)]
 pub(crate) struct AccompaniedRequests {
-    /// The wishes for companions, then those that were said.
+    /// The requests for companions, followed by the explicit requests.
     pub(crate) requests: Vec<ReplicationRequest>,
-    /// How many are for companions.
+    /// Number of requests for companions.
     pub(crate) companion_count: usize,
     /// The companions that the user may not activate.
     pub(crate) skipped_companions: Vec<NodePath>,
 }
 
 impl AccompaniedRequests {
-    /// Takes wishes as they were said.
+    /// Creates a set of requests without companions.
     pub(crate) fn without_companions(wishes: Vec<ReplicationRequest>) -> Self {
         Self { requests: wishes, companion_count: 0, skipped_companions: Vec::new() }
     }
 }
 
-/// Adds wishes for what visitors lack of that which activated documents refer to. They come first, so that nothing is shown
-/// before what belongs to it.
+/// Adds requests for documents that the activated documents reference and that are not published yet. These come first,
+/// so that no document is published before the documents it depends on.
 pub(crate) fn with_companions(
     seen: &Snapshot,
     wishes: Vec<ReplicationRequest>,
@@ -71,8 +71,8 @@ pub(crate) fn with_companions(
     })
 }
 
-/// Does work on content together with what it means for visitors: the jobs are stored first and released after the
-/// work, in the order of the work. Nothing is left half-done when the client goes away.
+/// Runs work on content together with its replication requests. The jobs are stored before the work and released after
+/// it, in the order of the work. The operation completes even if the client disconnects.
 pub(crate) async fn with_replication_requests<T, F>(
     instance: &Arc<Instance>,
     wishes: Vec<ReplicationRequest>,

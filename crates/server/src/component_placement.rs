@@ -1,16 +1,16 @@
-//! Components lie only where policies let them: what templates, their policies and components say to the editor holds for
-//! every other program, too.
+//! Component placement: enforces for all clients the rules of templates, their policies and components that the page
+//! editor applies.
 //!
-//! In: the nodes that a request made components, moved or copied, the state before it and its pending state. Out: a refusal
-//! of the first that lies in a container that does not allow it.
+//! In: the nodes that a request turned into components, moved or copied; the state before the request and its pending
+//! state. Out: an error for the first node in a container that does not allow it.
 //!
 //! Invariants
-//! * Only what a request puts somewhere is judged: what lay there before stays editable, whatever a policy says now.
+//! * Only nodes that the request placed are checked: existing nodes stay editable, whatever a policy says now.
 //! * Only containers refuse (`cq:isContainer`, paragraph systems, the plain nodes that group components).
-//! * The rules are read with nobody's eyes: whoever may not read a component is bound by it all the same.
+//! * The rules are read without access control: they also bind users who may not read a component.
 //!
-//! Absent: packages, replication, versions and branches, which bring content that was judged or has to be taken as it is.
-//! Not here: what a policy says (`tympan_render::ContainerPolicy`).
+//! Absent: packages, replication, versions and branches, whose content was checked before or has to be accepted as it
+//! is. Not here: the contents of a policy (`tympan_render::ContainerPolicy`).
 
 use std::collections::BTreeMap;
 
@@ -21,22 +21,22 @@ use crate::dialog::{is_component_group, is_container};
 use crate::failure::{RequestFailure, Result};
 use crate::property_protection::{OperationRefusal, RelocationKind};
 
-/// The nodes that a request put somewhere, with the operation of a batch that did.
+/// The nodes that a request placed, each with the index of the operation in its batch.
 #[derive(Debug, Default)]
 pub(crate) struct PlacedComponents(Vec<(NodePath, usize)>);
 
 impl PlacedComponents {
-    /// Tells whether nothing was put anywhere.
+    /// Returns true if no nodes were placed.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Notes a node that became a component, or one of another kind.
+    /// Records a node that became a component, or a component of another type.
     pub(crate) fn add(&mut self, path: &NodePath, operation: usize) {
         self.0.push((path.clone(), operation));
     }
 
-    /// Notes a node that was moved or copied; what was put below it before lies at its new place.
+    /// Records a node that was moved or copied; nodes placed below it earlier move with it.
     pub(crate) fn relocate(
         &mut self,
         from: &NodePath,
@@ -50,13 +50,13 @@ impl PlacedComponents {
             self.0.retain(|(path, _)| !path.is_within(from));
         }
         self.0.extend(there);
-        // Another name in the same container is no other place.
+        // Renaming a node within its container does not change its placement.
         if way == RelocationKind::Copy || from.parent() != to.parent() {
             self.add(to, operation);
         }
     }
 
-    /// Refuses a component in a container that does not allow it.
+    /// Returns an error for a component in a container that does not allow it.
     ///
     /// # Errors
     /// 422 with component, container and rule; errors of the store.
@@ -69,7 +69,7 @@ impl PlacedComponents {
         let mut judged = BTreeMap::new();
         for (path, operation) in &self.0 {
             let at = |failure| OperationRefusal::new(*operation, failure);
-            // What lies in a component is judged anew where that is another one now, or at another place.
+            // Children of a component are checked again if the component changed its type or moved.
             for child in components_in_container(&pending, path).map_err(at)? {
                 judged.entry(child).or_insert(*operation);
             }
@@ -83,7 +83,7 @@ impl PlacedComponents {
     }
 }
 
-/// Returns what lies in a node, if it holds components.
+/// Returns the children of a node, if the node contains components.
 fn components_in_container(pending: &Snapshot, path: &NodePath) -> Result<Vec<NodePath>> {
     match pending.node(path)? {
         Some(node) if is_component_container(&node)? => {
@@ -93,7 +93,7 @@ fn components_in_container(pending: &Snapshot, path: &NodePath) -> Result<Vec<No
     }
 }
 
-/// Judges one node by the container that it lies in.
+/// Checks one node against the container that it is in.
 fn check_placement(begun: &Snapshot, pending: &Snapshot, path: &NodePath) -> Result<()> {
     let Some(node) = pending.node(path)? else { return Ok(()) };
     let Some(resource_type) = node.resource_type() else { return Ok(()) };
@@ -120,7 +120,7 @@ fn check_placement(begun: &Snapshot, pending: &Snapshot, path: &NodePath) -> Res
         .with_detail("rule", rule))
 }
 
-/// Tells whether the same component lay in the same container before.
+/// Returns true if the same component was in the same container before.
 fn was_placed_there(begun: &Snapshot, node: &Node, container: &Node) -> Result<bool> {
     let is_same = |now: &Node| -> Result<bool> {
         let before = begun.node(now.path())?;
@@ -129,7 +129,7 @@ fn was_placed_there(begun: &Snapshot, node: &Node, container: &Node) -> Result<b
     Ok(is_same(node)? && is_same(container)?)
 }
 
-/// Tells whether a node holds components.
+/// Returns true if a node contains components.
 fn is_component_container(node: &Node) -> Result<bool> {
     match node.resource_type() {
         Some(resource_type) => is_container(node.snapshot(), &resource_type),

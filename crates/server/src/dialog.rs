@@ -1,15 +1,15 @@
-//! Dialogs: a component's `cq:dialog`, in Granite's vocabulary, becomes a schema that forms are drawn from.
+//! Dialogs: converts a component's `cq:dialog`, in Granite's vocabulary, to a schema from which forms are rendered.
 //!
-//! Fields are found at any depth below tabs and containers. A component without a dialog uses its super type's.
+//! Fields are found at any depth below tabs and containers. A component without a dialog uses that of its super type.
 
 use serde_json::{Value as Json, json};
 use tympan_content::{Node, NodePath, Property, Snapshot, Value, ValueType};
 
 use crate::failure::Result;
 
-/// Super types and containers nested deeper than this are a loop.
+/// Maximum depth of super types and containers; deeper nesting is treated as a loop.
 const MAX_NESTING_DEPTH: usize = 20;
-/// Where components live, in the order in which they are looked for.
+/// The roots under which components are searched, in order.
 const COMPONENT_SEARCH_PATH: [&str; 2] = ["/apps", "/libs"];
 
 /// Finds the node of a component by its resource type.
@@ -30,13 +30,13 @@ pub(crate) fn find_component(snapshot: &Snapshot, resource_type: &str) -> Result
     Ok(None)
 }
 
-/// Returns the title that people know a component by.
+/// Returns the display title of a component.
 pub(crate) fn component_title(component: Option<&Node>, resource_type: &str) -> String {
     let title = component.and_then(|component| component.text("jcr:title"));
     title.unwrap_or_else(|| resource_type.rsplit('/').next().unwrap_or_default().to_owned())
 }
 
-/// Tells whether a component, or a super type, says that it holds other components.
+/// Returns true if a component or one of its super types declares itself a container.
 pub(crate) fn is_container(snapshot: &Snapshot, resource_type: &str) -> Result<bool> {
     let mut next = Some(resource_type.to_owned());
     for _ in 0..MAX_NESTING_DEPTH {
@@ -54,12 +54,12 @@ pub(crate) fn is_container(snapshot: &Snapshot, resource_type: &str) -> Result<b
     Ok(false)
 }
 
-/// Tells whether a node without a component is a place for components, empty as it may be.
+/// Returns true if a node without a component can contain components, even if it is empty.
 pub(crate) fn is_component_group(node: &Node) -> bool {
     matches!(node.name(), "root" | "par" | "parsys" | "main" | "content")
 }
 
-/// Finds the dialog of a component along its super types.
+/// Finds the dialog of a component along its chain of super types.
 fn find_dialog_node(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Node>> {
     let mut next = Some(resource_type.to_owned());
     for _ in 0..MAX_NESTING_DEPTH {
@@ -73,7 +73,7 @@ fn find_dialog_node(snapshot: &Snapshot, resource_type: &str) -> Result<Option<N
     Ok(None)
 }
 
-/// Describes the dialog of a resource and its present values.
+/// Describes the dialog of a resource and its current values.
 pub(crate) fn dialog_json(resource: &Node) -> Result<Json> {
     let snapshot = resource.snapshot();
     let resource_type =
@@ -105,8 +105,8 @@ pub(crate) fn dialog_json(resource: &Node) -> Result<Json> {
     }))
 }
 
-/// Notes the types of the stored properties by their path below the resource, so that a form that shows a value as text
-/// can store it as what it was.
+/// Collects the types of the stored properties by their relative path, so that a form that shows a value as text can
+/// store it with its original type.
 fn collect_value_types(
     node: &Node,
     fields: &[&Json],
@@ -135,7 +135,7 @@ fn collect_value_types(
     Ok(())
 }
 
-/// Returns the composite fields among some: the name of each, and the fields of its entries.
+/// Returns the composite fields: the name of each, and the fields of its entries.
 fn composite_fields<'a>(fields: &[&'a Json]) -> Vec<(&'a str, Vec<&'a Json>)> {
     let is_group =
         |field: &&&Json| field.pointer("/field/kind").is_some_and(|kind| kind == "group");
@@ -146,7 +146,7 @@ fn composite_fields<'a>(fields: &[&'a Json]) -> Vec<(&'a str, Vec<&'a Json>)> {
     fields.iter().filter(is_group).filter_map(named).collect()
 }
 
-/// Returns the stored properties of nodes below that fields name by their path, such as `image/fileReference`.
+/// Returns the stored properties of descendants that fields address by path, such as `image/fileReference`.
 fn nested_field_properties(node: &Node, fields: &[&Json]) -> Result<Vec<(String, Property)>> {
     let mut found = Vec::new();
     for name in fields.iter().filter_map(|field| field.get("name")?.as_str()) {
@@ -159,8 +159,8 @@ fn nested_field_properties(node: &Node, fields: &[&Json]) -> Result<Vec<(String,
     Ok(found)
 }
 
-/// Returns the present values of a form: the resource's properties, and the entries of composite fields, which are
-/// nodes below it.
+/// Returns the current values of a form: the properties of the resource, and the entries of composite fields, which are
+/// child nodes.
 fn form_values(resource: &Node, fields: &[&Json]) -> Result<serde_json::Map<String, Json>> {
     let visible = resource.properties().into_iter().filter(|(name, _)| name != "rep:password");
     let mut values: serde_json::Map<String, Json> =
@@ -186,7 +186,7 @@ fn form_values(resource: &Node, fields: &[&Json]) -> Result<serde_json::Map<Stri
     Ok(values)
 }
 
-/// Collects the tabs of a dialog, wherever they hang.
+/// Collects the tabs of a dialog at any depth.
 fn find_tabs(node: &Node, tabs: &mut Vec<Json>, depth: usize) -> Result<()> {
     let is_tabs = node.resource_type().is_some_and(|name| name.ends_with("/tabs"));
     for child in dialog_items(node, depth)? {
@@ -203,7 +203,7 @@ fn find_tabs(node: &Node, tabs: &mut Vec<Json>, depth: usize) -> Result<()> {
     Ok(())
 }
 
-/// Collects the fields below a node in order.
+/// Collects the fields below a node, in order.
 fn find_fields(node: &Node, fields: &mut Vec<Json>, depth: usize) -> Result<()> {
     for child in dialog_items(node, depth)? {
         match form_field_kind(&child) {
@@ -214,7 +214,7 @@ fn find_fields(node: &Node, fields: &mut Vec<Json>, depth: usize) -> Result<()> 
     Ok(())
 }
 
-/// Returns what a dialog node holds: the children of its `items`, or its own children but for data.
+/// Returns the items of a dialog node: the children of its `items`, or its own children without data nodes.
 fn dialog_items(node: &Node, depth: usize) -> Result<Vec<Node>> {
     if depth > MAX_NESTING_DEPTH {
         return Ok(Vec::new());
@@ -228,7 +228,7 @@ fn dialog_items(node: &Node, depth: usize) -> Result<Vec<Node>> {
     }
 }
 
-/// Returns the kind of form field that a Granite resource type stands for; nothing for containers.
+/// Returns the kind of form field for a Granite resource type; `None` for containers.
 fn form_field_kind(node: &Node) -> Option<&'static str> {
     let resource_type = node.resource_type()?;
     let (folder, name) = resource_type.rsplit_once('/')?;
@@ -253,7 +253,7 @@ fn form_field_kind(node: &Node) -> Option<&'static str> {
     })
 }
 
-/// Describes one field; nothing if it stores no property of the resource itself.
+/// Describes a field; `None` if it stores no property of the resource itself.
 fn form_field_json(node: &Node, kind: &str) -> Result<Option<Json>> {
     let inner = if kind == "multi" { node.child("field")? } else { None };
     let name =
@@ -267,7 +267,7 @@ fn form_field_json(node: &Node, kind: &str) -> Result<Option<Json>> {
             .and_then(Property::first)
             .map(|value| value.to_text().into_owned())
     };
-    // The value of a box is what it stands for when it is ticked, not whether it begins so.
+    // The value of a checkbox is the value stored when it is checked, not its initial state.
     let default = node.property(if kind == "checkbox" { "checked" } else { "value" });
     let mut described = json!({
         "name": name,
@@ -304,7 +304,7 @@ fn form_field_json(node: &Node, kind: &str) -> Result<Option<Json>> {
     Ok(Some(described))
 }
 
-/// Returns the type that a field's values are stored as.
+/// Returns the type with which the values of a field are stored.
 fn field_type_hint(node: &Node, kind: &str) -> String {
     if let Some(hint) = node.text("typeHint") {
         return hint;
@@ -341,7 +341,7 @@ fn bool_property(node: &Node, name: &str) -> bool {
         .is_some_and(|value| value.to_text() == "true")
 }
 
-/// Writes a property for a form: texts for everything but numbers and truth values.
+/// Converts a property for a form: numbers and booleans as such, all other types as text.
 pub(crate) fn form_value_json(property: &Property) -> Json {
     let one = |value: &Value| match value {
         Value::Long(number) => json!(number),
@@ -369,7 +369,7 @@ mod tests {
             .with_property("sling:resourceType", resource_type.as_str())
     }
 
-    /// Describes a resource of a component that has these fields.
+    /// Describes a resource whose component has these fields.
     fn described(fields: Vec<Subtree>, resource: Subtree) -> Json {
         let repository = Repository::in_memory().unwrap();
         let mut session = repository.session("admin").unwrap();

@@ -1,10 +1,10 @@
-//! Static export of a running publisher: files that visitors ask for, and files that changes concern.
+//! Static export of a running publisher: files that visitors request, and files affected by changes.
 //!
-//! A web server that does not find a file asks `/handle404?exporturi=<URL of the file>`, as OpenCms has it, also below any
-//! prefix. The answer is
-//! the file, which is there from then on; a redirect to the page that is no file; or 404.
+//! A web server that does not find a file requests `/handle404?exporturi=<URL of the file>`, as in OpenCms, also below
+//! any prefix. The response is the file, which is then exported; a redirect to the page, if the page is not exported as
+//! a file; or 404.
 //!
-//! Not here: what is exported and under which name (`tympan_render::export`).
+//! Not here: which files are exported and their names (`tympan_render::export`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,15 +21,15 @@ use crate::failure::{RequestFailure, Result};
 use crate::image::ExportImageRenderer;
 use crate::{Instance, page};
 
-/// How often the newest state is looked at; where a look costs a round trip, less often.
+/// Poll interval for the latest state; longer if polling costs a round trip.
 const ROOT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const COSTLY_ROOT_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// After what time pages that failed are tried again although nothing changed.
+/// Interval after which failed pages are retried although nothing changed.
 const FAILED_PAGE_RETRY_INTERVAL: Duration = Duration::from_secs(60);
-/// How long it waits for a disk or store that fails.
+/// Delay after a failure of the disk or the store.
 const STORE_FAILURE_BACKOFF: Duration = Duration::from_secs(5);
 
-/// What an instance exports with.
+/// The exporter and image renderer of an instance.
 pub(crate) struct StaticExport {
     exporter: Arc<StaticExporter>,
     image_renderer: ExportImageRenderer,
@@ -38,11 +38,11 @@ pub(crate) struct StaticExport {
 impl Instance {
     /// Lets a publisher export pages as files.
     pub fn set_exporter(&self, exporter: Arc<StaticExporter>, pictures: ExportImageRenderer) {
-        // An instance is told once, when it starts.
+        // Set once, when the instance starts; later calls are ignored.
         self.static_export.set(StaticExport { exporter, image_renderer: pictures }).ok();
     }
 
-    /// Follows content and keeps the exported files as it is, until `stop` turns true.
+    /// Follows content changes and keeps the exported files up to date, until `stop` becomes true.
     pub async fn follow_exports(self: Arc<Self>, stop: watch::Receiver<bool>) {
         let costly = self.repository.chunks().has_costly_round_trips();
         let look = if costly { COSTLY_ROOT_POLL_INTERVAL } else { ROOT_POLL_INTERVAL };
@@ -55,7 +55,7 @@ impl Instance {
             if is_new || again.is_some_and(|again| Instant::now() >= again) {
                 round = self.clone().update_export(is_new).await.map(|failures| {
                     seen = head;
-                    // A page that failed may have failed for a while only.
+                    // The failure of a page may be temporary.
                     again = (failures > 0).then(|| Instant::now() + FAILED_PAGE_RETRY_INTERVAL);
                     look
                 });
@@ -64,13 +64,14 @@ impl Instance {
         }
     }
 
-    /// Brings the exported files to the newest state; tells how many could not be made, and of each if it is new.
+    /// Updates the exported files to the latest state. Returns the number of files that could not be created; logs each
+    /// of them if `is_new` is set.
     async fn update_export(self: Arc<Self>, is_new: bool) -> Result<usize, String> {
         let work = tokio::task::spawn_blocking(move || {
             let Some(export) = self.static_export.get() else { return Ok(0) };
             let press = export.export_environment(&self);
             let report = match export.exporter.export_pending_changes(press, &|_, _| {}) {
-                // Nothing is exported yet, or the settings are others.
+                // Nothing has been exported yet, or the settings have changed.
                 Err(ExportError::NoUnfinishedRun { .. }) => {
                     export.exporter.export_all(press, Default::default(), &|_, _| {})
                 }
@@ -102,8 +103,8 @@ impl StaticExport {
     }
 }
 
-/// Tells whether a web server asks for a file below a prefix, as OpenCms has its address below that of its program:
-/// `/portal/handle404?exporturi=…`.
+/// Returns true if a web server requests a file below a prefix, as with OpenCms, whose address is below that of its
+/// servlet: `/portal/handle404?exporturi=…`.
 pub(crate) fn is_export_request(instance: &Instance, uri: &http::Uri) -> bool {
     let asks = |query: &str| query.split('&').any(|pair| pair.starts_with("exporturi="));
     uri.path().ends_with("/handle404")
@@ -111,7 +112,7 @@ pub(crate) fn is_export_request(instance: &Instance, uri: &http::Uri) -> bool {
         && instance.static_export.get().is_some()
 }
 
-/// Answers a web server that did not find a file.
+/// Handles the request of a web server that did not find a file.
 pub(crate) async fn handle_missing_file(
     State(instance): State<Arc<Instance>>,
     request: Request,
@@ -127,7 +128,7 @@ pub(crate) async fn handle_missing_file(
         ));
     };
     let asked = match asked.starts_with("%2F") || asked.starts_with("%2f") {
-        // Written as a parameter has to be; web servers mostly send it as it is.
+        // A query parameter has to be percent-encoded, but most web servers send it unencoded.
         true => percent_encoding::percent_decode_str(&asked).decode_utf8_lossy().into_owned(),
         false => asked,
     };
@@ -139,8 +140,9 @@ pub(crate) async fn handle_missing_file(
         .await
 }
 
-/// Returns the URL of a file that is not there, and the query that it was asked with, which stands in the URL or behind it:
-/// `exporturi=/a.html?b=c&d=e`, `exporturi=/a.html&b=c&d=e`. It means nothing to a file, but all to a page that is none.
+/// Returns the URL of a missing file, and the query of the original request, which is part of the URL or follows it:
+/// `exporturi=/a.html?b=c&d=e`, `exporturi=/a.html&b=c&d=e`. A file ignores the query; a page that is not exported
+/// needs it.
 fn missing_file_of(query: &str) -> Option<(String, String)> {
     let mut pairs = query.split('&').skip_while(|pair| !pair.starts_with("exporturi="));
     let asked = pairs.next()?.strip_prefix("exporturi=")?;

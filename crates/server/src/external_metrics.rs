@@ -1,15 +1,15 @@
-//! Counters of parts that this room does not know, such as the places that blobs lie in: shown in `/metrics` as they come.
+//! Metrics of components outside this crate, such as blob stores; included in `/metrics` unchanged.
 
 use parking_lot::RwLock;
 
 type MetricsSource = Box<dyn Fn(&str) -> String + Send + Sync>;
 
-/// What is shown besides the instance's own counters.
+/// The metrics sources besides the instance's own.
 #[derive(Default)]
 pub(crate) struct ExternalMetrics(RwLock<Vec<MetricsSource>>);
 
 impl ExternalMetrics {
-    /// Returns the text of all sources.
+    /// Returns the metrics of all sources as text.
     pub(crate) fn metrics_text(&self, role: &str) -> String {
         self.0.read().iter().map(|source| source(role)).collect()
     }
@@ -22,8 +22,7 @@ impl std::fmt::Debug for ExternalMetrics {
 }
 
 impl crate::Instance {
-    /// Adds what `source` returns for the name of the role, as Prometheus text, to `/metrics`. It must answer without
-    /// waiting.
+    /// Adds a source to `/metrics`. `source` takes the name of the role and returns Prometheus text. It must not block.
     pub fn add_metrics_source(&self, source: impl Fn(&str) -> String + Send + Sync + 'static) {
         self.external_metrics.0.write().push(Box::new(source));
     }

@@ -1,4 +1,4 @@
-//! From errors of the rooms below to HTTP answers.
+//! Conversion of errors of the crates below to HTTP responses.
 
 use std::io::ErrorKind;
 
@@ -7,16 +7,16 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 use tympan_content::{ConstraintViolation, ConstraintViolationKind, MergeConflict};
 
-/// An answer that is not what was asked for.
+/// An error response.
 #[derive(Debug)]
 pub(crate) struct RequestFailure {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
     pub(crate) conflicts: Vec<MergeConflict>,
     pub(crate) violations: Vec<ConstraintViolation>,
-    /// After how many seconds to come again.
+    /// Value of `Retry-After`, in seconds.
     pub(crate) retry_after_seconds: Option<u64>,
-    /// More facts for programs, by name.
+    /// Additional machine-readable members of the problem details, by name.
     pub(crate) details: Vec<(&'static str, Value)>,
 }
 
@@ -34,7 +34,7 @@ impl RequestFailure {
         }
     }
 
-    /// Adds a fact for programs.
+    /// Adds a machine-readable detail.
     pub(crate) fn with_detail(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.details.push((name, value.into()));
         self
@@ -44,7 +44,7 @@ impl RequestFailure {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
-    /// Refuses what is well formed and does not fit what there is.
+    /// Creates a failure for a request that is well-formed but does not fit the existing content.
     pub(crate) fn unprocessable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, message)
     }
@@ -53,7 +53,7 @@ impl RequestFailure {
         Self::new(StatusCode::NOT_FOUND, format!("there is nothing at `{path}`"))
     }
 
-    /// Refuses an attempt to log in that comes too soon after others.
+    /// Creates a failure for a login attempt that follows others too quickly.
     pub(crate) fn too_many_attempts(wait: std::time::Duration) -> Self {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         let message = format!("too many failed logins; try again in {seconds} s");
@@ -61,21 +61,22 @@ impl RequestFailure {
         Self { retry_after_seconds: Some(seconds), ..failure }
     }
 
-    /// Says that stored data is damaged, and what helps.
+    /// Creates a failure for damaged stored data, with a hint for its repair.
     pub(crate) fn damaged_data(hint: &str) -> Self {
         let message =
             format!("what is stored of this is damaged, and nothing of it is sent: {hint}");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
     }
 
-    /// Logs an error that people must look at and says so without its details. A full disk is told as what it is.
+    /// Creates a failure for an internal error. The error is logged and its details are not disclosed, except that a
+    /// full disk is reported as such.
     fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
         if is_disk_full(error) {
             tracing::error!(reason = %error, "the disk is full");
             let message = "the disk is full: nothing was saved, and reading goes on; make room, then try again";
             return Self::new(StatusCode::INSUFFICIENT_STORAGE, message);
         }
-        // What reads a blob as a stream has only this kind of error.
+        // The stream reader of a blob can return only this type of error.
         let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         let content = error.downcast_ref().or_else(|| inner?.downcast_ref());
         if let Some(hint) = content.and_then(tympan_content::Error::repair_hint) {
@@ -85,7 +86,8 @@ impl RequestFailure {
         let is_of_base = content.is_some_and(tympan_content::Error::is_base_store_error);
         if is_of_base {
             let reason = joined_error_messages(error);
-            // The log would be full of it: `/health` says it, and so does whoever reads from the base.
+            // Logged at debug level only, to avoid flooding the log: `/health` and the readers of the base report the
+            // error.
             tracing::debug!(reason, "the base cannot be read");
             let message =
                 format!("{reason}; what was read before is still served, try again later");
@@ -101,7 +103,7 @@ impl RequestFailure {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the server failed; its error log says why")
     }
 
-    /// Answers with problem details (RFC 9457), as the JSON API does.
+    /// Converts to a response with problem details (RFC 9457), as in the JSON API.
     pub(crate) fn into_problem_response(self) -> Response {
         let title = self.status.canonical_reason().unwrap_or("Failure");
         let mut body = Map::new();
@@ -123,7 +125,7 @@ impl RequestFailure {
         response
     }
 
-    /// Adds what in particular is in the way.
+    /// Adds the details of the cause.
     fn add_details(&self, body: &mut Map<String, Value>) {
         if !self.conflicts.is_empty() {
             let conflicts: Vec<Value> = self.conflicts.iter().map(conflict_json).collect();
@@ -135,7 +137,7 @@ impl RequestFailure {
         }
     }
 
-    /// Adds the headers that say when to come again and how to log in.
+    /// Adds the headers that tell the client when to retry and how to log in.
     fn with_hint_headers(&self, mut response: Response) -> Response {
         let headers = response.headers_mut();
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
@@ -152,7 +154,7 @@ impl RequestFailure {
     }
 }
 
-/// Returns an error and its causes, also those that an error of input and output is made of.
+/// Returns an error and its causes, including those wrapped in an I/O error.
 fn error_causes<'a>(
     error: &'a (dyn std::error::Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
@@ -162,13 +164,13 @@ fn error_causes<'a>(
     })
 }
 
-/// Returns the code with which a database refused a statement.
+/// Returns the error code of a statement that the database refused.
 fn database_error_code(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let error = error.downcast_ref::<sqlx::Error>()?.as_database_error()?;
     error.code().map(std::borrow::Cow::into_owned)
 }
 
-/// Tells whether the state database does not answer now.
+/// Returns true if the state database is currently unavailable.
 fn is_state_unavailable(error: &(dyn std::error::Error + 'static)) -> bool {
     error_causes(error).any(|cause| {
         let cause = cause.downcast_ref::<sqlx::Error>();
@@ -176,7 +178,7 @@ fn is_state_unavailable(error: &(dyn std::error::Error + 'static)) -> bool {
     })
 }
 
-/// Tells whether a disk or a database is full: SQLite says 13, PostgreSQL 53100.
+/// Returns true if a disk or a database is full: code 13 in SQLite, 53100 in PostgreSQL.
 fn is_disk_full(error: &(dyn std::error::Error + 'static)) -> bool {
     error_causes(error).any(|cause| {
         let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
@@ -185,10 +187,10 @@ fn is_disk_full(error: &(dyn std::error::Error + 'static)) -> bool {
     })
 }
 
-/// Tells whether the state database can be read, and not be written: a disk that is full, fails or is mounted to be read
-/// only, or a server that follows another one.
+/// Returns true if the state database can be read but not written: its disk is full, fails or is mounted read-only, or
+/// the server is a standby of another one.
 pub(crate) fn is_write_refused(error: &(dyn std::error::Error + 'static)) -> bool {
-    // The lower byte of SQLite's codes is the kind: read only, an error of the disk, full.
+    // The lower byte of a SQLite code is its kind: read-only, I/O error, full.
     let is_of_sqlite = |code: &str| {
         code.len() < 5 && code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 8 | 10 | 13))
     };
@@ -198,7 +200,7 @@ pub(crate) fn is_write_refused(error: &(dyn std::error::Error + 'static)) -> boo
             .any(|code| is_of_sqlite(&code) || code == "25006")
 }
 
-/// Joins an error's message with those of its causes.
+/// Joins the message of an error with those of its causes.
 fn joined_error_messages(error: &dyn std::error::Error) -> String {
     let mut reason = error.to_string();
     let mut cause = error.source();
@@ -209,7 +211,7 @@ fn joined_error_messages(error: &dyn std::error::Error) -> String {
     reason
 }
 
-/// Describes a conflict with the values of all sides, and who made the other one.
+/// Describes a conflict with the values of all sides, and the author of the other change.
 pub(crate) fn conflict_json(conflict: &MergeConflict) -> Value {
     let text = |property: &Option<tympan_content::Property>| {
         let values = property.as_ref()?.values();
@@ -294,7 +296,8 @@ impl From<tympan_content::Error> for RequestFailure {
     }
 }
 
-/// What other nodes hold is in the way, or the content itself is wrong.
+/// Returns 409 if all violations are about the content of other nodes, and 422 if the submitted content itself is
+/// invalid.
 fn violation_status(violations: &[ConstraintViolation]) -> StatusCode {
     let is_about_others =
         |one: &ConstraintViolation| ConstraintViolationKind::is_about_other_nodes(one.kind);

@@ -1,4 +1,4 @@
-//! Form bodies: urlencoded or multipart, files to temporary files as they arrive.
+//! Form bodies: urlencoded or multipart. Files are written to temporary files as they arrive.
 
 use std::io::Write;
 use std::path::Path;
@@ -20,23 +20,23 @@ use tympan_web::body_limit::{BodyLimit, is_body_timeout, is_body_too_large, limi
 
 use crate::failure::{RequestFailure, Result};
 
-/// Text fields of one form, together.
+/// Maximum total size of the text fields of a form, in bytes.
 const MAX_FORM_TEXT_BYTES: u64 = 8 * 1024 * 1024;
-/// Fields of one form.
+/// Maximum number of fields in a form.
 const MAX_FORM_FIELDS: usize = 2_000;
-/// What stands before the bytes of one part.
+/// Maximum size of the headers of a part, in bytes.
 const MAX_PART_HEADER_BYTES: usize = 16 * 1024;
-/// Files of one form; each holds an open file until the request ends.
+/// Maximum number of files in a form; each keeps a file open until the request ends.
 const MAX_FORM_FILES: usize = 500;
 
-/// One field of a form.
+/// A form field.
 #[derive(Debug)]
 pub(crate) struct FormField {
     pub(crate) name: String,
     pub(crate) value: FormFieldValue,
 }
 
-/// What a field holds.
+/// The value of a form field.
 #[derive(Debug)]
 pub(crate) enum FormFieldValue {
     Text(String),
@@ -61,7 +61,7 @@ impl FormField {
     }
 }
 
-/// Reads a form; `spool` takes the files until they are stored.
+/// Reads a form. `spool` stores the files until the request has processed them.
 pub(crate) async fn read_form(
     headers: &HeaderMap,
     body: Body,
@@ -114,7 +114,7 @@ async fn read_multipart_form(body: Body, boundary: String, spool: &Path) -> Resu
                 }
                 FormFieldValue::File(read_file_part(part, file_name, spool).await?)
             }
-            // A file field in which nothing was chosen.
+            // A file field for which no file was chosen.
             Some(_) => {
                 while part.chunk().await.map_err(|error| body_read_failure(&error))?.is_some() {}
                 continue;
@@ -135,19 +135,19 @@ fn form_too_long_failure() -> RequestFailure {
     RequestFailure::new(StatusCode::PAYLOAD_TOO_LARGE, "the form's texts are too long")
 }
 
-/// The bound on what stands before the bytes of a part: the parser keeps it in memory until its end has come.
+/// Limit on the headers of a part, because the parser buffers them in memory until they are complete.
 #[derive(Debug, Default, Clone)]
 struct PartHeaderLimit(Arc<Mutex<PartHeaderCount>>);
 
 #[derive(Debug, Default)]
 struct PartHeaderCount {
-    /// Whether the parser looks for the begin of a part.
+    /// True while the parser searches for the start of a part.
     is_in_header: bool,
-    /// The bytes that it has got since.
+    /// Number of bytes that the parser has received since then.
     bytes: usize,
 }
 
-/// The headers of a part never end.
+/// The headers of a part exceed the limit.
 #[derive(Debug, thiserror::Error)]
 #[error("a part of the form has more than {MAX_PART_HEADER_BYTES} bytes of headers")]
 struct PartHeadersTooLong;
@@ -161,13 +161,13 @@ impl PartHeaderLimit {
         self.0.lock().is_in_header = false;
     }
 
-    /// Counts bytes that the parser asks for.
+    /// Counts bytes that the parser requests.
     fn count_bytes(&self, bytes: usize) -> Result<(), PartHeadersTooLong> {
         let mut count = self.0.lock();
         if !count.is_in_header {
             return Ok(());
         }
-        // Those that came last may be of the part itself.
+        // The last bytes may already belong to the body of the part.
         if count.bytes > MAX_PART_HEADER_BYTES {
             return Err(PartHeadersTooLong);
         }
@@ -175,7 +175,7 @@ impl PartHeaderLimit {
         Ok(())
     }
 
-    /// Bounds what the parser gets of a stream, piece by piece: it would take all that has arrived into memory otherwise.
+    /// Limits the input of the parser to one piece at a time; otherwise it would read all available data into memory.
     fn limit_stream(
         &self,
         stream: axum::body::BodyDataStream,
@@ -190,7 +190,8 @@ impl PartHeaderLimit {
     }
 }
 
-/// A stream that has nothing ready right after each item, so that who takes all that is ready looks at each by itself.
+/// A stream that is pending once after each item, so that a consumer that reads all available items handles each one
+/// separately.
 struct SingleItemStream<S> {
     stream: Pin<Box<S>>,
     has_yielded: bool,
@@ -210,7 +211,7 @@ impl<S: Stream> Stream for SingleItemStream<S> {
     }
 }
 
-/// Puts the texts into their fields, read in the charset that the field `_charset_` names.
+/// Decodes the text fields in the charset that the field `_charset_` names.
 fn decode_form_texts(
     mut fields: Vec<FormField>,
     texts: Vec<(usize, Vec<u8>)>,
@@ -229,17 +230,17 @@ fn decode_form_texts(
 /// The field that names the charset of the form.
 const CHARSET_FIELD: &str = "_charset_";
 
-/// How the texts of a form are written.
+/// The charset of the text fields of a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FormCharset {
     Utf8,
-    /// ISO-8859-1 as Java reads it, where each byte is the letter of its number.
+    /// ISO-8859-1 as in Java: each byte maps to the code point of the same number.
     Latin1,
     Other(&'static Encoding),
 }
 
 impl FormCharset {
-    /// Finds a charset by its name; UTF-8 without one.
+    /// Finds a charset by name; UTF-8 if there is no name.
     fn find(name: Option<&[u8]>) -> Result<Self> {
         let name = String::from_utf8_lossy(name.unwrap_or(b"utf-8")).trim().to_ascii_lowercase();
         match name.as_str() {
@@ -270,7 +271,7 @@ impl FormCharset {
     }
 }
 
-/// Reads a text as it arrives, within what is left for texts; returns what is left then.
+/// Reads a text field as it arrives, limited to `left` bytes; returns the text and the remaining number of bytes.
 async fn read_text_part(mut part: multer::Field<'_>, left: u64) -> Result<(Vec<u8>, u64)> {
     let mut bytes = Vec::new();
     while let Some(piece) = part.chunk().await.map_err(|error| body_read_failure(&error))? {
@@ -288,7 +289,7 @@ async fn read_file_part(
     file_name: String,
     spool: &Path,
 ) -> Result<FormUpload> {
-    // Browsers of old sent whole paths.
+    // Old browsers sent complete paths.
     let name = file_name.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
     let media_type = part.content_type().map(ToString::to_string);
     let mut file = NamedTempFile::new_in(spool)?;
@@ -325,7 +326,7 @@ fn parse_urlencoded_form(bytes: &Bytes) -> Result<Vec<FormField>> {
     pairs.into_iter().map(field).collect()
 }
 
-/// Sorts what went wrong while a body was read.
+/// Classifies an error that occurred while a body was read.
 pub(crate) fn body_read_failure(error: &(dyn std::error::Error + 'static)) -> RequestFailure {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     if causes.any(|cause| cause.is::<PartHeadersTooLong>()) {

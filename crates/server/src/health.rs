@@ -1,4 +1,4 @@
-//! `/health`, `/health/ready` and `/metrics`: answered without touching the pool that pages are drawn on.
+//! `/health`, `/health/ready` and `/metrics`: served without the pool that renders pages.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use tympan_web::request_histogram::RequestHistogram;
 use crate::readiness::{ReadinessScope, check_readiness, within_probe_timeout};
 use crate::{Instance, InstanceRole};
 
-/// Answers with the state of every part, in words, and with 503 if one does not do its work.
+/// Returns the state of every component as text, with status 503 if one does not work.
 pub(crate) async fn serve_health(State(instance): State<Arc<Instance>>) -> Response {
     health_response(&instance, ReadinessScope::AllParts, HealthDetails::Shown).await
 }
 
-/// Answers whether requests can be answered, for balancers.
+/// Returns whether the instance can serve requests, for load balancers.
 pub(crate) async fn serve_readiness(State(instance): State<Arc<Instance>>) -> Response {
     health_response(&instance, ReadinessScope::RequestParts, HealthDetails::Shown).await
 }
 
-/// Answers as [`serve_health`] on the main listener, which visitors reach: with the state of every part to this machine and to
-/// users of an author, and to everybody else whether the instance is well.
+/// Serves the main listener, which visitors can reach. Requests from this machine and from users of an author receive
+/// the state of every component, as from [`serve_health`]; all others receive only whether the instance is healthy.
 pub(crate) async fn serve_main_health(
     State(instance): State<Arc<Instance>>,
     request: Request,
@@ -38,7 +38,7 @@ pub(crate) async fn serve_main_health(
     health_response(&instance, ReadinessScope::AllParts, details).await
 }
 
-/// Answers as [`serve_readiness`] on the main listener, with details as [`serve_main_health`].
+/// Same as [`serve_readiness`] for the main listener, with details as in [`serve_main_health`].
 pub(crate) async fn serve_main_readiness(
     State(instance): State<Arc<Instance>>,
     request: Request,
@@ -47,7 +47,7 @@ pub(crate) async fn serve_main_readiness(
     health_response(&instance, ReadinessScope::RequestParts, details).await
 }
 
-/// Whether an answer about health names the parts and their faults.
+/// Level of detail of a health response: with or without the components and their faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HealthDetails {
     Shown,
@@ -62,7 +62,7 @@ async fn health_details_for(instance: &Instance, request: Request) -> HealthDeta
     }
 }
 
-/// Tells whether a request comes from this machine itself. What a proxy on this machine passes on comes from elsewhere.
+/// Returns true if a request comes from this machine itself. Requests forwarded by a local proxy count as remote.
 fn is_local_request(parts: &Parts) -> bool {
     let is_passed_on = ["via", "forwarded", "x-forwarded-for", "x-real-ip"]
         .iter()
@@ -71,7 +71,7 @@ fn is_local_request(parts: &Parts) -> bool {
 }
 
 async fn is_author_user(instance: &Instance, parts: &Parts) -> bool {
-    // Health is told in time even where the database of the logins hangs.
+    // The health response must be timely even if the login database hangs.
     instance.role == InstanceRole::Author
         && matches!(
             within_probe_timeout(instance.identify_monitoring(parts)).await,
@@ -104,7 +104,7 @@ async fn health_response(
 
 type NamedFault = (&'static str, Option<String>);
 
-/// Checks of what is kept elsewhere, by name. Each tells at once what is wrong.
+/// Health checks of external components, by name. Each returns its fault immediately.
 #[derive(Default)]
 pub(crate) struct ExternalHealthChecks(RwLock<Vec<(&'static str, HealthFaultSource)>>);
 
@@ -123,7 +123,7 @@ impl std::fmt::Debug for ExternalHealthChecks {
 }
 
 impl Instance {
-    /// Shows in `/health` what `source` says is wrong, under a name of its own. It must answer without waiting.
+    /// Adds a check to `/health` under a name of its own. `source` returns the current fault; it must not block.
     pub fn add_health_check(
         &self,
         name: &'static str,
@@ -133,7 +133,7 @@ impl Instance {
     }
 }
 
-/// Answers with the counters as Prometheus text.
+/// Returns the metrics as Prometheus text.
 pub(crate) async fn serve_metrics(State(instance): State<Arc<Instance>>) -> Response {
     let role = instance.role.name();
     let mut text = instance.metrics.to_prometheus(role);
@@ -171,13 +171,13 @@ pub(crate) async fn serve_metrics(State(instance): State<Arc<Instance>>) -> Resp
     text.push_str(&crate::api::mount::mount_metrics(&instance, role));
     text.push_str(&crate::pool::pool_metrics(&instance, role));
     text.push_str(&instance.external_metrics.metrics_text(role));
-    // The folder of open files is read, which may be long under a crowd.
+    // Runs on a blocking thread, because it lists the folder of open files, which can be long under load.
     let process = tokio::task::spawn_blocking(crate::process_metrics::process_metrics).await;
     text.push_str(&process.unwrap_or_default());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
-/// Writes how long requests took.
+/// Writes the request latency histogram.
 fn write_latency_metrics(text: &mut String, times: &RequestHistogram, role: &str) {
     let name = "tympan_request_seconds";
     let about = "Time until the last byte of an answer had left, by method and class of status.";
@@ -185,7 +185,7 @@ fn write_latency_metrics(text: &mut String, times: &RequestHistogram, role: &str
     times.write_metric(text, name, &format!("role=\"{role}\""));
 }
 
-/// Writes what the ledger counts.
+/// Writes the metrics of the dependency ledger.
 fn write_ledger_metrics(text: &mut String, ledger: &DependencyLedger, role: &str) {
     for (name, help, value) in ledger.counters().all() {
         let name = format!("tympan_ledger_{name}_total");
@@ -210,7 +210,7 @@ fn write_ledger_metrics(text: &mut String, ledger: &DependencyLedger, role: &str
     }
 }
 
-/// Writes what the fragment cache counts.
+/// Writes the metrics of the fragment cache.
 fn write_fragment_metrics(text: &mut String, report: &FragmentCacheReport, role: &str) {
     let FragmentCacheReport { hits, misses, evicted, removed, ghost_hits: regretted, .. } = *report;
     for (name, help, value) in [

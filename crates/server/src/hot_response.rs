@@ -1,20 +1,22 @@
-//! What is known of answers to visitors, so that the same request can be answered on the thread that reads it.
+//! Cached facts about responses to visitors, which allow the thread that reads a request to answer it directly.
 //!
-//! In: a visitor's request. Out: for pictures and files the answer that the same request got, if content is in the same
-//! state and the bytes are in memory or in a file; for pages and data a new drawing, if the last one of the same state was little work;
-//! nothing otherwise, and the request is drawn on the pool as any other.
+//! In: a visitor's request. Out: for pictures and files, the response to the same earlier request, if the content is in
+//! the same state and the bytes are in memory or in a file; for pages and data, a new rendering, if the last one of the
+//! same state was cheap; otherwise `None`, and the request is rendered on the pool like any other.
 //!
 //! Invariants
-//! * Kept is only what used nothing of its request but the URL, and only what anybody may get. Members get it if they see
-//!   all content as somebody without a login does.
-//! * An answer is given again only for the root that it was drawn from, and only after the ledger took it as if it had
-//!   been drawn anew: each change that concerns it is told to the caches that have it.
-//! * Nothing here waits: for no database, not for the ledger, which answers at once or not at all, and for no disk but to
-//!   open a file and send it, which most often lies in memory. This runs on the threads that all connections share.
-//! * A page is drawn here only from a state that it was drawn from on the pool, which has read then what it needs, and took
-//!   no more than [`INLINE_RENDER_LIMIT`]. It takes a place among those who draw. Its bytes are never kept.
+//! * A response is stored only if it depends on nothing of its request but the URL, and only if it is public. Logged-in
+//!   members receive it if they see all content as an anonymous visitor does.
+//! * A response is reused only for the root from which it was rendered, and only after the ledger has recorded it as if
+//!   it had been rendered again, so that the caches that hold it are told of every change that affects it.
+//! * Nothing here blocks: neither on a database, nor on the ledger, which answers immediately or not at all, nor on a
+//!   disk, except to open a file and send it, which is usually in the page cache. This code runs on the threads shared
+//!   by all connections.
+//! * A page is rendered here only from a state from which it was rendered on the pool before, so that the data it needs
+//!   has been read, and only if that took at most [`INLINE_RENDER_LIMIT`]. The rendering takes a work permit. Its bytes
+//!   are never stored.
 //!
-//! Not here: the bytes (`tympan_blobs` keeps those that are asked for often).
+//! Not here: the bytes (`tympan_blobs` caches those that are requested often).
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,59 +40,60 @@ use crate::page::{
 };
 use crate::{Instance, InstanceRole};
 
-/// Longer URLs are drawn each time.
+/// Maximum length of a cached URL path, in bytes; longer ones are rendered each time.
 const MAX_CACHED_PATH_BYTES: usize = 1024;
 
-/// The time of a drawing that may be done where requests are read: other connections of the same thread wait for
-/// so long, which is about what a busy thread takes to come round to them anyway.
+/// Maximum time of a rendering on a connection thread. Other connections of the same thread wait for that time, which
+/// is about as long as a busy thread takes to serve them anyway.
 const INLINE_RENDER_LIMIT: Duration = Duration::from_millis(1);
 
-/// Longer bodies are drawn on the pool.
+/// Maximum size of a body rendered on a connection thread, in bytes; larger ones are rendered on the pool.
 const MAX_INLINE_BODY_BYTES: usize = 256 * 1024;
 
-/// So many sets of headers are looked through for one that is alike: an instance has few kinds of files.
+/// Number of header sets searched for an equal one; an instance has few kinds of files.
 const MAX_SHARED_HEADER_SETS: usize = 16;
 
-/// Answers by their paths.
+/// Cached responses by path.
 #[derive(Debug)]
 pub(crate) struct HotResponses {
     responses: Cache<String, Arc<HotResponse>>,
-    /// Headers that answers share: pictures differ in their bytes alone. The newest is the last.
+    /// Header sets shared by responses, because pictures differ only in their bytes. The newest is last.
     shared_headers: Mutex<VecDeque<Arc<HeaderMap>>>,
-    /// The states of which drawings were little work.
+    /// The states for which the rendering of a path was cheap.
     cheap_render_roots: Cache<String, ChunkId>,
 }
 
-/// An answer for a listener's shortcut.
+/// A response for the shortcut of a listener.
 pub(crate) struct ShortcutResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: ShortcutHeaders,
     pub(crate) body: ReadyResponseBody,
 }
 
-/// The headers of an answer, without those that tell its length and time.
+/// The headers of a response, without length and date.
 pub(crate) enum ShortcutHeaders {
-    /// Those of most drawings, and this media type.
+    /// The headers of most renderings, with this media type.
     Rendered(&'static str),
-    /// Any.
+    /// Any other headers.
     Other(HeaderMap),
 }
 
-/// What is known of an answer.
+/// A cached response.
 #[derive(Debug)]
 struct HotResponse {
-    /// The state that it was drawn from.
+    /// The root from which it was rendered.
     root: ChunkId,
     blob: BlobBody,
-    /// What the ledger knows it by.
+    /// Identifies the response in the ledger.
     dependency_digest: DependencyDigest,
     fingerprint: ResponseFingerprint,
-    /// The headers of all answers of this blob, whatever was asked of it, without those that the blob itself gives.
+    /// The headers common to all responses with this blob, whatever the request, without those that come from the blob
+    /// itself.
     headers: Arc<HeaderMap>,
 }
 
 impl HotResponses {
-    /// Returns headers that are the same, and are kept once for all answers that have them.
+    /// Returns a shared copy of equal headers, stored once for all responses that have them.
     fn share_headers(&self, headers: HeaderMap) -> Arc<HeaderMap> {
         let mut alike = self.shared_headers.lock();
         if let Some(known) = alike.iter().rev().find(|known| ***known == headers) {
@@ -106,8 +109,9 @@ impl HotResponses {
 }
 
 impl Instance {
-    /// Remembers so many answers of stored bytes, for as long as content stays as it is. For instances whose repository
-    /// tells its newest root without waiting, and whose scripts change with content alone.
+    /// Enables the cache, with at most `count` responses of stored bytes, each valid while the content does not change.
+    /// Suitable for instances whose repository returns its latest root without blocking, and whose scripts change only
+    /// with the content.
     pub fn enable_hot_responses(&self, count: usize) {
         self.hot_responses.get_or_init(|| HotResponses {
             responses: Cache::new(count),
@@ -116,7 +120,7 @@ impl Instance {
         });
     }
 
-    /// Answers at once what was answered before; nothing if it has to be drawn.
+    /// Returns a cached response; `None` if the request has to be rendered.
     pub(crate) fn serve_hot_response(
         &self,
         parts: &Parts,
@@ -131,7 +135,8 @@ impl Instance {
         })
     }
 
-    /// Returns the head of the same answer, and what its body is sent from, as plainly as the socket takes it.
+    /// Returns the head of the same response and the source of its body, in the form that the socket can send most
+    /// directly.
     pub(crate) fn shortcut_hot_response(
         &self,
         method: &Method,
@@ -158,8 +163,8 @@ impl Instance {
         })
     }
 
-    /// Draws what visitors get for a GET of a path, and returns the head of the answer and its body; nothing if it has to be
-    /// drawn on the pool. `headers` are those that were sent besides.
+    /// Renders the response to a visitor's GET request for a path, and returns its head and its body; `None` if it has
+    /// to be rendered on the pool. `headers` are the other request headers.
     pub(crate) fn shortcut_rendered_response(
         &self,
         visit: &AnonymousPageRequest<'_>,
@@ -175,9 +180,9 @@ impl Instance {
         }
         let _place = self.work_gate.try_acquire()?;
         let begin = Instant::now();
-        // A drawing that panics is drawn on the pool, which answers for it.
+        // After a panic the request is rendered on the pool, which handles the error.
         let drawn = catch_unwind(AssertUnwindSafe(|| render_inline(self, visit))).ok().flatten();
-        // What is drawn otherwise now has to show first that it is little work.
+        // A path that has become expensive has to prove again that it is cheap.
         if drawn.is_none() || begin.elapsed() > 4 * INLINE_RENDER_LIMIT {
             known.remove(path);
         }
@@ -190,7 +195,7 @@ impl Instance {
         })
     }
 
-    /// Answers what was answered before by what `send` makes of its blob.
+    /// Returns a cached response that `send` builds from its blob.
     fn serve_hot_response_with(
         &self,
         (method, path, headers): (&Method, &str, &HeaderMap),
@@ -228,8 +233,8 @@ impl Instance {
 }
 
 impl Instance {
-    /// Tells whether a member sees all content as somebody without a login does. Whoever drew the present state has read its
-    /// policies.
+    /// Returns true if a member sees all content as an anonymous visitor does. The policies of the current state were
+    /// read when it was first rendered.
     fn sees_as_anonymous(&self, identity: &RequestIdentity) -> bool {
         let sight_of = |identity| {
             let snapshot =
@@ -241,7 +246,7 @@ impl Instance {
     }
 }
 
-/// Tells whether a request without a query may be answered as another one was.
+/// Returns true if a request without a query string may receive a cached response.
 fn may_be_hot(instance: &Instance, (method, path, headers): (&Method, &str, &HeaderMap)) -> bool {
     instance.role == InstanceRole::Publish
         && matches!(*method, Method::GET | Method::HEAD)
@@ -252,7 +257,7 @@ fn may_be_hot(instance: &Instance, (method, path, headers): (&Method, &str, &Hea
         && !instance.timing_disclosure.comment_audience.includes(None)
 }
 
-/// What the drawing of an answer is remembered by: taken before the answer goes its way.
+/// The data needed to cache a response, captured before the response is sent.
 pub(crate) struct HotResponseCandidate {
     root: ChunkId,
     blob: BlobBody,
@@ -261,7 +266,7 @@ pub(crate) struct HotResponseCandidate {
 }
 
 impl HotResponseCandidate {
-    /// Takes what has to be known of a drawing, if it may be given again.
+    /// Captures the data of a rendering, if it may be reused.
     pub(crate) fn from_rendered(
         instance: &Instance,
         drawn: &RenderResponse,
@@ -280,7 +285,7 @@ impl HotResponseCandidate {
         Some(Self { root, blob: blob.clone(), dependency_digest: read, fingerprint: look })
     }
 
-    /// Remembers the answer that a visitor got.
+    /// Caches the response that a visitor received.
     pub(crate) fn store(self, instance: &Instance, path: &str, response: &Response) {
         let Some(hot) = instance.hot_responses.get() else { return };
         if response.status() != StatusCode::OK || path.len() > MAX_CACHED_PATH_BYTES {
@@ -288,7 +293,7 @@ impl HotResponseCandidate {
         }
         let mut headers = response.headers().clone();
         let Self { root, blob, dependency_digest: read, fingerprint: look } = self;
-        // Each answer has its own.
+        // These differ between responses.
         [header::CONTENT_LENGTH, header::CONTENT_RANGE].iter().for_each(|name| {
             headers.remove(name);
         });
@@ -315,8 +320,8 @@ impl HotResponseCandidate {
     }
 }
 
-/// Remembers that a drawing of visitors' answer was little work, for the state that it is of; `spent` is the time that it
-/// took. Nothing is remembered of what has no look: it shows data of other systems, which would have to be waited for.
+/// Records that rendering a visitor's response was cheap for its state; `spent` is the time it took. Responses without
+/// a fingerprint are not recorded: they show data of other systems, for which a connection thread would have to wait.
 pub(crate) fn record_render_cost(
     instance: &Instance,
     (path, root): (&str, Option<ChunkId>),
@@ -337,7 +342,7 @@ pub(crate) fn record_render_cost(
     }
 }
 
-/// Tells whether an answer is a page or data, rather than a picture or a file.
+/// Returns true if a response is a page or data rather than a picture or a file.
 fn is_short_text(drawn: &RenderResponse) -> bool {
     let is_text = ["text/html", "application/json"]
         .iter()

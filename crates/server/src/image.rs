@@ -1,11 +1,11 @@
-//! Pictures in the size that a URL asks for: `/content/dam/a.jpg.width-640.webp`; `tympan_render::ImageAddress` says what
-//! such URLs look like.
+//! Pictures in the size that a URL requests: `/content/dam/a.jpg.width-640.webp`; `tympan_render::ImageAddress` defines
+//! the syntax of these URLs.
 //!
 //! Invariants
-//! * Nobody can make an instance draw sizes at will: what is not on the list needs a signature.
-//! * Who may not read the asset gets what they would get for the asset itself.
-//! * A picture is drawn once, however many ask for it at the same time.
-//! * Drawing takes no permit of those that render pages; how many draw at once and how many wait is bounded.
+//! * Clients cannot make an instance render arbitrary sizes: a size that is not listed needs a signature.
+//! * A user who may not read the asset receives the response for the asset itself.
+//! * A picture is rendered once, even if several requests arrive for it at the same time.
+//! * Rendering a picture takes no permit of page rendering; the numbers of parallel and waiting renderings are bounded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,33 +37,33 @@ use crate::pool::PoolState;
 use crate::surrogate_key::add_surrogate_keys;
 use crate::{Instance, InstanceRole, page};
 
-/// Widths that anybody may ask for unless configured.
+/// Default list of widths that can be requested without a signature.
 const DEFAULT_IMAGE_WIDTHS: [u32; 10] = [160, 320, 480, 640, 768, 1024, 1280, 1600, 1920, 2048];
-/// Memory for drawn pictures, in bytes.
+/// Memory for the cache of rendered pictures, in bytes.
 const IMAGE_CACHE_BYTES: u64 = 64 << 20;
-/// How many pictures may wait for each that is drawn.
+/// Maximum number of waiting requests per parallel rendering.
 const MAX_WAITING_PER_RENDER: usize = 32;
-/// How long a picture whose URL names no hash may be kept without asking.
+/// Cache lifetime of a picture whose URL contains no hash.
 const UNHASHED_CACHE_CONTROL: &str = "max-age=300";
 const HASHED_CACHE_CONTROL: &str = "public, max-age=31536000, immutable";
 const JPEG_QUALITY: u8 = 82;
 
-/// What an instance draws with.
+/// Options for the picture rendering of an instance.
 #[derive(Debug)]
 pub struct ImageOptions {
-    /// What draws: at the priority of the server, as visitors wait.
+    /// The processes that render pictures. They run at the priority of the server, because visitors wait for them.
     pub rendition_pool: Arc<RenditionProcessPool>,
-    /// What one picture may cost.
+    /// Resource limits of one picture.
     pub limits: ProcessingLimits,
-    /// Widths that may be asked for without a signature; the default list if nothing is given.
+    /// Widths that can be requested without a signature; the default list if `None`.
     pub widths: Option<Vec<u32>>,
-    /// How many pictures are drawn at once.
+    /// Maximum number of pictures rendered in parallel.
     pub max_parallel_renders: usize,
-    /// What the processing of assets counts, where this instance does any.
+    /// The counters of asset processing, if this instance processes assets.
     pub asset_counters: Option<Arc<AssetCounters>>,
 }
 
-/// What an instance draws with, and what it has drawn.
+/// The picture renderer of an instance and its cache.
 #[derive(Debug)]
 pub(crate) struct ImageService {
     rendition_pool: Arc<RenditionProcessPool>,
@@ -72,13 +72,13 @@ pub(crate) struct ImageService {
     signing_key: ImageSigningKey,
     rendered_images: Cache<RenderedImageKey, Arc<RenderedImage>, RenderedImageWeigher>,
     render_permits: Arc<Semaphore>,
-    /// How many draw or wait, and how many may.
+    /// Number of requests that are rendering or waiting.
     active_requests: AtomicUsize,
     max_active_requests: usize,
     asset_counters: Option<Arc<AssetCounters>>,
 }
 
-/// The original, what is wanted of it, and where the eye goes.
+/// The original, the requested shape and format, and the focal point.
 type RenderedImageKey = (BlobId, ImageShape, ImageFormatExtension, (u64, u64));
 
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl<K> Weighter<K, Arc<RenderedImage>> for RenderedImageWeigher {
 }
 
 impl Instance {
-    /// Lets the instance draw pictures of any asset; without, URLs with sizes are not found.
+    /// Enables picture rendering for all assets; without it, URLs with sizes are not found.
     pub fn set_image_options(&self, options: ImageOptions) {
         let parallel = options.max_parallel_renders.max(1);
         let images = ImageService {
@@ -111,12 +111,13 @@ impl Instance {
             max_active_requests: parallel * (1 + MAX_WAITING_PER_RENDER),
             asset_counters: options.asset_counters,
         };
-        // An instance is told once, when it starts.
+        // Set once, when the instance starts; later calls are ignored.
         self.image_service.set(images).ok();
     }
 }
 
-/// Tells whether anybody may ask for this shape: a listed width, or one of the usual shapes of a listed width.
+/// Returns true if a shape can be requested without a signature: a listed width, or one of the usual shapes of a listed
+/// width.
 fn is_listed_shape(shape: ImageShape, widths: &[u32]) -> bool {
     match shape {
         ImageShape::Width(width) => widths.contains(&width),
@@ -128,7 +129,7 @@ fn is_listed_shape(shape: ImageShape, widths: &[u32]) -> bool {
     }
 }
 
-/// Tells whether an address may be asked for: by its size, or by its signature.
+/// Returns true if an address is allowed, by its size or by its signature.
 fn is_address_allowed(address: &ImageAddress, widths: &[u32], key: &ImageSigningKey) -> bool {
     is_listed_shape(address.shape, widths) || address.is_signed_by(key)
 }
@@ -139,7 +140,7 @@ fn render_order_of(
     limits: ProcessingLimits,
 ) -> AssetProcessingRequest {
     let (within, fit) = match address.shape {
-        // As high as it has to be.
+        // The height follows from the width.
         ImageShape::Width(width) => {
             (ImageSize { width, height: 4 * MAX_IMAGE_SIDE }, ResizeMode::Inside)
         }
@@ -159,7 +160,7 @@ fn render_order_of(
     }
 }
 
-/// Answers a URL with a size, or what the URL means otherwise.
+/// Serves a URL with a size; falls back to the other meaning of the URL.
 pub(crate) async fn get_image(
     instance: Arc<Instance>,
     request: Request,
@@ -168,7 +169,7 @@ pub(crate) async fn get_image(
     let (parts, body) = request.into_parts();
     match serve_image(&instance, &parts, address).await {
         Ok(Some(response)) => response,
-        // No asset: a page may have such a name, too.
+        // Not an asset; the name may belong to a page.
         Ok(None) => page::get_page(State(instance), Request::from_parts(parts, body)).await,
         Err(failure) => failure.into_response(),
     }
@@ -180,7 +181,7 @@ async fn serve_image(
     address: ImageAddress,
 ) -> Result<Option<Response>> {
     let Some(images) = instance.image_service.get() else { return Ok(None) };
-    // A filter judged the path by its text; where it refuses what is read here, there is nothing here.
+    // A filter checked the text of the path. If it refuses the decoded path, report it as not found.
     let extension = Some(String::new());
     let reading = SlingUrl { path: address.asset.clone(), extension, ..SlingUrl::default() };
     if reading.is_refused_by(&parts.headers) {
@@ -199,7 +200,7 @@ async fn serve_image(
         .run_work(move |instance| {
             let ticket = instance.dependency_ledger.as_ref().map(DependencyLedger::begin_rendering);
             let snapshot = instance.repository.snapshot()?.as_viewer(&viewer);
-            // A node of just this name goes first.
+            // A node with exactly this name takes precedence.
             let own = NodePath::new(&path).ok();
             if own.as_ref().is_some_and(|own| snapshot.node(own).is_ok_and(|node| node.is_some())) {
                 return Ok(None);
@@ -238,28 +239,28 @@ async fn serve_image(
     Ok(Some(response))
 }
 
-/// Returns what a picture is drawn from: anything of the asset, which may be a part of a larger document, and that no node
-/// has just the name that was asked for.
+/// Returns the dependencies of a picture: any part of the asset, which may belong to a larger document, and the absence
+/// of a node with exactly the requested name.
 fn image_dependencies(asset: NodePath, own: Option<NodePath>) -> DependencySet {
     let mut read = vec![(asset, PathAspects::EXISTENCE.combine(PathAspects::SUBTREE))];
     read.extend(own.map(|own| (own, PathAspects::EXISTENCE)));
     DependencySet::from_recorded(&read)
 }
 
-/// A picture that somebody may have.
+/// A picture that the requesting user may read.
 struct ImageRenderRequest {
     address: ImageAddress,
     blob: BlobId,
     focus: FocalPoint,
-    /// Whether not everybody may have it.
+    /// True if the picture is not public.
     is_private: bool,
 }
 
 impl ImageRenderRequest {
-    /// Finds what is drawn.
+    /// Determines the picture to render.
     ///
     /// # Errors
-    /// If the size is refused, or there is nothing to draw.
+    /// If the size is refused, or there is nothing to render.
     fn resolve_visible(instance: &Instance, address: &ImageAddress, asset: &Node) -> Result<Self> {
         let images = instance.image_service.get();
         let may_ask = images
@@ -272,7 +273,7 @@ impl ImageRenderRequest {
         Self::resolve(address, asset)
     }
 
-    /// Finds what is drawn for an address that may be asked for.
+    /// Determines the picture to render for an allowed address.
     fn resolve(address: &ImageAddress, asset: &Node) -> Result<Self> {
         let original = asset.find_descendant("jcr:content/renditions/original/jcr:content")?;
         let data = original.and_then(|original| original.property("jcr:data"));
@@ -320,17 +321,17 @@ async fn image_response(
         set_header(&mut response, header::CONTENT_LENGTH, &picture.bytes.len().to_string());
         response
     };
-    // A URL with the hash of another original shows the present one, and is not kept for good.
+    // A URL with the hash of another original shows the current one, and is not cached permanently.
     let hash = wanted.address.hash.as_deref();
     let is_fixed = hash.is_some_and(|hash| wanted.blob.to_string().starts_with(hash));
     let control = match (is_fixed, instance.role) {
         (true, InstanceRole::Publish) => HASHED_CACHE_CONTROL,
         (false, InstanceRole::Publish) => UNHASHED_CACHE_CONTROL,
-        // What an author sees depends on who asks.
+        // An author's response depends on the user.
         (_, InstanceRole::Author) => "private, no-cache",
     };
     set_header(&mut response, header::CACHE_CONTROL, control);
-    // Anybody can make up hashes and signatures, and each would be a file of caches.
+    // Clients can invent hashes and signatures, and each one would add a file to caches.
     let is_made_up = (hash.is_some() && !is_fixed)
         || (wanted.address.signature.is_some()
             && !wanted.address.is_signed_by(&images.signing_key));
@@ -342,7 +343,7 @@ async fn image_response(
     Ok(response)
 }
 
-/// Returns the picture; one that is not at hand is drawn, and all who want it meanwhile wait for that.
+/// Returns the picture. If it is not cached, it is rendered once, and concurrent requests for it wait for the result.
 async fn find_or_render_image(
     instance: &Arc<Instance>,
     images: &ImageService,
@@ -364,11 +365,11 @@ async fn find_or_render_image(
     images.rendered_images.get_or_insert_async(&key, render_image(instance, images, wanted)).await
 }
 
-/// A request that draws or waits.
+/// Counts a request that is rendering or waiting.
 struct ImageRequestPermit<'a>(&'a ImageService);
 
 impl<'a> ImageRequestPermit<'a> {
-    /// Counts a request in, unless there are too many.
+    /// Counts a request; `None` if there are too many.
     fn try_acquire(images: &'a ImageService) -> Option<Self> {
         let before = images.active_requests.fetch_add(1, Ordering::Relaxed);
         let entered = Self(images);
@@ -417,7 +418,7 @@ async fn render_image(
     Ok(Arc::new(RenderedImage { media_type: rendition.media_type, bytes: rendition.bytes.into() }))
 }
 
-/// Returns how many pictures are drawn, and how many wait.
+/// Returns the numbers of pictures being rendered and waiting.
 pub(crate) fn image_pool_state(instance: &Instance) -> Option<PoolState> {
     let images = instance.image_service.get()?;
     let free = images.render_permits.available_permits();
@@ -442,13 +443,13 @@ fn open_blob(repository: &Repository, blob: &BlobId) -> std::io::Result<BlobCont
     opened.ok_or_else(|| std::io::Error::other(tympan_content::Error::BlobMissing(*blob)))
 }
 
-/// Tells what helps, if the stored original is damaged or gone.
+/// Returns a repair hint if the stored original is damaged or missing.
 fn repair_hint(error: &RenditionError) -> Option<&'static str> {
     let RenditionError::System { source, .. } = error else { return None };
     source.get_ref()?.downcast_ref::<tympan_content::Error>()?.repair_hint()
 }
 
-/// Draws pictures for a static export, with the sizes and signatures that URLs of an instance may have.
+/// Renders pictures for a static export, with the sizes and signatures that URLs of an instance may have.
 #[derive(Debug)]
 pub struct ExportImageRenderer {
     repository: Repository,
@@ -459,7 +460,7 @@ pub struct ExportImageRenderer {
 }
 
 impl ExportImageRenderer {
-    /// Takes what an instance draws with, and the key that its addresses are signed with.
+    /// Creates a renderer from the image options of an instance and the key that signs its addresses.
     #[must_use]
     pub fn new(repository: Repository, options: ImageOptions, replication_key: &str) -> Self {
         let ImageOptions { rendition_pool: studio, limits, widths, .. } = options;
@@ -499,7 +500,7 @@ impl ExportImageSource for ExportImageRenderer {
     }
 }
 
-/// Writes what became of assets in this process as Prometheus text.
+/// Writes the results of asset processing in this process as Prometheus text.
 pub(crate) fn image_metrics(instance: &Instance, role: &str) -> String {
     let mut text = String::new();
     let assets = instance.image_service.get().and_then(|images| images.asset_counters.as_ref());
@@ -512,7 +513,7 @@ pub(crate) fn image_metrics(instance: &Instance, role: &str) -> String {
     text
 }
 
-/// Refuses an original that is known not to be drawn: each new try would cost as much as the first.
+/// Refuses an original that is known to be unrenderable: each new attempt would cost as much as the first.
 fn refuse_failed_original(asset: &Node, blob: &BlobId) -> Result<()> {
     let Some(content) = asset.content_node()? else { return Ok(()) };
     let is_failed = content.text("dam:assetState").as_deref() == Some("failed")
@@ -525,7 +526,7 @@ fn refuse_failed_original(asset: &Node, blob: &BlobId) -> Result<()> {
     Err(RequestFailure::new(StatusCode::NOT_FOUND, message))
 }
 
-/// Reads where the eye goes; the middle if nobody said.
+/// Returns the focal point of an asset; the center if none is set.
 fn read_focus(asset: &Node) -> Result<FocalPoint> {
     let metadata = asset.find_descendant("jcr:content/metadata")?;
     let share = |name: &str| {
@@ -541,7 +542,7 @@ fn short_blob_id(blob: &BlobId) -> String {
 }
 
 fn set_header(response: &mut Response, name: header::HeaderName, value: &str) {
-    // None of the values can hold what a header cannot.
+    // No value can contain characters that are invalid in a header.
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);
     }
@@ -556,7 +557,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder of any type is a document with all that is in it.
+    /// A folder of any type is a document that includes its whole content.
     #[test]
     fn another_original_concerns_the_pictures_of_an_asset_wherever_it_lies() {
         let path = |text: &str| NodePath::new(text).unwrap();

@@ -1,4 +1,4 @@
-//! Files as they arrive: what type they are, and whether they are what their sender says.
+//! Incoming files: detection of their media type and verification of their digest.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -10,15 +10,15 @@ use tympan_content::{BlobId, Error, NodePath, Privileges, Session, Snapshot};
 
 use crate::failure::{RequestFailure, Result};
 
-/// How much of a file tells its type.
+/// Number of leading bytes used to detect the type of a file.
 const TYPE_DETECTION_BYTES: u64 = 4_096;
 const DEFAULT_MEDIA_TYPE: &str = "application/octet-stream";
 
-/// A SHA-256 digest that a sender names.
+/// A SHA-256 digest supplied by a client.
 pub(crate) type Sha256Digest = [u8; 32];
 
-/// Returns the type of a file: what the sender says if that is a media type, else what its name says, else what its first
-/// bytes say.
+/// Returns the media type of a file: the declared type if that is a media type, else the type of the file extension,
+/// else the type detected from its first bytes.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -40,16 +40,16 @@ pub(crate) fn detect_media_type(
     file.seek(SeekFrom::Start(0))?;
     file.take(TYPE_DETECTION_BYTES).read_to_end(&mut head)?;
     let kind = infer::get(&head);
-    // What a browser would run is not told by a guess.
+    // A guess must not declare content that a browser would execute.
     let kind = kind.filter(|kind| !matches!(kind.mime_type(), "text/html" | "text/xml"));
     Ok(kind.map_or(DEFAULT_MEDIA_TYPE, |kind| kind.mime_type()).to_owned())
 }
 
-/// Refuses bytes for a place where the viewer of a snapshot may change nothing, before they are stored: what a refused
-/// commit leaves behind takes room until the next collection.
+/// Refuses bytes for a path where the viewer of a snapshot has no write permission, before the bytes are stored: a
+/// refused commit leaves data behind that occupies space until the next garbage collection.
 ///
 /// # Errors
-/// Access denied, at the place or the nearest node above it that is seen; if content fails.
+/// Access denied, at the path or its nearest visible ancestor; if content fails.
 pub(crate) fn require_write_access(seen: &Snapshot, place: &NodePath) -> Result<()> {
     let mut at = place.clone();
     while seen.node(&at)?.is_none() {
@@ -64,10 +64,10 @@ pub(crate) fn require_write_access(seen: &Snapshot, place: &NodePath) -> Result<
     Ok(())
 }
 
-/// Stores a file, which must have the digest if the sender named one.
+/// Stores a file. If the client supplied a digest, the file must match it.
 ///
 /// # Errors
-/// A bad request if it has another one; if the file cannot be read or stored.
+/// A bad request if the digest differs; if the file cannot be read or stored.
 pub(crate) fn store_file(
     session: &mut Session,
     mut file: File,
@@ -78,7 +78,7 @@ pub(crate) fn store_file(
     store_bytes(session, &mut BufReader::new(file), named.map(|digest| BlobId::new(digest, length)))
 }
 
-/// Stores bytes, which must be those of the blob that the sender named, if any.
+/// Stores bytes. If the client named a blob, the bytes must match it.
 ///
 /// # Errors
 /// As [`store_file`].
@@ -97,11 +97,11 @@ pub(crate) fn store_bytes(
     }
 }
 
-/// Returns the digest that the header `Repr-Digest` (RFC 9530) names, or its forerunner `Digest`; nothing if it names
-/// none of SHA-256.
+/// Parses the digest in the header `Repr-Digest` (RFC 9530), or in its predecessor `Digest`; `None` if neither contains
+/// a SHA-256 digest.
 ///
 /// # Errors
-/// A bad request for one that is malformed.
+/// A bad request if the header is malformed.
 pub(crate) fn parse_digest_header(headers: &HeaderMap) -> Result<Option<Sha256Digest>> {
     for name in ["repr-digest", "content-digest", "digest"] {
         for value in headers.get_all(name) {
@@ -121,9 +121,9 @@ pub(crate) fn parse_digest_header(headers: &HeaderMap) -> Result<Option<Sha256Di
     Ok(None)
 }
 
-/// Reads a digest of 64 hexadecimal digits.
+/// Parses a digest of 64 hexadecimal digits.
 pub(crate) fn parse_hex_digest(text: &str) -> Option<Sha256Digest> {
-    // A blob's name has the same digits, and a length.
+    // A blob ID consists of the same digits and a length.
     let id: BlobId = format!("{}#0", text.trim().to_ascii_lowercase()).parse().ok()?;
     Some(*id.digest())
 }

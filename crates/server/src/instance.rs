@@ -1,4 +1,4 @@
-//! One instance: what all its requests share.
+//! An instance: the state shared by all its requests.
 
 use std::fmt;
 use std::fs::{DirBuilder, Permissions};
@@ -33,17 +33,17 @@ use crate::page_headers::PageHeaders;
 use crate::pool::AdmissionGate;
 use crate::query_budget::{QueryBudgets, QueryEngines};
 
-/// What an instance is for.
+/// The purpose of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstanceRole {
-    /// People edit here; nothing is shown without a login.
+    /// For editors; everything requires a login.
     Author,
-    /// Visitors read here; only replication writes.
+    /// For visitors; only replication writes.
     Publish,
 }
 
 impl InstanceRole {
-    /// Returns the role's word in commands, logs and agents.
+    /// Returns the name of the role in commands, logs and agents.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -53,19 +53,19 @@ impl InstanceRole {
     }
 }
 
-/// Who is told what an answer took.
+/// The audience that may see response timing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimingAudience {
-    /// Nobody but administrators who ask for it.
+    /// Only administrators who request it.
     Nobody,
-    /// Users who are logged in.
+    /// Logged-in users.
     Users,
-    /// Everybody, visitors included.
+    /// All users and visitors.
     Everybody,
 }
 
 impl TimingAudience {
-    /// Tells whether somebody is told.
+    /// Returns true if the user, or an anonymous visitor, belongs to the audience.
     pub(crate) fn includes(self, user: Option<&str>) -> bool {
         match self {
             Self::Nobody => false,
@@ -75,12 +75,12 @@ impl TimingAudience {
     }
 }
 
-/// How it is told what an answer took.
+/// Disclosure of response timing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimingDisclosure {
-    /// In the header `Server-Timing`.
+    /// Audience of the header `Server-Timing`.
     pub header_audience: TimingAudience,
-    /// As a comment at the end of a page, with all components.
+    /// Audience of the comment at the end of a page, which lists all components.
     pub comment_audience: TimingAudience,
 }
 
@@ -91,56 +91,56 @@ impl Default for TimingDisclosure {
     }
 }
 
-/// What an instance is made of.
+/// The parts of an instance.
 #[derive(Debug)]
 pub struct InstanceOptions {
-    /// Its role.
+    /// Role of the instance.
     pub role: InstanceRole,
-    /// Its content.
+    /// Content repository.
     pub repository: Repository,
-    /// What queries may use, by who asks.
+    /// Resource limits of queries, by user.
     pub query_budgets: QueryBudgets,
-    /// Whether it keeps what is activated as versions.
+    /// Determines whether activated documents are stored as versions.
     pub activation_versioning: ActivationVersioning,
-    /// What draws its pages.
+    /// Renderer of pages.
     pub renderer: Renderer,
-    /// What remembers from what a publisher's pages were drawn.
+    /// Records the dependencies of a publisher's pages.
     pub dependency_ledger: Option<DependencyLedger>,
-    /// The header that names the keys by which caches drop an answer.
+    /// The response header with the surrogate keys by which caches invalidate a response.
     pub surrogate_key: Option<HeaderName>,
-    /// The headers that a publisher adds to the pages that it draws; an author has its own.
+    /// Headers that a publisher adds to rendered pages; an author has its own.
     pub page_headers: PageHeaders,
-    /// Its stored work.
+    /// Persistent job queues.
     pub queues: JobQueues,
-    /// What keeps its worker's queues as content says.
+    /// Applies the queue configuration in content to the worker.
     pub configurator: OsgiConfigWatcher,
-    /// What works off the queues of its agents.
+    /// Processes the queues of the agents.
     pub replicator: Replicator,
-    /// Its full-text index.
+    /// Full-text index.
     pub search: Arc<tympan_search::SearchIndex>,
-    /// The tokens and passwords it accepts.
+    /// Tokens and passwords of users.
     pub logins: Logins,
-    /// The key that authors and publishers share.
+    /// The key shared by authors and publishers.
     pub replication_key: String,
-    /// The credentials that it has with single instances.
+    /// Credentials paired with individual instances.
     pub home_pairs: HomePairs,
-    /// The folder for uploads that are still arriving.
+    /// The folder for incomplete uploads.
     pub spool_folder: PathBuf,
     /// The folder for `request.log` and `access.log`.
     pub log_folder: PathBuf,
-    /// When a new log file is begun.
+    /// Rotation policy of the log files.
     pub rotation: LogRotation,
-    /// How many requests may render or edit at once; the others wait.
+    /// Maximum number of requests that may render or edit at once; others wait.
     pub work_permits: usize,
-    /// How many may wait; further ones are told to come again.
+    /// Maximum number of waiting requests; further ones are told to retry later.
     pub max_waiting_work: usize,
-    /// Who is told what an answer took, and how.
+    /// Audience and form of response timing.
     pub timing_disclosure: TimingDisclosure,
-    /// How long the body of a request may leave off arriving before it fails.
+    /// Maximum time without new data of a request body before the request fails.
     pub body_timeout: Duration,
 }
 
-/// One running instance. It is shared by all its requests.
+/// A running instance, shared by all its requests.
 pub struct Instance {
     pub(crate) role: InstanceRole,
     pub(crate) repository: Repository,
@@ -163,46 +163,46 @@ pub struct Instance {
     pub(crate) timing_disclosure: TimingDisclosure,
     pub(crate) body_timeout: Duration,
     pub(crate) metrics: Metrics,
-    /// What all requests together took, for `/manager/status`.
+    /// Total cost of all requests, for `/manager/status`.
     pub(crate) request_totals: RequestTotals,
-    /// How long requests took until the last byte of their answers had left.
+    /// Time from a request to the last byte of its response.
     pub(crate) request_latency: RequestHistogram,
     pub(crate) request_numbers: request_log::RequestNumberSequence,
     pub(crate) request_log: LogFile<request_log::RequestLogLine>,
     pub(crate) access_log: LogFile<access_log::AccessLogLine>,
     pub(crate) started_at: SystemTime,
     pub(crate) followers: ChangeFollowers,
-    /// What entity tags are made with.
+    /// The key of entity tags.
     pub(crate) tag_key: [u8; 32],
     pub(crate) image_service: std::sync::OnceLock<crate::image::ImageService>,
     pub(crate) static_export: std::sync::OnceLock<crate::export::StaticExport>,
     pub(crate) external_pools: crate::pool::ExternalPools,
     pub(crate) external_metrics: crate::external_metrics::ExternalMetrics,
-    /// What an author takes from other instances.
+    /// The paths that an author receives from other instances.
     pub(crate) received_paths: parking_lot::RwLock<Vec<tympan_content::NodePath>>,
-    /// What `/health` shows beside the instance's own checks.
+    /// The health checks that `/health` shows besides the instance's own.
     pub(crate) health_checks: crate::health::ExternalHealthChecks,
     pub(crate) readiness_probes: crate::readiness::ReadinessProbes,
     pub(crate) mounts: std::sync::OnceLock<tympan_jobs::mount::MountService>,
     pub(crate) backup_log: crate::api::backup::BackupLog,
-    /// Answers that are given again at once.
+    /// The cache of responses that are served directly.
     pub(crate) hot_responses: std::sync::OnceLock<crate::hot_response::HotResponses>,
-    /// Where others who read these blobs over HTTP say which they need.
+    /// Registrations of other instances that read these blobs over HTTP and report which ones they need.
     pub(crate) guest_notes: std::sync::OnceLock<tympan_replicate::GuestNotes>,
 }
 
-/// How long a request waits for a permit to work before it is told to come again.
+/// Maximum time that a request waits for a work permit before it is told to retry later.
 const WORK_WAIT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a request waits for whoever tells who asks.
+/// Maximum time that a request waits for authentication.
 const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Instance {
-    /// Opens the logs and puts the parts together.
+    /// Opens the logs and assembles the instance.
     ///
     /// # Errors
     /// If a log file or the spool folder cannot be opened, or the initial policies cannot be installed.
     pub fn open(options: InstanceOptions, now: SystemTime) -> std::io::Result<Arc<Self>> {
-        // Uploads that a crash cut off are of no use to anybody.
+        // Remove uploads that were interrupted by a crash.
         if options.spool_folder.exists() {
             std::fs::remove_dir_all(&options.spool_folder)?;
         }
@@ -271,12 +271,13 @@ impl Instance {
         Ok(instance)
     }
 
-    /// Returns in whose name a request reads and changes content.
+    /// Returns the viewer as which a request reads and changes content.
     pub(crate) fn viewer_of(&self, identity: Option<&RequestIdentity>) -> Result<Viewer> {
         Ok(self.repository.viewer(identity.map(|identity| &*identity.user))?)
     }
 
-    /// Notes wishes in the content, and keeps what is activated as versions unless the configuration says otherwise.
+    /// Marks replication requests in the content, and stores activated documents as versions unless the configuration
+    /// disables that.
     pub(crate) fn mark_replication(
         &self,
         wishes: &[ReplicationRequest],
@@ -290,7 +291,7 @@ impl Instance {
         )?)
     }
 
-    /// Tells whether no policy binds a viewer: `admin`, and the members of `administrators`.
+    /// Returns true if no policy restricts the viewer: `admin` and the members of `administrators`.
     pub(crate) fn is_administrator(&self, viewer: &Viewer) -> Result<bool> {
         let reasons = self.repository.explain_privileges(
             viewer,
@@ -300,7 +301,7 @@ impl Instance {
         Ok(reasons.iter().all(|reason| reason.cause == PrivilegeCause::Administrator))
     }
 
-    /// Refuses whoever is no administrator; `what` completes "only administrators may".
+    /// Refuses users who are not administrators; `what` completes "only administrators may".
     pub(crate) fn require_administrator(&self, viewer: &Viewer, what: &str) -> Result<()> {
         if self.is_administrator(viewer)? {
             return Ok(());
@@ -309,19 +310,20 @@ impl Instance {
         Err(RequestFailure::new(StatusCode::FORBIDDEN, message))
     }
 
-    /// Opens the logs anew, for tools that rotate them by renaming.
+    /// Reopens the logs, for tools that rotate them by renaming.
     pub fn reopen_logs(&self) {
         self.request_log.reopen();
         self.access_log.reopen();
     }
 
-    /// Ends what would go on for as long as its client likes: streams of changes, and requests that wait for one.
+    /// Ends operations that would last as long as their client likes: change streams, and requests that wait for
+    /// changes.
     pub fn stop(&self) {
         self.followers.stop();
     }
 
-    /// Tells who asks; nobody if the request proves nothing. A token for reading is refused for all methods but those of
-    /// reading.
+    /// Authenticates a request; `None` if it has no credentials. A read-only token is refused for all methods except
+    /// those for reading.
     pub(crate) async fn identify(&self, parts: &Parts) -> Result<Option<RequestIdentity>> {
         let identity = self.identify_reader(parts).await?;
         if let Some(identity) = identity.as_ref().filter(|_| !parts.method.is_safe()) {
@@ -330,7 +332,7 @@ impl Instance {
         Ok(identity)
     }
 
-    /// Tells who asks for something that changes nothing whatever the method: long queries are sent by POST.
+    /// Authenticates a request that changes nothing whatever its method: long queries are sent by POST.
     pub(crate) async fn identify_reader(&self, parts: &Parts) -> Result<Option<RequestIdentity>> {
         let identity = self.identify_monitoring(parts).await?;
         if let Some(identity) = &identity {
@@ -339,8 +341,8 @@ impl Instance {
         Ok(identity)
     }
 
-    /// Refuses whoever may not see the figures of the instance, which tell what all its users do: only administrators may, and
-    /// tokens that are made for it.
+    /// Refuses users who may not see the metrics of the instance, which reveal the activity of all users.
+    /// Administrators and tokens for monitoring are allowed.
     pub(crate) async fn require_monitoring(self: &Arc<Self>, parts: &Parts) -> Result<()> {
         let Some(identity) = self.identify_monitoring(parts).await? else {
             return Err(RequestFailure::new(StatusCode::UNAUTHORIZED, "log in first"));
@@ -349,7 +351,7 @@ impl Instance {
             return Ok(());
         }
         let instance = Arc::clone(self);
-        // Not on the pool that pages are drawn on, whose figures are asked for when it is full.
+        // Do not use the pool that renders pages: metrics are needed when it is full.
         tokio::task::spawn_blocking(move || {
             let viewer = instance.viewer_of(Some(&identity))?;
             let what = "see the figures of an instance without a token of `tympan user token --scope monitor`";
@@ -358,7 +360,7 @@ impl Instance {
         .await?
     }
 
-    /// Tells who asks for the state of the instance, which a token for monitoring shows, too.
+    /// Authenticates a request for the state of the instance, for which a monitoring token is also accepted.
     pub(crate) async fn identify_monitoring(
         &self,
         parts: &Parts,
@@ -394,7 +396,8 @@ impl Instance {
     }
 }
 
-/// Makes a folder that only its owner may look into, whatever the process's mask of modes and an earlier version.
+/// Creates a folder that only its owner can access, regardless of the umask of the process and of an existing folder's
+/// mode.
 fn create_private_folder(folder: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     std::fs::set_permissions(folder, Permissions::from_mode(0o700))

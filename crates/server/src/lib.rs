@@ -3,12 +3,13 @@
 //! In: HTTP requests. Out: pages, the JSON API, Sling's POST protocol, replication messages.
 //!
 //! Invariants
-//! * Only this room (and `dispatcher`) turns errors into HTTP statuses.
+//! * Only this crate (and `dispatcher`) converts errors to HTTP statuses.
 //! * A write needs a login; with a cookie it also needs the CSRF token.
 //! * A request reads one root from its first byte to its last.
-//! * Rendering and content work run on a bounded pool of blocking threads, so health answers whatever the load.
+//! * Rendering and content work run on a bounded pool of blocking threads, so health requests are answered under any
+//!   load.
 //!
-//! Not here: which chunk or blob store is in use; an opened `Repository` comes in.
+//! Not here: the choice of chunk and blob store; an opened `Repository` is passed in.
 
 mod api;
 mod author_headers;
@@ -70,7 +71,8 @@ pub use route::{admin_router, main_router};
 pub use secret::ensure_shared_secret;
 pub use shortcut::InstanceShortcut;
 
-/// The steps that bring a state database to this room's newest tables; `store_endpoint::state_database_health` runs each once.
+/// The migrations that bring a state database to the current tables of this crate;
+/// `store_endpoint::state_database_health` runs each once.
 pub const SERVER_MIGRATIONS: &[&str] = &[
     "CREATE TABLE login (
         token_hash TEXT PRIMARY KEY,
@@ -80,15 +82,15 @@ pub const SERVER_MIGRATIONS: &[&str] = &[
         expires BIGINT
     )",
     "ALTER TABLE login ADD COLUMN account TEXT",
-    // The column `created` counts seconds, in which an account can go and come again.
+    // The column `created` counts seconds, within which an account can be removed and created again.
     "ALTER TABLE login ADD COLUMN created_ms BIGINT",
-    // Nobody knows of which accounts the sessions were.
+    // The existing sessions cannot be assigned to accounts.
     "DELETE FROM login WHERE kind <> 'token'",
-    // What all instances on one database have to know alike.
+    // Secrets that all instances on one database share.
     "CREATE TABLE instance_secret (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "ALTER TABLE login ADD COLUMN scope TEXT",
-    // When a session was last used.
+    // Time of the last use of a session.
     "ALTER TABLE login ADD COLUMN seen BIGINT",
-    // Which password the account had.
+    // Identifies the password of the account at that time.
     "ALTER TABLE login ADD COLUMN password_mark TEXT",
 ];

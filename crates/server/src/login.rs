@@ -1,12 +1,12 @@
-//! Who asks: passwords, session cookies, tokens, and the CSRF token that a cookie needs.
+//! Authentication: passwords, session cookies, tokens, and the CSRF token that a cookie requires.
 //!
-//! Users are nodes below `/home/users` (`rep:User`) with an Argon2id hash in `rep:password`. Basic and Bearer credentials
-//! are taken over TLS or loopback alone. Who guesses passwords is slowed down (`login_throttle`).
+//! Users are nodes below `/home/users` (`rep:User`) with an Argon2id hash in `rep:password`. Basic and Bearer
+//! credentials are accepted only over TLS or loopback. Password guessing is throttled (`login_throttle`).
 //!
 //! Invariants
-//! * A token that is stored cannot be read back, and opens nothing for a later user of the same name (`token`); a
+//! * A stored token cannot be read back, and does not give access to a later user of the same name (`token`); a
 //!   one-time link works once.
-//! * Checking passwords uses at most two threads at a time, whatever arrives, and a bounded queue (`password_check`).
+//! * Password checks use at most two threads at a time under any load, and a bounded queue (`password_check`).
 
 mod memory_session;
 mod password_check;
@@ -37,43 +37,43 @@ use self::token::{LoginTokenKind, TokenHolder, random_token};
 use crate::failure::{RequestFailure, Result};
 use crate::login_throttle::LoginThrottle;
 
-/// The cookie that holds a session's token.
+/// The cookie with the session token.
 pub(crate) const SESSION_COOKIE: &str = "tympan-login";
-/// The header that repeats the CSRF token.
+/// The header with the CSRF token.
 pub(crate) const CSRF_HEADER: &str = "x-csrf-token";
-/// How long a verified Basic password is remembered, by its hash.
+/// How long a verified Basic password is cached, by its hash.
 const BASIC_LOGIN_LIFETIME: Duration = Duration::from_secs(60);
-/// How many verified Basic passwords are remembered.
+/// Maximum number of cached Basic passwords.
 const MAX_BASIC_LOGINS: usize = 1000;
 
-/// The cookie of a browser with which a user has logged in. It is sent to logins alone.
+/// The cookie that identifies a browser with which a user has logged in. It is sent to the login URL only.
 const BROWSER_COOKIE: &str = "tympan-known";
-/// How long a browser keeps it.
+/// Lifetime of the browser cookie.
 const BROWSER_COOKIE_LIFETIME: Duration = Duration::from_secs(180 * 24 * 3600);
 
-/// A session that a password has begun.
+/// A session created with a password.
 #[derive(Debug)]
 pub(crate) struct NewSession {
     pub(crate) token: String,
     pub(crate) identity: RequestIdentity,
-    /// The proof by which the browser shows later that the user has logged in with it.
+    /// The token by which the browser later proves that the user has logged in with it.
     pub(crate) browser_proof: String,
 }
 
-/// Who asks, and how they proved it.
+/// The authenticated user of a request, and the kind of credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RequestIdentity {
     pub(crate) user: String,
-    /// The CSRF token that a write must repeat; nothing where the proof is not a cookie.
+    /// The CSRF token that a write must repeat; `None` if the credentials are not a cookie.
     pub(crate) csrf_token: Option<String>,
-    /// Whether a browser may have sent the proof by itself, as it does with Basic credentials that it remembers.
+    /// True if a browser may have sent the credentials automatically, as it does with stored Basic credentials.
     pub(crate) is_sent_by_browser: bool,
-    /// What may be done with the proof.
+    /// The operations that the credentials permit.
     pub(crate) scope: LoginTokenScope,
 }
 
 impl RequestIdentity {
-    /// Refuses a token that is for reading.
+    /// Refuses a read-only token.
     pub(crate) fn require_write_scope(&self) -> Result<()> {
         match self.scope {
             LoginTokenScope::All => Ok(()),
@@ -85,7 +85,7 @@ impl RequestIdentity {
         }
     }
 
-    /// Refuses a token that is for monitoring.
+    /// Refuses a monitoring token.
     pub(crate) fn require_content_scope(&self) -> Result<()> {
         match self.scope {
             LoginTokenScope::All | LoginTokenScope::Read => Ok(()),
@@ -97,26 +97,26 @@ impl RequestIdentity {
     }
 }
 
-/// Whether a look at a session counts as its use.
+/// Determines whether a check of a session counts as its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionUse {
-    /// Somebody sent a request.
+    /// The check belongs to a request of the client.
     Request,
-    /// A stream that goes on by itself asks whether the session still lives.
+    /// A running stream checks whether the session is still valid.
     Stream,
 }
 
-/// What counts of an account for logins.
+/// The data of an account that logins use.
 #[derive(Debug, Clone)]
 struct LoginAccount {
     /// The hash of the password.
     password_hash: String,
-    /// What tells the account from others of its name (`jcr:uuid`).
+    /// Distinguishes the account from others of the same name (`jcr:uuid`).
     identifier: Option<String>,
     created: Option<SystemTime>,
 }
 
-/// Basic credentials that were verified, by the hash of what was stored and sent, and until when they count.
+/// Verified Basic credentials with their expiry times, by the hash of the stored and the sent data.
 type VerifiedBasicLogins = HashMap<[u8; 32], SystemTime>;
 
 /// The logins of one instance.
@@ -133,7 +133,8 @@ pub struct Logins {
 }
 
 impl Logins {
-    /// Uses a database that has this room's table ([`crate::SERVER_MIGRATIONS`]) and the users of a repository.
+    /// Creates the logins from a database that has this crate's table ([`crate::SERVER_MIGRATIONS`]) and the users of a
+    /// repository.
     #[must_use]
     pub fn new(pool: AnyPool, repository: Repository) -> Self {
         Self {
@@ -148,20 +149,19 @@ impl Logins {
         }
     }
 
-    /// Ends sessions that were not used for this long.
+    /// Sets the time without use after which sessions end.
     #[must_use]
     pub fn with_session_idle_timeout(self, session_idle: Duration) -> Self {
         Self { session_idle_timeout: session_idle, ..self }
     }
 
-    /// Believes proxies in these networks, beside those on this machine, what they say about the addresses of clients
-    /// (`X-Forwarded-For`).
+    /// Trusts proxies in these networks, besides those on this machine, to report client addresses (`X-Forwarded-For`).
     #[must_use]
     pub fn with_trusted_proxies(self, networks: &[IpNetwork]) -> Self {
         Self { trusted_proxies: TrustedProxies::new(networks), ..self }
     }
 
-    /// Begins a session for whoever knows the password.
+    /// Begins a session for a user with a correct password.
     pub(crate) async fn log_in(
         &self,
         attempt: PasswordAttempt<'_>,
@@ -175,7 +175,7 @@ impl Logins {
         Ok(NewSession { token, identity, browser_proof: browser })
     }
 
-    /// Begins a session for whoever holds a one-time link's token, which is used up.
+    /// Begins a session for the holder of a one-time link's token, which is consumed.
     pub(crate) async fn log_in_by_link(
         &self,
         token: &str,
@@ -205,7 +205,7 @@ impl Logins {
         ))
     }
 
-    /// Ends the session whose token a cookie holds.
+    /// Ends the session of the cookie.
     pub(crate) async fn log_out(&self, headers: &HeaderMap) -> Result<()> {
         match session_cookie(headers) {
             Some(token) => self.end_session(&token).await,
@@ -213,9 +213,9 @@ impl Logins {
         }
     }
 
-    /// Tells who asks; nobody if the request proves nothing.
+    /// Authenticates a request; `None` if it has no credentials.
     ///
-    /// Credentials that are wrong are an error, so that nobody takes a typing mistake for an empty site.
+    /// Wrong credentials are an error, so that a typing mistake is not mistaken for an empty site.
     pub(crate) async fn identify(
         &self,
         (headers, peer): (&HeaderMap, Option<ConnectionPeer>),
@@ -279,7 +279,7 @@ impl Logins {
         };
         let Some((user, password)) = decoded.split_once(':') else { return Ok(None) };
         let attempt = PasswordAttempt { user, password, headers, peer };
-        // The stored hash is part of the key, so that a changed password counts at once.
+        // The stored hash is part of the key, so that a password change takes effect immediately.
         let Some(account) = self.read_login_account(user).await? else {
             self.check_password(attempt, now).await?;
             return Ok(None);
@@ -299,13 +299,13 @@ impl Logins {
         Ok(Some(user.to_owned()))
     }
 
-    /// Returns what counts of a user's account for logins; nothing for whoever may not log in.
+    /// Returns a user's account data; `None` if the user may not log in.
     async fn read_login_account(&self, user: &str) -> Result<Option<LoginAccount>> {
         let (repository, user) = (self.repository.clone(), user.to_owned());
         Ok(tokio::task::spawn_blocking(move || read_account(&repository, &user)).await??)
     }
 
-    /// Tells whether a password is right, unless too many were wrong before.
+    /// Returns true if a password is correct and there were not too many failures before.
     ///
     /// # Errors
     /// As [`Logins::verify_password`].
@@ -318,7 +318,7 @@ impl Logins {
     }
 }
 
-/// Reads what counts of a user's account for logins; nothing for whoever may not log in.
+/// Reads a user's account data; `None` if the user may not log in.
 fn read_account(
     repository: &Repository,
     user: &str,
@@ -338,7 +338,7 @@ fn read_account(
     Ok(hash.map(|hash| LoginAccount { password_hash: hash, identifier, created }))
 }
 
-/// Adds a user whom a password identifies.
+/// Creates a user with a password.
 ///
 /// # Errors
 /// If the name is not valid, the user exists, or hashing fails. The session is not committed.
@@ -350,10 +350,11 @@ pub fn create_user(
     create_user_in(session, "", user, password).map(drop)
 }
 
-/// Adds a user with a password as [`create_user`] does, in a folder below `/home/users`; returns where it stands.
+/// Creates a user with a password as [`create_user`] does, in a folder below `/home/users`. Returns the path of the
+/// user.
 ///
 /// # Errors
-/// As [`create_user`], and if something else than a folder stands on the way.
+/// As [`create_user`], and if a node on the path is not a folder.
 pub(crate) fn create_user_in(
     session: &mut Session,
     folder: &str,
@@ -364,7 +365,7 @@ pub(crate) fn create_user_in(
     session.add_user_in(folder, user, &hash_password(&path, password)?)
 }
 
-/// Gives a user another password.
+/// Sets the password of a user.
 ///
 /// # Errors
 /// If there is no such user or hashing fails. The session is not committed.
@@ -390,7 +391,7 @@ fn hash_password(path: &NodePath, password: &str) -> tympan_content::Result<Stri
     Ok(hash.map_err(|_| failed("it cannot be hashed"))?.to_string())
 }
 
-/// Checks that a write which a browser could be tricked into repeats the CSRF token.
+/// Checks that a write that a browser could be tricked into sending repeats the CSRF token.
 pub(crate) fn check_csrf_token(identity: &RequestIdentity, given: Option<&str>) -> Result<()> {
     let Some(expected) = &identity.csrf_token else { return Ok(()) };
     let is_right =
@@ -403,7 +404,7 @@ pub(crate) fn check_csrf_token(identity: &RequestIdentity, given: Option<&str>) 
     }
 }
 
-/// Refuses a write that another site made a browser send with credentials which it remembers.
+/// Refuses a write that another site made a browser send with stored credentials.
 pub(crate) fn check_request_origin(identity: &RequestIdentity, headers: &HeaderMap) -> Result<()> {
     let text = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
     let is_foreign_fetch =
@@ -424,7 +425,7 @@ fn is_basic_scheme(credentials: &str) -> bool {
     credentials.split_once(' ').is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("basic"))
 }
 
-/// Tells whether a request comes with something that may prove who asks.
+/// Returns true if a request has credentials of any kind.
 pub(crate) fn has_credentials(headers: &HeaderMap) -> bool {
     headers.contains_key(header::AUTHORIZATION) || session_cookie(headers).is_some()
 }
@@ -441,7 +442,7 @@ fn find_cookie(headers: &HeaderMap, name: &str) -> Option<String> {
         .find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
 }
 
-/// Returns the `Set-Cookie` value that begins a session, or ends it without a token.
+/// Returns the `Set-Cookie` value that begins a session, or ends it if there is no token.
 pub(crate) fn session_set_cookie(token: Option<&str>, is_tls: bool) -> String {
     let secure = if is_tls { "; Secure" } else { "" };
     match token {
@@ -450,7 +451,7 @@ pub(crate) fn session_set_cookie(token: Option<&str>, is_tls: bool) -> String {
     }
 }
 
-/// Returns the `Set-Cookie` value by which a browser proves later that its user has logged in with it.
+/// Returns the `Set-Cookie` value by which a browser later proves that its user has logged in with it.
 pub(crate) fn browser_set_cookie(proof: &str, is_tls: bool) -> String {
     let secure = if is_tls { "; Secure" } else { "" };
     let life = BROWSER_COOKIE_LIFETIME.as_secs();

@@ -1,18 +1,19 @@
 //! Rate limits for failed logins.
 //!
-//! In: each attempt with its user name, the client's address and, if the client proves one, the browser with which the user
-//! has logged in before. Out: whether the password may be checked now, or how long to wait.
+//! In: each attempt with its user name, the client's address and, if the client proves one, the browser with which the
+//! user has logged in before. Out: whether the password may be checked now, or how long to wait.
 //!
-//! Failures are counted for each pair of user and address, and, with higher limits, for each user from everywhere and for
-//! each address and each IPv6 site whoever is tried: trying one password on many accounts is slowed down as well. Beyond a
-//! limit each further failure doubles the wait. An address from which the user has logged in is bound by the limit of
-//! its pair alone, and a browser that the user has logged in with by a limit of its own, so that nobody else's failures keep
-//! a user out. A browser whose own limit is exceeded, as its cookie was stolen, counts as any client of its address.
+//! Failures are counted for each pair of user and address, and, with higher limits, for each user over all addresses
+//! and for each address and each IPv6 site over all users, so that trying one password on many accounts is slowed down
+//! as well. Beyond a limit, each further failure doubles the wait. An address from which the user has logged in is
+//! subject only to the limit of its pair, and a browser with which the user has logged in only to a limit of its own,
+//! so that failures of others do not lock a user out. A browser that exceeds its own limit, because its cookie was
+//! stolen, counts as any client of its address.
 //!
 //! Invariants
 //! * Time is an argument; nothing here sleeps.
-//! * Memory is bounded. When a table of failures is full, what has failed least and longest ago is forgotten first; of
-//!   known addresses, the one that was used longest ago. Only a right password makes an address known.
+//! * Memory is bounded. When a table of failures is full, the entry with the fewest and oldest failures is removed
+//!   first; of known addresses, the least recently used one. Only a correct password makes an address known.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -22,44 +23,44 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use tympan_web::rate_limit::client_prefix;
 
-/// How many failures a user has free from one address or with one browser.
+/// Limit of failures of a user from one address or with one browser.
 const USER_AND_CLIENT_LIMIT: LoginFailureLimit =
     LoginFailureLimit { free_failures: 10, max_backoff: Duration::from_secs(15 * 60) };
-/// How many failures a user has free from everywhere.
+/// Limit of failures of a user over all addresses.
 const USER_LIMIT: LoginFailureLimit =
     LoginFailureLimit { free_failures: 100, max_backoff: Duration::from_secs(60) };
-/// How many failures an address has free, whoever is tried.
+/// Limit of failures of an address over all users.
 const ADDRESS_LIMIT: LoginFailureLimit =
     LoginFailureLimit { free_failures: 20, max_backoff: Duration::from_secs(15 * 60) };
-/// How many failures an IPv6 site (a /48, of which one subscriber may have all) has free.
+/// Limit of failures of an IPv6 site (a /48, all of which may belong to one subscriber).
 const SITE_LIMIT: LoginFailureLimit =
     LoginFailureLimit { free_failures: 200, max_backoff: Duration::from_secs(60) };
-/// Failures are forgotten when none followed for this long.
+/// Failures are discarded after this time without a new one.
 const FAILURE_MEMORY: Duration = Duration::from_secs(3600);
-/// The most entries of each table.
+/// Maximum number of entries in each table.
 const MAX_TABLE_ENTRIES: usize = 10_000;
-/// Longer names are counted together with others that begin alike.
+/// Longer names are counted together with others that have the same beginning.
 const MAX_COUNTED_NAME_BYTES: usize = 64;
 
-/// How many failures are free, and the longest wait after more.
+/// The number of failures without a delay, and the longest delay after further ones.
 #[derive(Debug, Clone, Copy)]
 struct LoginFailureLimit {
     free_failures: u32,
     max_backoff: Duration,
 }
 
-/// Who tries to log in as whom.
+/// The client of a login attempt, and the user name it tries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LoginClient<'a> {
-    /// The name that is tried.
+    /// The attempted user name.
     pub(crate) user: &'a str,
-    /// The client's address, if it is known.
+    /// The client's address, if known.
     pub(crate) address: Option<IpAddr>,
-    /// The number of the browser, if it proves that this user has logged in with it.
+    /// The browser ID, if the browser proves that this user has logged in with it.
     pub(crate) browser: Option<u128>,
 }
 
-/// The failed logins that are remembered.
+/// The recorded login failures.
 #[derive(Debug, Default)]
 pub(crate) struct LoginThrottle(Mutex<LoginFailureTables>);
 
@@ -70,22 +71,22 @@ struct LoginFailureTables {
     users: HashMap<String, LoginFailures>,
     addresses: HashMap<IpAddr, LoginFailures>,
     sites: HashMap<IpAddr, LoginFailures>,
-    /// When a user has last logged in from an address.
+    /// Time of a user's last login from an address.
     known_addresses: HashMap<(String, IpAddr), SystemTime>,
 }
 
-/// What the browser of an attempt counts for.
+/// Trust in the browser of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BrowserTrust {
-    /// The client proves no browser.
+    /// The client has no valid browser proof.
     Unproven,
-    /// The user has logged in with it, and it is not over its limit.
+    /// The user has logged in with it, and it is within its limit.
     Trusted,
-    /// It failed too often.
+    /// It has exceeded its limit.
     Blocked(Duration),
 }
 
-/// The failures of one key.
+/// The failures recorded for one key.
 #[derive(Debug, Clone, Copy)]
 struct LoginFailures {
     count: u32,
@@ -93,7 +94,7 @@ struct LoginFailures {
 }
 
 impl LoginThrottle {
-    /// Tells how long to wait before trying; nothing if the attempt may be made now.
+    /// Returns how long to wait before the attempt; `None` if it is allowed now.
     pub(crate) fn login_backoff(
         &self,
         client: LoginClient<'_>,
@@ -109,15 +110,15 @@ impl LoginThrottle {
         }
     }
 
-    /// Tells whether the user has logged in with this browser or from this address, so that the attempt is most likely the
-    /// user's own.
+    /// Returns true if the user has logged in with this browser or from this address before, so that the attempt is
+    /// most likely the user's own.
     pub(crate) fn is_known_client(&self, client: LoginClient<'_>, now: SystemTime) -> bool {
         let tables = self.0.lock();
         tables.browser_trust(client, now) == BrowserTrust::Trusted
             || tables.is_known_address(client)
     }
 
-    /// Notes a failure.
+    /// Records a failure.
     pub(crate) fn record_failure(&self, client: LoginClient<'_>, now: SystemTime) {
         let mut tables = self.0.lock();
         let user = shorten_user_name(client.user).to_owned();
@@ -138,8 +139,9 @@ impl LoginThrottle {
         }
     }
 
-    /// Notes a login: the user's failures with this browser and from this address are forgotten, and the address is known
-    /// from now on. What counts whoever is tried stays, or an account of one's own would open all others.
+    /// Records a successful login: the user's failures with this browser and from this address are removed, and the
+    /// address becomes known. Counts over all users stay; otherwise an attacker could reset them with an account of
+    /// their own.
     pub(crate) fn record_success(&self, client: LoginClient<'_>, now: SystemTime) {
         let mut tables = self.0.lock();
         let user = shorten_user_name(client.user).to_owned();
@@ -175,7 +177,7 @@ impl LoginFailureTables {
         address.is_some_and(|address| self.known_addresses.contains_key(&(user, address)))
     }
 
-    /// Returns the wait of a client that proves no browser.
+    /// Returns the wait of a client without a browser proof.
     fn address_backoff(&self, client: LoginClient<'_>, now: SystemTime) -> Option<Duration> {
         let user = shorten_user_name(client.user);
         let address = client.address.map(client_prefix);
@@ -200,7 +202,7 @@ impl LoginFailures {
         let steps = self.count.checked_sub(limit.free_failures)?;
         let seconds = 1_u64.checked_shl(steps).unwrap_or(u64::MAX);
         let until = self.last_failure + Duration::from_secs(seconds).min(limit.max_backoff);
-        // A clock that was set back ends no wait early and makes none longer than the limit.
+        // A clock that was set back neither ends a wait early nor extends it beyond the limit.
         let wait = until.duration_since(now).ok().filter(|wait| !wait.is_zero())?;
         Some(wait.min(limit.max_backoff))
     }
@@ -210,7 +212,7 @@ impl LoginFailures {
     }
 }
 
-/// Returns the first 48 bits of an IPv6 address; nothing for IPv4.
+/// Returns the first 48 bits of an IPv6 address; `None` for IPv4.
 fn ipv6_site_of(address: IpAddr) -> Option<IpAddr> {
     match address {
         IpAddr::V4(_) => None,
@@ -321,7 +323,7 @@ mod tests {
         }
         assert!(throttle.login_backoff(client("somebody", "10.0.0.1"), at(1)).is_some());
         assert_eq!(throttle.login_backoff(client("somebody", "10.0.0.2"), at(1)), None);
-        // Who has logged in from there is not kept out; and that opens no other account.
+        // A user who has logged in from this address is not locked out, which does not unlock other accounts.
         assert_eq!(throttle.login_backoff(client("ann", "10.0.0.1"), at(1)), None);
         throttle.record_success(client("ann", "10.0.0.1"), at(1));
         assert!(throttle.login_backoff(client("somebody", "10.0.0.1"), at(1)).is_some());
@@ -344,7 +346,7 @@ mod tests {
         }
         assert!(throttle.login_backoff(client("ann", "2001:db8:0:ffff::1"), at(1)).is_some());
         assert_eq!(throttle.login_backoff(client("ann", "2001:db8:1::1"), at(1)), None);
-        // An IPv4 address in the form of IPv6 is the IPv4 address.
+        // An IPv4-mapped IPv6 address counts as the IPv4 address.
         for _ in 0..USER_AND_CLIENT_LIMIT.free_failures {
             throttle.record_failure(client("ann", "::ffff:10.0.0.1"), at(2));
         }
@@ -374,7 +376,7 @@ mod tests {
             assert_eq!(throttle.login_backoff(thief, at(0)), None);
             throttle.record_failure(thief, at(0));
         }
-        // From now on the thief counts as any client of the address.
+        // From now on the stolen browser counts as any client of the address.
         for _ in 0..USER_AND_CLIENT_LIMIT.free_failures {
             assert_eq!(throttle.login_backoff(thief, at(0)), None);
             throttle.record_failure(thief, at(0));
@@ -408,7 +410,7 @@ mod tests {
         assert!(lengths.iter().all(|length| *length <= MAX_TABLE_ENTRIES), "{lengths:?}");
         drop(tables);
         assert!(throttle.login_backoff(client("ann", "10.0.0.1"), at(0)).is_some());
-        // Failures push out no address that is known.
+        // Failures do not evict known addresses.
         assert!(throttle.is_known_client(client("bob", "10.0.0.3"), at(1)));
         for number in 0..=MAX_TABLE_ENTRIES {
             throttle.record_success(client(&format!("user{number}"), "10.0.0.4"), at(2));

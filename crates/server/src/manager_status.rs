@@ -1,10 +1,11 @@
-//! `/manager/status`: what an instance does and takes, in the form of Tomcat's manager, which monitors read.
+//! `/manager/status`: activity and resource use of an instance, in the format of Tomcat's manager, which monitoring
+//! tools read.
 //!
-//! With `XML=true` it has the elements and attributes of Tomcat's status page, with `JSON=true` the same as JSON, else a table
-//! for people. All counts are since the start, times are milliseconds. What has no counterpart is left out: there is no heap, so
-//! that the memory in use is that of the process, and the most is that of the machine.
+//! With `XML=true` it has the elements and attributes of Tomcat's status page, with `JSON=true` the same as JSON,
+//! otherwise an HTML table. All counts are since the start, times are in milliseconds. Values without a counterpart are
+//! left out: there is no heap, so the memory in use is that of the process, and the maximum is that of the machine.
 //!
-//! Not here: everything else that is counted (`/metrics`), and what is wrong (`/health`).
+//! Not here: all other metrics (`/metrics`), and faults (`/health`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use serde_json::json;
 use crate::pool::PoolState;
 use crate::{Instance, api};
 
-/// What all requests together took.
+/// Total cost of all requests.
 #[derive(Debug, Default)]
 pub(crate) struct RequestTotals {
     total_micros: AtomicU64,
@@ -28,7 +29,7 @@ pub(crate) struct RequestTotals {
 }
 
 impl RequestTotals {
-    /// Counts a request whose answer has left.
+    /// Counts a request whose response has been sent.
     pub(crate) fn record_request(&self, elapsed: Duration, bytes_sent: u64) {
         let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         self.total_micros.fetch_add(micros, Ordering::Relaxed);
@@ -37,7 +38,7 @@ impl RequestTotals {
     }
 }
 
-/// What the page says.
+/// The contents of the status page.
 #[derive(Debug)]
 struct ManagerStatus {
     memory_bytes: u64,
@@ -72,7 +73,7 @@ impl ManagerStatus {
         }
     }
 
-    /// The figures by the element and the attribute that Tomcat has for them.
+    /// Returns the values by Tomcat's element and attribute names.
     fn status_attributes(&self) -> [(&'static str, Vec<(&'static str, u64)>); 3] {
         let memory = vec![
             ("free", 0),
@@ -139,7 +140,7 @@ impl ManagerStatus {
     }
 }
 
-/// Answers where nobody else can ask.
+/// Serves the page on a listener with restricted access.
 pub(crate) async fn serve_status(
     State(instance): State<Arc<Instance>>,
     Query(wishes): Query<HashMap<String, String>>,
@@ -155,7 +156,7 @@ pub(crate) async fn serve_status(
     }
 }
 
-/// Answers those who look after the instance.
+/// Serves the page to users with monitoring permission.
 pub(crate) async fn serve_status_for_monitoring(
     state: State<Arc<Instance>>,
     wishes: Query<HashMap<String, String>>,

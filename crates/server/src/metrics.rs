@@ -1,4 +1,4 @@
-//! What an instance counts, in one table: name, kind, unit, and what a rise means.
+//! The counters of an instance, in one table: name, kind, unit, and the meaning of a rise.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ macro_rules! counters {
         }
 
         impl Metrics {
-            /// Writes all counters as Prometheus text.
+            /// Returns all counters as Prometheus text.
             pub(crate) fn to_prometheus(&self, role: &str) -> String {
                 let mut text = String::new();
                 $(
@@ -35,41 +35,43 @@ macro_rules! counters {
 counters! {
     /// Requests answered; the load.
     requests,
-    /// Pages and other resources drawn or streamed; on publish a rise without visitors means a cold dispatcher.
+    /// Pages and other resources rendered or streamed; on publish a rise without visitors means a cold dispatcher.
     renders,
-    /// Pictures and files answered from memory without drawing anything, as content had not changed.
+    /// Pictures and files answered from memory without rendering, as content had not changed.
     answered_at_once,
-    /// Those of them that were written to the socket as they are, past the general HTTP stack.
+    /// Those of them that were written directly to the socket, bypassing the general HTTP stack.
     answered_by_shortcut,
-    /// Pages and data drawn where their request was read, past the general HTTP stack, as they are known to be little work.
+    /// Pages and data rendered on the thread that read the request, bypassing the general HTTP stack, as they are known
+    /// to be cheap.
     drawn_by_shortcut,
     /// Components that failed and left a placeholder; a rise means a broken template or content.
     failed_components,
-    /// Answers with a status of 500 or above; someone must look.
+    /// Responses with a status of 500 or above; these need investigation.
     server_errors,
-    /// Answers with a status of 503, as all permits or all connections to the database were in use; a rise means overload.
+    /// Responses with a status of 503, as all permits or all connections to the database were in use; a rise means
+    /// overload.
     put_off,
-    /// Requests refused for want of a login or of rights; a rise may be an attack.
+    /// Requests refused for lack of a login or of rights; a rise may be an attack.
     refused,
     /// Logins that failed; a rise may be guessing.
     failed_logins,
-    /// Logins refused unseen, as too many had failed before; a rise is guessing.
+    /// Logins refused without a password check, as too many had failed before; a rise is guessing.
     throttled_logins,
     /// Commits by Sling's POST protocol.
     commits,
-    /// Activations and deactivations that users asked for.
+    /// Activations and deactivations requested by users.
     activations,
     /// Replication messages applied.
     received,
-    /// Pictures in a size that were answered from memory.
+    /// Sized pictures answered from memory.
     image_hits,
-    /// Pictures in a size that were drawn; a rise without new content means a cold dispatcher.
+    /// Sized pictures rendered; a rise without new content means a cold dispatcher.
     images_drawn,
-    /// Pictures in a size that could not be drawn of their original.
+    /// Sized pictures that could not be rendered from their original.
     images_failed,
-    /// Sizes refused for want of a signature; a rise may be an attack, or a template that writes sizes by itself.
+    /// Sizes refused for lack of a signature; a rise may be an attack, or a template that writes its own sizes.
     images_refused,
-    /// Pictures in a size put off with a status of 503, as too many were being drawn; a rise means overload.
+    /// Sized pictures refused with a status of 503, as too many were being rendered; a rise means overload.
     images_put_off,
 }
 
@@ -79,7 +81,7 @@ pub(crate) fn increment(counter: &AtomicU64) {
 }
 
 impl Metrics {
-    /// Counts a login that was refused, by the reason.
+    /// Counts a refused login by its reason.
     pub(crate) fn count_failed_login(&self, failure: &RequestFailure) {
         match failure.status {
             StatusCode::TOO_MANY_REQUESTS => increment(&self.throttled_logins),

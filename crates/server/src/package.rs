@@ -1,11 +1,12 @@
-//! Content packages over HTTP: what the JSON API (`api::package`) and the addresses of AEM's package manager (`crx`)
-//! share.
+//! Content packages over HTTP: shared code of the JSON API (`api::package`) and the URLs of AEM's package manager
+//! (`crx`).
 //!
 //! In: package files, streamed to the spool folder, and ids of stored packages. Out: reports.
 //!
 //! Invariants
-//! * Everything is done in the name of who asks: packages that the asker may not read look as if they were not there,
-//!   what is built holds what the asker may read, and an installation needs every privilege that its changes need.
+//! * Everything runs with the permissions of the requesting user: packages that the user may not read are reported as
+//!   missing, a built package contains what the user may read, and an installation needs every privilege that its
+//!   changes need.
 
 mod crx;
 
@@ -38,7 +39,7 @@ use crate::login::{RequestIdentity, check_request_origin};
 use crate::metrics::increment;
 use crate::{Instance, api};
 
-/// How often an installation is tried while others commit.
+/// Maximum number of installation attempts under concurrent commits.
 const MAX_INSTALL_ATTEMPTS: usize = 3;
 
 type PackageParameters = HashMap<String, String>;
@@ -48,7 +49,7 @@ pub(crate) fn package_routes() -> Router<Arc<Instance>> {
     crx::crx_routes()
 }
 
-/// Tells who asks, and refuses a write that another site made a browser send.
+/// Returns the authenticated user, and refuses a write that another site made a browser send.
 async fn require_user(instance: &Instance, parts: &Parts) -> Result<RequestIdentity> {
     let identity = api::require_user(instance, parts).await?;
     if !matches!(parts.method, Method::GET | Method::HEAD) {
@@ -77,7 +78,8 @@ pub(crate) fn find_package(
     seen.find_stored_package(id)?.ok_or_else(missing)
 }
 
-/// Builds a package of what a filter names, as far as a viewer may read, and sends it. It is not stored.
+/// Builds a package of the content that a filter selects and the viewer may read, and returns it as the response. It is
+/// not stored.
 pub(crate) fn build_package_response(
     instance: &Instance,
     viewer: &Viewer,
@@ -96,7 +98,7 @@ pub(crate) fn build_package_response(
     Ok(zip_response(Body::new(body_from_reader(file, length)), length, &name))
 }
 
-/// Tells what installing a package would change, as far as a viewer may read.
+/// Returns the changes that installing a package would make, as far as the viewer may read them.
 fn package_difference<R: std::io::Read + Seek>(
     instance: &Instance,
     viewer: &Viewer,
@@ -117,7 +119,7 @@ fn package_difference<R: std::io::Read + Seek>(
     Ok(difference)
 }
 
-/// Leaves of a change what is seen before or after it.
+/// Restricts a change to the parts that are visible before or after it.
 fn visible_change(
     before: &Snapshot,
     after: &Snapshot,
@@ -137,7 +139,7 @@ fn visible_change(
     Ok(Some(change))
 }
 
-/// Sends the file of a stored package.
+/// Returns the file of a stored package.
 pub(crate) fn send_package(
     instance: &Instance,
     stored: &StoredPackage,
@@ -169,7 +171,7 @@ fn zip_response(body: Body, length: u64, name: &str) -> Response {
     response
 }
 
-/// Does something in a session of its own, again while others commit what it touches.
+/// Runs an operation in a session of its own, and retries it on conflicts with concurrent commits.
 fn retry_commit<T>(
     instance: &Instance,
     viewer: &Viewer,
@@ -215,7 +217,7 @@ pub(crate) fn uninstall_stored_package(
     Ok(done)
 }
 
-/// Removes the file of a stored package; its content stays.
+/// Removes the file of a stored package; its installed content stays.
 pub(crate) fn remove_stored_package(
     instance: &Instance,
     viewer: &Viewer,
@@ -227,10 +229,10 @@ pub(crate) fn remove_stored_package(
     Ok(())
 }
 
-/// A package file that arrived, in the spool folder.
+/// An uploaded package file in the spool folder.
 pub(crate) struct ReceivedPackage {
     file: NamedTempFile,
-    /// What messages call it.
+    /// The name used in messages.
     name: String,
 }
 
@@ -240,7 +242,7 @@ impl ReceivedPackage {
         Ok(ContentPackage::read(file, &self.name, &PackageLimits::default())?)
     }
 
-    /// Refuses whoever may not store packages where this one goes, before it is half done.
+    /// Refuses users who may not store packages at the target path, before any work is done.
     fn require_storable(&mut self, instance: &Instance, viewer: &Viewer) -> Result<()> {
         let path = self.open()?.id().path()?;
         let seen = instance.repository.snapshot()?.as_viewer(viewer);
@@ -256,7 +258,7 @@ impl ReceivedPackage {
         Ok(())
     }
 
-    /// Tells what installing it would change.
+    /// Returns the changes that installing it would make.
     pub(crate) fn difference(
         mut self,
         instance: &Instance,
@@ -283,7 +285,7 @@ impl ReceivedPackage {
         Ok(stored)
     }
 
-    /// Stores and installs the package as one commit.
+    /// Stores and installs the package in one commit.
     pub(crate) fn install(
         mut self,
         instance: &Instance,
@@ -308,13 +310,13 @@ impl ReceivedPackage {
     }
 }
 
-/// Takes a package file from a request: the body itself, or a file in a form.
+/// Receives a package file from a request: the body itself, or a file in a form.
 pub(crate) async fn receive_package(
     instance: &Instance,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<ReceivedPackage> {
-    // The body comes with its limit.
+    // The body is already limited.
     let limit = None;
     let media_type = headers.get(header::CONTENT_TYPE);
     let media_type = media_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -326,7 +328,7 @@ pub(crate) async fn receive_package(
         .ok_or_else(|| RequestFailure::bad_request("the form holds no package file"))
 }
 
-/// Finds the package in a form: its first file.
+/// Returns the package in a form: its first file.
 fn package_from_form(form: Vec<form::FormField>) -> Option<ReceivedPackage> {
     form.into_iter().find_map(|field| match field.value {
         FormFieldValue::File(upload) => {
@@ -354,7 +356,7 @@ async fn spool_body(
     Ok(file)
 }
 
-/// Sorts what went wrong while a body was read.
+/// Classifies an error that occurred while a body was read.
 fn body_read_failure(error: &(dyn std::error::Error + 'static)) -> RequestFailure {
     if is_body_too_large(error) {
         RequestFailure::new(

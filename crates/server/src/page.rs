@@ -1,4 +1,4 @@
-//! Serving content: the renderer's answer becomes HTTP.
+//! Content delivery: converts the renderer's output to HTTP.
 
 mod blob_response;
 mod request;
@@ -36,9 +36,9 @@ pub(crate) use self::response::{
     NOSNIFF_HEADER, add_delivery_headers, with_no_store, with_private_cache,
 };
 
-/// Answers GET and HEAD for everything that is content.
+/// Handles GET and HEAD for all content.
 pub(crate) async fn get_page(State(instance): State<Arc<Instance>>, request: Request) -> Response {
-    // The body of a GET is of no interest, and dropping it here keeps it out of what crosses threads.
+    // The body of a GET is not needed; dropping it here avoids sending it across threads.
     let (parts, _) = request.into_parts();
     match serve_page(&instance, &parts).await {
         Ok(response) => response,
@@ -54,7 +54,7 @@ pub(crate) async fn get_page(State(instance): State<Arc<Instance>>, request: Req
     }
 }
 
-/// Answers a failure: visitors of a publisher get the page that the site has for a refusal.
+/// Returns the response to a failure; visitors of a publisher receive the error page of the site.
 pub(crate) async fn failure_response(
     instance: &Arc<Instance>,
     parts: &Parts,
@@ -124,7 +124,7 @@ fn query_value<'a>(query: Option<&'a str>, name: &str) -> Option<&'a str> {
     query?.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// Returns the branch that an editor looks at; visitors always get `main`.
+/// Returns the branch that an editor views; visitors always receive `main`.
 fn viewed_branch(instance: &Instance, parts: &Parts) -> Result<Option<String>> {
     let name = query_value(parts.uri.query(), "tympan-branch");
     let Some(name) = name.filter(|_| instance.role == InstanceRole::Author) else {
@@ -136,7 +136,7 @@ fn viewed_branch(instance: &Instance, parts: &Parts) -> Result<Option<String>> {
     Ok(Some(name.into_owned()))
 }
 
-/// Refuses a path that a dispatcher's filter would have refused, had it known which resources exist.
+/// Refuses a path that a dispatcher's filter would have refused if it knew which resources exist.
 fn check_read_path(
     instance: &Instance,
     repository: &Repository,
@@ -159,7 +159,7 @@ fn check_read_path(
     }
 }
 
-/// Draws the answer from one pinned root.
+/// Renders the response from one pinned root.
 fn page_response(instance: &Instance, asked: &PageRequest) -> Result<Response> {
     let repository = match &asked.branch {
         Some(name) => open_branch_of(&instance.repository, name)?,
@@ -178,18 +178,18 @@ fn page_response(instance: &Instance, asked: &PageRequest) -> Result<Response> {
         Ok(response)
     };
     let (mut drawn, mut is_kept) = render_recorded(instance, &repository, (asked, wishes))?;
-    // What uses the visitor says so itself, and nobody keeps it.
+    // A response that depends on the user declares that itself, and is not cached.
     if asked.is_member(instance) && drawn.response.reads.facts.intersects(RequestFacts::USER) {
         return answer(asked, drawn.response);
     }
-    // What everybody gets tells nobody's times, whoever asks for it.
+    // A response shared by all visitors must not disclose the timing of a user.
     let nobody = asked.is_member(instance).then(|| asked.as_anonymous(instance)).transpose()?;
     let everyones = nobody.as_ref().unwrap_or(asked);
     if !drawn.is_same_for_everyone {
         let own = drawn.response;
         (drawn, is_kept) = render_recorded(instance, &repository, (everyones, wishes))?;
         if !is_same_response(&own, &drawn.response) {
-            // What this visitor alone may see must not come to others.
+            // Content that only this user may see must not reach others.
             return Ok(with_private_cache(answer(asked, own)?));
         }
     }
@@ -208,19 +208,21 @@ fn page_response(instance: &Instance, asked: &PageRequest) -> Result<Response> {
     Ok(response)
 }
 
-/// A drawing, how it looks if the same can be drawn again, and of which state it is, if it follows from one alone.
+/// A rendering, its fingerprint if it is reproducible, and the root it belongs to if it depends on a single one.
 struct RenderedPage {
     response: RenderResponse,
     fingerprint: Option<ResponseFingerprint>,
     root: Option<ChunkId>,
-    /// Whether it is what everybody gets: nothing that was read is decided otherwise for somebody without a login.
+    /// True if the response is the same for all visitors: access decisions for everything that was read are the same
+    /// without a login.
     is_same_for_everyone: bool,
-    /// How long it took, if the same may be asked of a listener's shortcut.
+    /// Render time, if a listener's shortcut may serve the same response.
     render_time: Option<Duration>,
 }
 
-/// Draws what visitors get, and returns the answer's headers and its body, if the ledger knows a drawing that read the same
-/// and looks the same. Waits for nothing but the processor. Nobody may be told times.
+/// Renders the response to visitors and returns its headers and body, if the ledger knows a rendering with the same
+/// dependencies and the same fingerprint. Does not block; uses only the processor. Must not be used if timing is
+/// disclosed.
 pub(crate) fn render_inline(
     instance: &Instance,
     visit: &AnonymousPageRequest<'_>,
@@ -262,14 +264,15 @@ pub(crate) fn render_inline(
     Some((ShortcutHeaders::Other(headers), body))
 }
 
-/// Draws, and notes in the ledger what it was drawn from if it is what everybody gets; tells whether that was possible.
+/// Renders and, if the response is the same for all visitors, records its dependencies in the ledger. Returns whether
+/// recording was possible.
 fn render_recorded(
     instance: &Instance,
     repository: &Repository,
     (asked, wishes): (&PageRequest, AdminPageOptions),
 ) -> Result<(RenderedPage, bool)> {
     let Some(ledger) = &instance.dependency_ledger else {
-        // What is read is noted for members, too: it says whether others may get the same.
+        // Record reads for members as well, because they show whether other visitors may receive the same response.
         let recording =
             if asked.is_member(instance) { ReadRecording::Paths } else { ReadRecording::Count };
         return Ok((render_newest_state(instance, repository, (asked, wishes), recording)?, true));
@@ -298,7 +301,7 @@ fn render_recorded(
     Ok((render_newest_state(instance, repository, (asked, wishes), ReadRecording::Count)?, false))
 }
 
-/// Tells whether two drawings are the same for whoever gets them.
+/// Returns true if two renderings produce the same response.
 fn is_same_response(one: &RenderResponse, other: &RenderResponse) -> bool {
     let is_same_body = match (&one.body, &other.body) {
         (RenderResponseBody::Bytes(one), RenderResponseBody::Bytes(other)) => one == other,
@@ -312,7 +315,7 @@ fn is_same_response(one: &RenderResponse, other: &RenderResponse) -> bool {
         && one.headers == other.headers
 }
 
-/// Answers a form that a visitor sent to a page; nothing if no script of the page takes it.
+/// Handles a form that a visitor sent to a page; `None` if no script of the page accepts it.
 pub(crate) fn handle_page_form(
     instance: &Instance,
     asked: &PageRequest,
@@ -328,13 +331,14 @@ pub(crate) fn handle_page_form(
     Ok(Some(with_no_store(to_http_response(instance, drawn, (asked, wishes))?)))
 }
 
-/// Drawings of one request that changes may overtake, before one is sent that nobody may keep.
+/// Maximum number of renderings of a request that concurrent changes may invalidate, before an uncacheable response is
+/// sent.
 const MAX_RENDER_ATTEMPTS: usize = 3;
-/// What was overtaken after so long is not drawn again: the visitor has waited long enough, and gets what was true when the
-/// drawing began.
+/// A rendering that took longer than this is not repeated after a concurrent change: the visitor has waited long
+/// enough, and receives the state at the start of the rendering.
 const RENDER_RETRY_WINDOW: Duration = Duration::from_secs(1);
 
-/// Draws from the newest state.
+/// Renders from the latest state.
 fn render_newest_state(
     instance: &Instance,
     repository: &Repository,
@@ -370,8 +374,8 @@ fn render_newest_state(
         ReadRecording::Paths => ResponseFingerprint::from_response(&drawn, &request),
         ReadRecording::Count => None,
     };
-    // A member gets what everybody gets if all that was looked at, for this answer or for what was kept of it, is there
-    // or not there for everybody.
+    // A member receives the shared response if everything that was accessed, for this response or for cached parts of
+    // it, is either visible to all or visible to none.
     let is_alike = snapshot.is_seen_alike() == Some(true)
         && !drawn.reads.facts.intersects(RequestFacts::ACCESS_RIGHTS);
     let is_everyones = !asked.is_member(instance) || is_alike;
@@ -384,7 +388,7 @@ fn render_newest_state(
     })
 }
 
-/// Draws a request, and counts it.
+/// Renders a request and updates the counters.
 fn render_and_count(
     instance: &Instance,
     snapshot: &Snapshot,
@@ -402,7 +406,7 @@ fn render_and_count(
 }
 
 impl Instance {
-    /// Draws a request from a state as visitors without a login get it, to see what a change makes of it; nothing if
+    /// Renders a request from a given state as for anonymous visitors, to compare the effect of a change; `None` if
     /// content cannot be read.
     #[must_use]
     pub fn render_for_visitors(
@@ -416,7 +420,7 @@ impl Instance {
     }
 }
 
-/// Returns the state in which the resource of a URL is as the version in its path parameter `v` holds it.
+/// Returns a snapshot in which the resource of a URL has the content of the version in its path parameter `v`.
 fn snapshot_at_version(snapshot: &Snapshot, path: &str) -> Result<Snapshot> {
     let exists = |path: &str| {
         let path = NodePath::new(path).ok();
@@ -429,7 +433,7 @@ fn snapshot_at_version(snapshot: &Snapshot, path: &str) -> Result<Snapshot> {
     };
     let path = NodePath::new(&url.path)?;
     match snapshot.with_version(&path, version) {
-        // A page's versions can be those of its content.
+        // The versions of a page can be those of its content node.
         Err(tympan_content::Error::VersionMissing { .. }) => {
             Ok(snapshot.with_version(&path.child(JCR_CONTENT)?, version)?)
         }
@@ -437,7 +441,7 @@ fn snapshot_at_version(snapshot: &Snapshot, path: &str) -> Result<Snapshot> {
     }
 }
 
-/// Refuses to answer from content that could not be read.
+/// Returns an error if content could not be read during rendering.
 pub(crate) fn check_snapshot_failure(snapshot: &Snapshot) -> Result<()> {
     match snapshot.failure() {
         Some(error) if error.is_transient() || error.is_base_store_error() => {

@@ -1,13 +1,12 @@
-//! Headers of the pages that an instance draws: what browsers may do with them, and what else the configuration names.
+//! Headers of rendered pages: browser security restrictions, and the headers of the configuration.
 //!
 //! Invariants
-//! * A header that the drawing has itself stays as it is: what contains a file that somebody uploaded is never loosened.
-//! * Pages of an author may be shown in frames of the same site only, so that nobody is led to click in an editor that he does
-//!   not see.
+//! * A header that the rendering sets itself is not changed: restrictions on uploaded files are never loosened.
+//! * Pages of an author can be framed by the same site only, to prevent clickjacking of the editor.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// Headers that tell how an answer is sent, or that other parts set.
+/// Headers that control the transfer of a response, or that other components set.
 const RESERVED_HEADERS: [HeaderName; 9] = [
     header::CONNECTION,
     header::CONTENT_ENCODING,
@@ -20,17 +19,17 @@ const RESERVED_HEADERS: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// Headers that are added to drawn pages.
+/// Headers added to rendered pages.
 #[derive(Debug, Clone, Default)]
 pub struct PageHeaders(HeaderMap);
 
-/// Why a header cannot be added to pages.
+/// The reason why a header cannot be added to pages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PageHeaderError {
-    /// The name is none.
+    /// The name is invalid.
     #[error("`{0}` is no name of a header")]
     InvalidName(String),
-    /// The value cannot be sent.
+    /// The value is invalid.
     #[error("the value of `{0}` holds characters that no header can carry")]
     InvalidValue(String),
     /// The header is set by the program itself.
@@ -39,10 +38,10 @@ pub enum PageHeaderError {
 }
 
 impl PageHeaders {
-    /// Reads names and values.
+    /// Parses names and values.
     ///
     /// # Errors
-    /// The first entry that cannot be sent.
+    /// The first invalid entry.
     pub fn parse<'a>(
         entries: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, PageHeaderError> {
@@ -60,13 +59,13 @@ impl PageHeaders {
         Ok(Self(headers))
     }
 
-    /// Returns those of an author.
+    /// Returns the headers of an author.
     pub(crate) fn author_defaults() -> Self {
         let policy = HeaderValue::from_static("frame-ancestors 'self'");
         Self(HeaderMap::from_iter([(header::CONTENT_SECURITY_POLICY, policy)]))
     }
 
-    /// Tells whether answers of this media type get any.
+    /// Returns true if headers are added to responses of this media type.
     pub(crate) fn applies_to(&self, media_type: &str) -> bool {
         let is_page = ["text/html", "application/xhtml+xml"].iter().any(|page| {
             media_type.get(..page.len()).is_some_and(|own| own.eq_ignore_ascii_case(page))
@@ -74,7 +73,7 @@ impl PageHeaders {
         is_page && !self.0.is_empty()
     }
 
-    /// Adds them to the headers of an answer, if it is a page.
+    /// Adds the headers to a response, if it is a page.
     pub(crate) fn add_to(&self, target: &mut HeaderMap) {
         let media_type = target.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         if !media_type.is_some_and(|media_type| self.applies_to(media_type)) {

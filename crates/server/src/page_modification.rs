@@ -1,4 +1,4 @@
-//! Pages remember who changed them: the property that every change below `jcr:content` leaves behind.
+//! Modification properties of pages: every change below `jcr:content` updates them.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -7,7 +7,7 @@ use tympan_content::{JCR_CONTENT, JcrDate, NodePath, Property, Session, Value};
 
 use crate::failure::Result;
 
-/// Notes on each page in whose content one of the paths lies who changed it and when.
+/// Records the user and time of a change on each page whose content contains one of the paths.
 pub(crate) fn record_page_modification(
     session: &mut Session,
     changed: impl IntoIterator<Item = String>,

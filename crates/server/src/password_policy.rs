@@ -1,13 +1,13 @@
-//! Which new passwords are taken.
+//! Requirements for new passwords.
 //!
-//! Length counts, not kinds of letters; and a password must not be among those that are tried first.
+//! The length counts, not the kinds of characters, and a password must not be among the most commonly guessed ones.
 
-/// The shortest password that is taken, in characters.
+/// Minimum length of a password, in characters.
 pub(crate) const MIN_PASSWORD_CHARS: usize = 8;
-/// The longest.
+/// Maximum length of a password, in characters.
 pub(crate) const MAX_PASSWORD_CHARS: usize = 1_000;
 
-/// The commonest passwords of eight characters and more, in lower case, as lists of leaked ones have them.
+/// The most common passwords of eight characters and more, in lower case, from lists of leaked passwords.
 const COMMON_PASSWORDS: &[&str] = &[
     "00000000",
     "11111111",
@@ -117,7 +117,7 @@ const COMMON_PASSWORDS: &[&str] = &[
     "zxcvbnm123",
 ];
 
-/// Says why a password is not taken for a user, if it is not.
+/// Checks whether a user may use a password.
 ///
 /// # Errors
 /// A sentence that completes "the password".
@@ -133,7 +133,7 @@ pub fn check_new_password(user: &str, password: &str) -> Result<(), String> {
     }
     let user = user.to_lowercase();
     let rest = plain.strip_prefix(&user).filter(|_| !user.is_empty());
-    // The name alone, twice, or with a number behind it.
+    // The name alone, twice, or followed by a number.
     let is_name = rest.is_some_and(|rest| {
         rest == user || rest.chars().all(|one| one.is_ascii_digit() || one == '!')
     });

@@ -1,7 +1,7 @@
-//! The pools of an instance: what is in use, what waits, and how often waiting was in vain.
+//! The pools of an instance: current use, waiting requests, and waits that timed out.
 //!
-//! In: a function for each pool that is kept elsewhere, such as connections to a database. Out: gauges and counters of
-//! one form for all, so that one look tells which pool is too small.
+//! In: a function for each external pool, such as database connections. Out: gauges and counters in one format for all
+//! pools, to show which pool is too small.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -9,22 +9,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// A pool at one moment.
+/// The state of a pool at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoolState {
-    /// Which pool: `work`, `pictures`, `connections`, `state`, `store` (the repository's database), `back-end-orders`.
+    /// Name of the pool: `work`, `pictures`, `connections`, `state`, `store` (the repository's database),
+    /// `back-end-orders`.
     pub name: String,
-    /// Places that are taken.
+    /// Number of slots in use.
     pub in_use: u64,
-    /// Places that are ready and free; those that would have to be made are not counted.
+    /// Number of free slots that are ready; slots that would have to be created are not counted.
     pub idle: u64,
-    /// Places that there may be.
+    /// Maximum number of slots.
     pub limit: u64,
-    /// Who waits for a place.
+    /// Number of waiters.
     pub waiting: u64,
-    /// Waits that ended without a place, since the start.
+    /// Number of waits that timed out since the start.
     pub timeouts: u64,
-    /// Refused at once, as too many waited, since the start.
+    /// Number of requests refused immediately because too many were waiting, since the start.
     pub refused: u64,
 }
 
@@ -33,7 +34,7 @@ type PoolStateSource = Box<dyn Fn() -> Vec<PoolState> + Send + Sync>;
 /// The name of the pool of open connections.
 const CONNECTION_POOL_NAME: &str = "connections";
 
-/// The pools that are kept elsewhere.
+/// The pools outside this crate.
 #[derive(Default)]
 pub(crate) struct ExternalPools(Mutex<Vec<PoolStateSource>>);
 
@@ -53,7 +54,7 @@ impl fmt::Debug for ExternalPools {
     }
 }
 
-/// A queue of bounded length in front of a number of places, first come, first served.
+/// A semaphore with a bounded FIFO queue.
 #[derive(Debug)]
 pub(crate) struct AdmissionGate {
     permits: Arc<tokio::sync::Semaphore>,
@@ -64,12 +65,12 @@ pub(crate) struct AdmissionGate {
     refused: AtomicU64,
 }
 
-/// Why there is no place.
+/// The reason why no permit was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdmissionRefusal {
-    /// Too many wait already.
+    /// Too many requests are waiting.
     QueueFull,
-    /// None came free in time.
+    /// No permit became free in time.
     TimedOut,
 }
 
@@ -85,12 +86,12 @@ impl AdmissionGate {
         }
     }
 
-    /// Waits for a place. Whoever came first is first; a place that comes free goes to the one that has waited longest.
+    /// Waits for a permit. Permits are granted in order of arrival.
     pub(crate) async fn acquire(
         &self,
         patience: std::time::Duration,
     ) -> Result<tokio::sync::OwnedSemaphorePermit, AdmissionRefusal> {
-        // Without anybody waiting, a free place is taken at once.
+        // If there are no waiters, take a free permit immediately.
         if self.waiting.load(Ordering::Relaxed) == 0
             && let Ok(place) = Arc::clone(&self.permits).try_acquire_owned()
         {
@@ -104,7 +105,7 @@ impl AdmissionGate {
         let place = tokio::time::timeout(patience, Arc::clone(&self.permits).acquire_owned()).await;
         match place {
             Ok(Ok(place)) => Ok(place),
-            // Nobody closes the semaphore.
+            // The semaphore is never closed.
             Ok(Err(_)) | Err(_) => {
                 self.timeouts.fetch_add(1, Ordering::Relaxed);
                 Err(AdmissionRefusal::TimedOut)
@@ -112,7 +113,7 @@ impl AdmissionGate {
         }
     }
 
-    /// Takes a place if one is free and nobody waits for it.
+    /// Takes a permit if one is free and there are no waiters.
     pub(crate) fn try_acquire(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
         let is_awaited = self.waiting.load(Ordering::Relaxed) > 0;
         if is_awaited { None } else { self.permits.try_acquire().ok() }
@@ -137,7 +138,7 @@ impl AdmissionGate {
     }
 }
 
-/// Counts one that waits, for as long as it does.
+/// Counts a waiter until it is dropped.
 struct GateWaiter<'a> {
     gate: &'a AdmissionGate,
     waiting_before: u64,
@@ -156,31 +157,31 @@ impl Drop for GateWaiter<'_> {
 }
 
 impl crate::Instance {
-    /// Shows a pool that is kept elsewhere in `/metrics`.
+    /// Adds an external pool to `/metrics`.
     pub fn add_pool_source(&self, source: impl Fn() -> Vec<PoolState> + Send + Sync + 'static) {
         self.external_pools.add(Box::new(source));
     }
 }
 
-/// Writes all pools as Prometheus text.
+/// Returns the metrics of all pools as Prometheus text.
 pub(crate) fn pool_metrics(instance: &crate::Instance, role: &str) -> String {
     let mut states = pool_states(instance);
     states.extend(crate::image::image_pool_state(instance));
     to_prometheus(&states, role)
 }
 
-/// Tells which pools are used up, with their limits: their places are taken, and others want one. Pictures are left out: their places are the
-/// processors, for which they wait whenever several are drawn.
+/// Names the exhausted pools with their limits: all slots are in use and there are waiters. The pool of pictures is
+/// excluded: its slots are the processors, for which requests wait whenever several pictures are rendered.
 pub(crate) fn pool_fault(instance: &crate::Instance) -> Option<String> {
     exhausted_pools(&pool_states(instance))
 }
 
-/// Returns the pool of requests that are drawn or edit.
+/// Returns the pool of requests that render or edit.
 pub(crate) fn work_pool_state(instance: &crate::Instance) -> PoolState {
     instance.work_gate.pool_state("work")
 }
 
-/// Returns all pools but that of pictures.
+/// Returns all pools except that of pictures.
 fn pool_states(instance: &crate::Instance) -> Vec<PoolState> {
     let mut states = vec![work_pool_state(instance)];
     if let Some(back_ends) = instance.renderer.backends() {
@@ -200,7 +201,7 @@ fn pool_states(instance: &crate::Instance) -> Vec<PoolState> {
 
 fn exhausted_pools(states: &[PoolState]) -> Option<String> {
     let is_full = |pool: &&PoolState| pool.limit > 0 && pool.in_use >= pool.limit;
-    // Who finds no connection is soon refused.
+    // Requests without a connection do not wait long before they are refused.
     let is_awaited = |pool: &&PoolState| pool.waiting > 0 || pool.name == CONNECTION_POOL_NAME;
     let told: Vec<String> = states
         .iter()

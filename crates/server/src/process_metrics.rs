@@ -1,11 +1,12 @@
-//! What the process takes of the machine: processor, memory, threads, files, disk.
+//! Resources used by the process: processor, memory, threads, files, disk.
 //!
-//! Names are those that Prometheus's own clients have, where there are any. What the system does not tell is left out.
+//! Names follow Prometheus's own client libraries where these define them. Values that the system does not provide are
+//! left out.
 
 use std::fmt::Write;
 use std::fs;
 
-/// Writes what the process takes as Prometheus text.
+/// Returns the resources used by the process as Prometheus text.
 pub(crate) fn process_metrics() -> String {
     let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
     let mut numbers = Vec::new();
@@ -67,7 +68,7 @@ pub(crate) fn process_metrics() -> String {
     text
 }
 
-/// Reads the number behind a name at the begin of a line.
+/// Parses the number that follows a name at the beginning of a line.
 pub(crate) fn parse_field(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()

@@ -1,11 +1,11 @@
-//! What people may not set: properties that the repository alone sets, such as `jcr:uuid`, `jcr:created` and those of
+//! Protected properties: properties that only the repository may set, such as `jcr:uuid`, `jcr:created` and those of
 //! users and policies.
 //!
-//! In: the properties that a request named, the nodes that it moved or copied, the state before it, and its pending state.
-//! Out: a refusal of the first that its node's types protect and that changes; what is sent back as it was read passes.
-//! Components are judged by where they lie in the end (`component_placement`).
+//! In: the properties that a request named, the nodes that it moved or copied, the state before it, and its pending
+//! state. Out: an error for the first property that its node's types protect and whose value changes; unchanged values
+//! that are sent back are accepted. Components are checked by their final container (`component_placement`).
 //!
-//! Not here: who may change a node (`operation`), and importers, which carry such properties on purpose.
+//! Not here: permissions to change a node (`operation`), and importers, which contain such properties on purpose.
 
 use tympan_content::{
     Error, MIXIN_TYPES, Node, NodePath, PRIMARY_TYPE, Property, Session, Snapshot, Subtree,
@@ -17,14 +17,14 @@ use crate::failure::{RequestFailure, Result};
 /// The property that makes a node a component.
 const RESOURCE_TYPE_PROPERTY: &str = "sling:resourceType";
 
-/// The properties that a request named, and the components that it put somewhere.
+/// The properties that a request named, and the components that it placed.
 #[derive(Debug, Default)]
 pub(crate) struct RequestedProperties {
     properties: Vec<RequestedProperty>,
     placed_components: PlacedComponents,
 }
 
-/// How a node came to another place.
+/// The operation that relocated a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RelocationKind {
     Move,
@@ -33,19 +33,19 @@ pub(crate) enum RelocationKind {
 
 #[derive(Debug, Clone)]
 struct RequestedProperty {
-    /// Where the node is now.
+    /// The current path of the node.
     path: NodePath,
-    /// Where it was when the property was named.
+    /// The path of the node when the property was named.
     original_path: NodePath,
     name: String,
-    /// What it is to be; nothing if it is to go.
+    /// The new value; `None` if the property is removed.
     value: Option<Property>,
-    /// Which operation of a batch named it.
+    /// Index of the operation in its batch.
     operation: usize,
 }
 
 impl RequestedProperties {
-    /// Notes a property that is set, or removed.
+    /// Records a property that is set or removed.
     pub(crate) fn add(
         &mut self,
         path: &NodePath,
@@ -66,7 +66,7 @@ impl RequestedProperties {
         });
     }
 
-    /// Notes that a node was moved or copied: what was named below it is judged where it lies now, too.
+    /// Records that a node was moved or copied: properties named below it are also checked at the new path.
     pub(crate) fn relocate(
         &mut self,
         from: &NodePath,
@@ -86,7 +86,7 @@ impl RequestedProperties {
         self.properties.extend(there);
     }
 
-    /// Notes all properties of a tree.
+    /// Records all properties of a subtree.
     pub(crate) fn add_tree(&mut self, path: &NodePath, tree: &Subtree, operation: usize) {
         for (name, property) in &tree.properties {
             self.add(path, name, Some(property.clone()), operation);
@@ -98,7 +98,8 @@ impl RequestedProperties {
         }
     }
 
-    /// Refuses a change of a protected property, and a component where none of its kind may lie.
+    /// Returns an error for a change of a protected property, and for a component in a container that does not allow
+    /// it.
     ///
     /// # Errors
     /// With the operation that named it; errors of the store.
@@ -122,7 +123,7 @@ impl RequestedProperties {
         self.placed_components.check_placements(&states.before_unrestricted, &states.pending)
     }
 
-    /// Refuses a component where none of its kind may lie.
+    /// Returns an error for a component in a container that does not allow it.
     ///
     /// # Errors
     /// With the operation that put it there; errors of the store.
@@ -139,7 +140,7 @@ impl RequestedProperties {
         self.placed_components.check_placements(&states.before_unrestricted, &states.pending)
     }
 
-    /// Takes back changes of protected properties.
+    /// Reverts changes of protected properties.
     ///
     /// # Errors
     /// If the store fails.
@@ -169,7 +170,7 @@ impl RequestedProperties {
     }
 }
 
-/// A refusal, with the operation that it is for.
+/// An error, with the operation that caused it.
 #[derive(Debug)]
 pub(crate) struct OperationRefusal {
     pub(crate) operation: usize,
@@ -188,10 +189,10 @@ impl From<OperationRefusal> for RequestFailure {
     }
 }
 
-/// The state before a request, and that with its edits.
+/// The state before a request, and the state with its edits.
 struct ProtectionCheckStates {
     before: Snapshot,
-    /// The state before with what its viewer does not see: a value that is hidden is no other one.
+    /// The state before the request without access control: a hidden value counts as unchanged.
     before_unrestricted: Snapshot,
     pending: Snapshot,
 }
@@ -215,7 +216,7 @@ impl ProtectionCheckStates {
         Ok(())
     }
 
-    /// Refuses types that make users or policies of what was plain content.
+    /// Refuses types that would turn plain content into users or policies.
     fn check_type_change(&self, named: &RequestedProperty) -> Result<(), Error> {
         let RequestedProperty { path, original_path: origin, .. } = named;
         let (Some(before), Some(after)) = (self.before.node(origin)?, self.pending.node(path)?)
@@ -236,7 +237,7 @@ impl ProtectionCheckStates {
     }
 }
 
-/// Tells whether the types of a node protect one of its properties.
+/// Returns true if the types of a node protect one of its properties.
 pub(crate) fn is_property_protected(node: &Node, name: &str, property: &Property) -> Result<bool> {
     match node.snapshot().check_settable(node.path(), name, property) {
         Ok(()) => Ok(false),

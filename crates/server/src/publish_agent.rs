@@ -1,10 +1,10 @@
-//! The agents of a publisher, which administrators may edit at the publisher itself, as in AEM: its flush agents.
+//! The agents of a publisher that administrators may edit at the publisher itself, as in AEM: its flush agents.
 //!
-//! In: a POST to an agent below `/etc/replication/agents.publish`. Out: whether it may be carried out.
+//! In: a POST to an agent below `/etc/replication/agents.publish`. Out: whether it is allowed.
 //!
 //! Invariants
-//! * Nothing but what stands below that folder is changed, and by administrators alone. All else on a publisher comes from
-//!   replication.
+//! * Only nodes below that folder can be changed, and only by administrators. All other content of a publisher comes
+//!   from replication.
 
 use http::StatusCode;
 use tympan_content::{NodePath, Viewer};
@@ -16,7 +16,7 @@ use crate::sling_post::PostFields;
 /// The folder of a publisher's agents.
 const PUBLISH_AGENTS_FOLDER: &str = "/etc/replication/agents.publish";
 
-/// Tells whether the address of a request is that of an agent of a publisher, or of something in it.
+/// Returns true if the path of a request is that of a publisher's agent or of a descendant of one.
 pub(crate) fn is_agent_address(path: &str) -> bool {
     let decoded = percent_encoding::percent_decode_str(path).decode_utf8();
     decoded.is_ok_and(|path| is_within_agents(&path))
@@ -24,15 +24,16 @@ pub(crate) fn is_agent_address(path: &str) -> bool {
 
 fn is_within_agents(path: &str) -> bool {
     let name = path.strip_prefix(PUBLISH_AGENTS_FOLDER).and_then(|rest| rest.strip_prefix('/'));
-    // A path of nodes, which none that leads out of the folder is.
+    // Accept only node paths, which cannot lead out of the folder.
     name.is_some_and(|name| !name.trim_end_matches('/').is_empty())
         && NodePath::new(path.trim_end_matches(['/', '*'])).is_ok()
 }
 
-/// Refuses what changes something else than an agent, and whoever is no administrator.
+/// Refuses changes of other nodes than agents, and users who are not administrators.
 ///
 /// # Errors
-/// [`RequestFailure`] with 403 for others than administrators, with 405 for what comes from replication alone.
+/// [`RequestFailure`] with 403 for users who are not administrators, with 405 for content that only replication may
+/// change.
 pub(crate) fn check_agent_change(
     instance: &Instance,
     viewer: &Viewer,

@@ -1,9 +1,9 @@
-//! Queries over HTTP: AEM's `/bin/querybuilder.json`, and what the JSON API (`api::query`) shares with it.
+//! Queries over HTTP: AEM's `/bin/querybuilder.json`, and the code that the JSON API (`api::query`) shares with it.
 //!
-//! In: a statement or a map of predicates, and who asks. Out: rows as far as the asker may read, with a cursor.
+//! In: a statement or a map of predicates, and the user. Out: rows as far as the user may read them, with a cursor.
 //!
-//! A query that is not valid is answered with 400, what is wrong, and the column. Where a limit stops a query, that is
-//! 422 with the limit's name.
+//! An invalid query results in 400 with the error and its column. A query stopped by a limit results in 422 with the
+//! name of the limit.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -29,14 +29,14 @@ use tympan_content::{
 use crate::failure::{RequestFailure, Result};
 use crate::{Instance, InstanceRole, api};
 
-/// Rows of a page where no limit is given, and the most.
+/// Default and maximum number of rows in a page.
 const DEFAULT_QUERY_LIMIT: u64 = 100;
 pub(crate) const MAX_QUERY_LIMIT: u64 = 10_000;
-/// The most nodes of all hits of an answer together, where hits are shown with what is below them.
+/// Maximum total number of nodes of all hits in a response, if hits include their descendants.
 const MAX_HIT_NODES: usize = 200_000;
-/// The same for visitors without a login.
+/// The same limit for anonymous visitors.
 const MAX_VISITOR_HIT_NODES: usize = 5_000;
-/// How long the keeper of indexes waits between looks at what is missing.
+/// Interval between two checks for missing indexes.
 const INDEX_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns the routes of queries.
@@ -64,7 +64,7 @@ pub(crate) fn maintain_indexes(instance: &Arc<Instance>) {
     }
 }
 
-/// Builds the indexes that the instance's branch lacks, then those of the branches that have moved.
+/// Builds the missing indexes of the instance's branch, then those of other branches that have changed.
 fn build_missing_indexes(
     repository: &Repository,
     seen: &mut HashMap<String, ChunkId>,
@@ -81,18 +81,18 @@ fn build_missing_indexes(
     Ok(())
 }
 
-/// A query as the API takes it.
+/// A query of the JSON API.
 #[derive(Debug, Default)]
 pub(crate) struct ApiQuery {
     pub(crate) language: QueryLanguage,
-    /// The statement of `sql2` and `xpath`.
+    /// The statement, for `sql2` and `xpath`.
     pub(crate) statement: Option<String>,
-    /// The predicates of `querybuilder`.
+    /// The predicates, for `querybuilder`.
     pub(crate) map: BTreeMap<String, String>,
     pub(crate) limit: Option<u64>,
     pub(crate) offset: u64,
     pub(crate) cursor: Option<String>,
-    /// Values of the statement's variables.
+    /// Values of the bind variables in the statement.
     pub(crate) parameters: BTreeMap<String, Value>,
 }
 
@@ -114,7 +114,7 @@ pub(crate) enum QueryExplainMode {
     Analyze,
 }
 
-/// Returns what the asker may see; nobody asks an author without a login.
+/// Returns the viewer of a query; an author requires a login.
 async fn query_viewer(instance: &Instance, parts: &Parts) -> Result<Viewer> {
     if instance.role == InstanceRole::Author {
         let identity = api::require_reader(instance, parts).await?;
@@ -127,7 +127,7 @@ async fn query_viewer(instance: &Instance, parts: &Parts) -> Result<Viewer> {
     instance.viewer_of(identity.as_ref())
 }
 
-/// Refuses queries of visitors without a login, unless the site answers them.
+/// Refuses queries of anonymous visitors, unless the site allows them.
 ///
 /// # Errors
 /// Forbidden.
@@ -162,7 +162,7 @@ pub(crate) fn run_api_query(
     }))
 }
 
-/// Tells how a query of the API is run.
+/// Explains how a query of the API is executed.
 pub(crate) fn explain_api_query(
     (instance, viewer): (&Instance, &Viewer),
     snapshot: &Snapshot,
@@ -180,10 +180,11 @@ pub(crate) fn explain_api_query(
     Ok(answer)
 }
 
-/// The words for what the full-text index had to do with an answer.
+/// The possible states of the full-text index in a response.
 pub(crate) const FULL_TEXT_STATUSES: [&str; 4] = ["none", "ready", "behind", "building"];
 
-/// Says what the full-text index had to do with an answer: with `building`, what it alone finds is missing.
+/// Returns the state of the full-text index for a response; with `building`, hits that only the index can find are
+/// missing.
 fn full_text_status(words_by: FullTextIndexStatus) -> &'static str {
     let [none, ready, behind, building] = FULL_TEXT_STATUSES;
     match words_by {
@@ -194,7 +195,7 @@ fn full_text_status(words_by: FullTextIndexStatus) -> &'static str {
     }
 }
 
-/// Returns completions or corrections of a text, and what the full-text index had to do with them.
+/// Returns completions or corrections of a text, and the state of the full-text index.
 pub(crate) fn word_suggestions(
     (instance, viewer): (&Instance, &Viewer),
     snapshot: &Snapshot,
@@ -263,7 +264,7 @@ fn variable_value(value: &Value) -> Result<Stored> {
     })
 }
 
-/// Tells people what is wrong with a query.
+/// Converts a query error to a response that explains it.
 fn query_failure(error: Error) -> RequestFailure {
     match &error {
         Error::Query(_) => RequestFailure::bad_request(error.to_string()),
@@ -274,7 +275,7 @@ fn query_failure(error: Error) -> RequestFailure {
     }
 }
 
-/// Refuses an answer for which a document could not be read.
+/// Returns an error if a document could not be read for the response.
 fn check_snapshot_readable(snapshot: &Snapshot) -> Result<()> {
     match snapshot.failure() {
         Some(error) => {
@@ -382,7 +383,7 @@ async fn serve_query_builder_form(
     Ok(Json(body).into_response())
 }
 
-/// Answers in the form of AEM's QueryBuilder.
+/// Returns the response in the format of AEM's QueryBuilder.
 fn run_query_builder(
     instance: &Instance,
     viewer: &Viewer,
@@ -403,7 +404,7 @@ fn run_query_builder(
     check_snapshot_readable(&snapshot)?;
     let seen = built.offset.saturating_add(page.rows.len() as u64);
     let more = page.cursor.is_some();
-    // Counting all of them costs reading all of them; with a guess, no more is counted than was asked for.
+    // Counting all hits requires reading all of them; with a guess, no more hits are counted than requested.
     let total = match (more, built.guess_total) {
         (false, _) => seen,
         (true, Some(bound)) => engine
@@ -428,7 +429,7 @@ fn run_query_builder(
         if built.count_facets {
             answer.insert("facets".to_owned(), facets_json(&page));
         }
-        // Programs made for AEM expect its own fields alone where nothing has to be said.
+        // AEM clients expect only AEM's own fields unless there is something to report.
         if page.full_text_status == FullTextIndexStatus::Building {
             answer.insert("fullText".to_owned(), full_text_status(page.full_text_status).into());
         }
@@ -436,7 +437,7 @@ fn run_query_builder(
     Ok(answer)
 }
 
-/// Describes a hit; `left` counts down the nodes that the answer has room for.
+/// Describes a hit. `left` is the number of nodes that may still be added; it is decremented for each node.
 fn hit_json(node: &Node, built: &BuilderQuery, left: &mut usize) -> Result<Value> {
     match &*built.hit_format {
         "full" => full_hit_json(node, built.node_depth.min(10), left),

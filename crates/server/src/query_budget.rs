@@ -1,9 +1,9 @@
-//! What queries over HTTP may cost, by who asks.
+//! Resource limits of queries over HTTP, by user.
 //!
-//! In: the budgets of the configuration. Out: the engine that a viewer's query runs on.
+//! In: the limits of the configuration. Out: the engine that runs a viewer's query.
 //!
-//! Queries that templates make are not meant here: a site's developer wrote them, and they run on the engine of
-//! administrators whoever visits the page.
+//! Queries of templates are not limited by this: the developer of the site wrote them, and they run on the engine of
+//! administrators for every visitor of the page.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +14,21 @@ use tympan_content::query::{QueryEngine, QueryLimits};
 use crate::failure::Result;
 use crate::{Instance, InstanceRole};
 
-/// What queries over HTTP may cost, by who asks.
+/// Resource limits of queries over HTTP, by user.
 #[derive(Debug, Clone)]
 pub struct QueryBudgets {
-    /// Of administrators, and of templates; the other two get no more.
+    /// Limits of administrators and of templates; the other two are never higher.
     pub administrators: QueryLimits,
-    /// Of users who have logged in.
+    /// Limits of logged-in users.
     pub users: QueryLimits,
-    /// Of visitors without a login.
+    /// Limits of anonymous visitors.
     pub visitors: QueryLimits,
-    /// Whether a publisher answers queries of visitors at all.
+    /// True if a publisher accepts queries of anonymous visitors.
     pub allows_visitors: bool,
 }
 
 impl Default for QueryBudgets {
-    /// Visitors are told to log in; where they are not, a query of theirs ends after two seconds.
+    /// Visitors have to log in; if visitor queries are allowed, they are limited to two seconds.
     fn default() -> Self {
         let administrators = QueryLimits::default();
         let users = QueryLimits {
@@ -46,7 +46,7 @@ impl Default for QueryBudgets {
     }
 }
 
-/// The engines of an instance: one set of limits for each kind of asker.
+/// The query engines of an instance: one set of limits for each class of users.
 #[derive(Debug)]
 pub(crate) struct QueryEngines {
     pub(crate) administrators: Arc<QueryEngine>,
@@ -78,7 +78,7 @@ impl Instance {
         })
     }
 
-    /// Tells whether queries of visitors without a login are answered.
+    /// Returns true if queries of anonymous visitors are allowed.
     pub(crate) fn are_visitor_queries_allowed(&self) -> bool {
         self.role == InstanceRole::Publish && self.query_engines.allows_visitors
     }

@@ -1,13 +1,15 @@
-//! Whether an instance does its work: every part is looked at within a bounded time, whatever hangs.
+//! Health of an instance: every component is checked within a bounded time, even if a component hangs.
 //!
-//! In: an instance. Out: a [`ReadinessReport`], from which `/health` and `/health/ready` make their answers and statuses.
+//! In: an instance. Out: a [`ReadinessReport`], from which `/health` and `/health/ready` create their responses and
+//! statuses.
 //!
 //! Invariants
-//! * A report is there within [`PROBE_TIMEOUT`]: what has not answered by then has failed.
-//! * Each part is looked at by one task at a time, however many ask, so that a part that hangs holds one thread.
-//! * No look runs on the threads that serve requests, unless it waits for nothing.
+//! * A report is complete within [`PROBE_TIMEOUT`]: a component that has not responded by then has failed.
+//! * Each component is checked by one task at a time, whatever the number of requests, so a component that hangs blocks
+//!   one thread.
+//! * No check runs on the threads that serve requests, unless it never blocks.
 //!
-//! Not here: who is told the reasons, which `health` decides.
+//! Not here: who may see the reasons, which `health` decides.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -26,35 +28,35 @@ use tympan_replicate::{agent_topic, read_agents};
 
 use crate::Instance;
 
-/// How long all looks together may take. Balancers often wait for a second.
+/// Total timeout of all checks. Load balancers often wait for one second.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(750);
-/// For how long what a dependency answered is reused: balancers ask often, and buckets cost by the request.
+/// How long the result of a dependency check is reused: load balancers check often, and buckets charge per request.
 const PROBE_REUSE_PERIOD: Duration = Duration::from_secs(2);
-/// The longest that a queue of an agent may grow before it is reported.
+/// Length of an agent's queue above which a warning is reported.
 const AGENT_QUEUE_WARN_LENGTH: u64 = 1000;
-/// Fewer free bytes on the disk of the home are reported.
+/// Free bytes on the disk of the home folder below which a warning is reported.
 const FREE_BYTES_WARN_LIMIT: u64 = 64 << 20;
-/// What is written to the disk to see whether it takes anything.
+/// Number of bytes written to check that the disk is writable.
 const WRITE_PROBE_BYTES: usize = 64 << 10;
 
-/// The condition of one part.
+/// The health of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ComponentHealth {
-    /// It works.
+    /// The component works.
     Healthy,
-    /// It works, and somebody should look.
+    /// The component works but needs attention.
     Degraded(String),
-    /// It does not do its work.
+    /// The component does not work.
     Failed(String),
 }
 
 impl ComponentHealth {
-    /// Takes a fault for something that somebody should look at.
+    /// Converts a fault to `Degraded`.
     pub(crate) fn from_warning(fault: Option<String>) -> Self {
         fault.map_or(Self::Healthy, Self::Degraded)
     }
 
-    /// Takes an error for a part that does not do its work.
+    /// Converts an error to `Failed`.
     pub(crate) fn from_result(result: Result<(), String>) -> Self {
         result.map_or_else(Self::Failed, |()| Self::Healthy)
     }
@@ -75,34 +77,34 @@ impl ComponentHealth {
     }
 }
 
-/// A part and its condition.
+/// A component and its health.
 pub(crate) type HealthCheckResult = (&'static str, ComponentHealth);
 
-/// Which parts are looked at.
+/// The set of components to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadinessScope {
-    /// All.
+    /// All components.
     AllParts,
-    /// Those without which no request can be answered.
+    /// The components required to serve requests.
     RequestParts,
 }
 
-/// The conditions of the parts of an instance.
+/// The health of the components of an instance.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadinessReport(Vec<HealthCheckResult>);
 
 impl ReadinessReport {
-    /// Tells whether a part has failed.
+    /// Returns true if a component has failed.
     fn is_failed(&self) -> bool {
         self.0.iter().any(|(_, condition)| matches!(condition, ComponentHealth::Failed(_)))
     }
 
-    /// Returns the status by which a balancer goes: 503 if a part does not do its work.
+    /// Returns the status for load balancers: 503 if a component has failed.
     pub(crate) fn status_code(&self) -> StatusCode {
         if self.is_failed() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }
     }
 
-    /// Returns the worst condition as a word: `ok`, `warn` or `fail`.
+    /// Returns the worst health as a keyword: `ok`, `warn` or `fail`.
     pub(crate) fn worst_level(&self) -> &'static str {
         if self.is_failed() {
             return "fail";
@@ -111,7 +113,7 @@ impl ReadinessReport {
         if is_well { "ok" } else { "warn" }
     }
 
-    /// Describes all parts with the reasons.
+    /// Describes all components with the reasons.
     pub(crate) fn checks_json(&self) -> Value {
         let check = |(name, condition): &HealthCheckResult| {
             json!({
@@ -125,13 +127,13 @@ impl ReadinessReport {
     }
 }
 
-/// Asks whether something that the instance depends on works, and returns why not. It may block.
+/// Checks a dependency of the instance and returns the reason if it does not work. May block.
 type DependencyProbe = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// What is told when a look ends, and when that was.
+/// Receives the results of a check and the time at which it ended.
 type ProbeRun = watch::Receiver<Option<(Vec<HealthCheckResult>, Instant)>>;
 
-/// The looks that run, and the dependencies that are kept elsewhere.
+/// The running checks, and the external dependencies.
 #[derive(Default)]
 pub(crate) struct ReadinessProbes {
     runs: Mutex<HashMap<&'static str, ProbeRun>>,
@@ -145,7 +147,7 @@ impl std::fmt::Debug for ReadinessProbes {
 }
 
 impl ReadinessProbes {
-    /// Begins a look, unless one runs or one that ended less than `reused_for` ago will do.
+    /// Starts a check, unless one is running or one that ended less than `reused_for` ago can be reused.
     fn begin_probe<F>(
         &self,
         name: &'static str,
@@ -159,7 +161,7 @@ impl ReadinessProbes {
         if let Some(run) = runs.get(name) {
             let is_usable = match &*run.borrow() {
                 Some((_, ended)) => ended.elapsed() < reused_for,
-                // A look that panicked has left nobody who could tell.
+                // A check that panicked has dropped its sender.
                 None => run.has_changed().is_ok(),
             };
             if is_usable {
@@ -175,7 +177,7 @@ impl ReadinessProbes {
         (name, told)
     }
 
-    /// Begins a look that gives one condition.
+    /// Starts a check with a single result.
     fn begin_single_probe<F>(&self, name: &'static str, look: F) -> (&'static str, ProbeRun)
     where
         F: Future<Output = ComponentHealth> + Send + 'static,
@@ -183,7 +185,7 @@ impl ReadinessProbes {
         self.begin_probe(name, Duration::ZERO, async move { vec![(name, look.await)] })
     }
 
-    /// Begins to ask all dependencies.
+    /// Starts the checks of all dependencies.
     fn begin_dependency_probes(&self) -> Vec<(&'static str, ProbeRun)> {
         let dependencies = self.dependencies.read().clone();
         let ask = |(name, dependency): (&'static str, DependencyProbe)| {
@@ -194,7 +196,7 @@ impl ReadinessProbes {
     }
 }
 
-/// Returns what a look found by a deadline.
+/// Returns the results of a check that are available by a deadline.
 async fn probe_results(
     deadline: Instant,
     (name, mut run): (&'static str, ProbeRun),
@@ -207,7 +209,7 @@ async fn probe_results(
     }
 }
 
-/// Runs a look that may block on a thread of its own.
+/// Runs a check that may block on a thread of its own.
 async fn run_blocking_probe(
     look: impl FnOnce() -> ComponentHealth + Send + 'static,
 ) -> ComponentHealth {
@@ -215,7 +217,7 @@ async fn run_blocking_probe(
     looked.unwrap_or_else(|error| ComponentHealth::Failed(error.to_string()))
 }
 
-/// Looks at the parts of an instance.
+/// Checks the components of an instance.
 pub(crate) async fn check_readiness(
     instance: &Arc<Instance>,
     scope: ReadinessScope,
@@ -255,7 +257,7 @@ pub(crate) async fn check_readiness(
     ReadinessReport(checks)
 }
 
-/// Waits for something no longer than for a look, for answers that can do without it.
+/// Waits for a future no longer than for a check, for responses that can omit its output.
 pub(crate) async fn within_probe_timeout<T>(work: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(PROBE_TIMEOUT, work).await.ok()
 }
@@ -269,12 +271,12 @@ async fn content_health(instance: Arc<Instance>) -> ComponentHealth {
 }
 
 async fn state_database_health(instance: Arc<Instance>) -> ComponentHealth {
-    // Any small table will do.
+    // Any small table is sufficient.
     let read = instance.queues.paused_queues().await.map(drop);
     ComponentHealth::from_result(read.map_err(|error| error.to_string()))
 }
 
-/// Looks whether the disk of a folder takes a file, and how much is free.
+/// Checks that the disk of a folder is writable, and how much space is free.
 fn disk_health(folder: &Path) -> ComponentHealth {
     let file = folder.join("health-probe");
     let written = write_probe_file(&file);
@@ -340,8 +342,9 @@ async fn mount_health(instance: Arc<Instance>) -> Vec<HealthCheckResult> {
 }
 
 impl Instance {
-    /// Looks at something that the instance cannot answer requests without, such as a database or a bucket, whenever
-    /// `/health` or `/health/ready` is asked. `ask` may block for as long as it likes: one call runs at a time.
+    /// Adds a check of a dependency without which the instance cannot serve requests, such as a database or a bucket.
+    /// It runs when `/health` or `/health/ready` is requested. `ask` may block indefinitely; only one call runs at a
+    /// time.
     pub fn add_dependency_probe(
         &self,
         name: &'static str,

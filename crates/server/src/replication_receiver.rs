@@ -1,7 +1,7 @@
-//! The ear for other instances: replication messages, chunks and blobs.
+//! Receives replication messages, chunks and blobs from other instances.
 //!
-//! A publisher takes everything from who knows the key. An author shares the key with its publishers, which face the
-//! world: so it takes only what lies below the paths that it is told, and nothing by default.
+//! A publisher accepts everything from senders that know the key. An author shares the key with its publishers, which
+//! are exposed to the public, so it accepts only content below the configured paths, and nothing by default.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -27,16 +27,16 @@ use crate::failure::{RequestFailure, Result};
 use crate::metrics::increment;
 use crate::{Instance, InstanceRole};
 
-/// The header in which the author proves knowledge of the shared key.
+/// The header that contains the shared key.
 const REPLICATION_KEY_HEADER: &str = "x-tympan-replication-key";
 
-/// Tells whether a request comes with a key, right or wrong.
+/// Returns true if a request contains a key, valid or not.
 pub(crate) fn has_replication_key(headers: &HeaderMap) -> bool {
     headers.contains_key(REPLICATION_KEY_HEADER)
 }
 
-/// Refuses whoever does not show the key of a pair that is for this. What is sent may also come with the key of the whole
-/// farm, as long as no pair is there to receive with.
+/// Refuses requests without the key of a pair for this purpose. Incoming content may also use the key of the whole
+/// farm, as long as no pair exists to receive with.
 pub(crate) fn check_replication_key(
     instance: &Instance,
     headers: &HeaderMap,
@@ -70,7 +70,7 @@ pub(crate) fn check_replication_key(
     Err(RequestFailure::new(StatusCode::FORBIDDEN, message))
 }
 
-/// Tells what the instance does with what it receives.
+/// Returns the role in which the instance receives content.
 fn build_receiver(instance: &Instance) -> ReceiverRole {
     match instance.role {
         InstanceRole::Publish => ReceiverRole::Publisher,
@@ -78,7 +78,7 @@ fn build_receiver(instance: &Instance) -> ReceiverRole {
     }
 }
 
-/// Refuses whoever does not know the key, and everybody where nothing is received.
+/// Refuses senders that do not know the key, and all senders if the instance receives nothing.
 fn authorize_sender(instance: &Instance, headers: &HeaderMap) -> Result<()> {
     check_replication_key(instance, headers, PairKeyPurpose::Receive)?;
     if instance.role == InstanceRole::Publish || !instance.received_paths.read().is_empty() {
@@ -89,7 +89,7 @@ fn authorize_sender(instance: &Instance, headers: &HeaderMap) -> Result<()> {
     Err(RequestFailure::new(StatusCode::FORBIDDEN, message))
 }
 
-/// Refuses a message about anything else than what this instance takes from others.
+/// Refuses a message about paths that this instance does not receive from others.
 fn check_message_paths(instance: &Instance, message: &ReplicationMessage) -> Result<()> {
     if instance.role == InstanceRole::Publish {
         return Ok(());
@@ -106,7 +106,7 @@ fn check_message_paths(instance: &Instance, message: &ReplicationMessage) -> Res
     }
     for (ancestor, _) in &message.ancestors {
         let ancestor = NodePath::new(ancestor)?;
-        // Of a part of a tree, those between the tree and its documents are among them.
+        // For a partial tree, the message includes the nodes between the root of the tree and its documents.
         if !path.is_within(&ancestor) && !is_taken(&ancestor) {
             refused = Some(ancestor);
         }
@@ -125,13 +125,13 @@ fn check_message_paths(instance: &Instance, message: &ReplicationMessage) -> Res
 }
 
 impl Instance {
-    /// Lets an author take from other instances what lies at or below these paths.
+    /// Lets an author receive content at or below these paths from other instances.
     pub fn set_received_paths(&self, paths: Vec<NodePath>) {
         *self.received_paths.write() = paths;
     }
 }
 
-/// Reads a body within the listener's limit.
+/// Reads a body up to the listener's limit.
 async fn read_limited_body(request: Request) -> Result<Bytes> {
     let max = request.extensions().get::<BodyLimit>().map_or(u64::MAX, |limit| limit.0);
     let body = Body::new(limit_body(request.into_body(), max)).collect().await;
@@ -140,7 +140,7 @@ async fn read_limited_body(request: Request) -> Result<Bytes> {
         .to_bytes())
 }
 
-/// Applies a message, or says what must be sent first. What has begun is finished although the author goes away.
+/// Applies a message, or returns the data that must be sent first. Processing completes even if the author disconnects.
 pub(crate) async fn receive_message(
     State(instance): State<Arc<Instance>>,
     request: Request,
@@ -173,7 +173,8 @@ async fn apply_received_message(
         .await?;
     match applied {
         Ok(applied) => {
-            // The flushes are stored before the author is told; if this process ends now, the next start stores them.
+            // The flushes are stored before the response to the author; if the process ends now, the next start stores
+            // them.
             if instance.role == InstanceRole::Publish {
                 instance.replicator.flush_changes(now).await?;
             }
@@ -186,7 +187,7 @@ async fn apply_received_message(
     }
 }
 
-/// Keeps chunks.
+/// Stores chunks.
 pub(crate) async fn receive_chunks(
     State(instance): State<Arc<Instance>>,
     request: Request,
@@ -199,7 +200,7 @@ pub(crate) async fn receive_chunks(
     Ok(axum::Json(json!({ "kept": count })).into_response())
 }
 
-/// Keeps many blobs, which go to a temporary file as they arrive.
+/// Stores several blobs, which are written to a temporary file as they arrive.
 pub(crate) async fn receive_blobs(
     State(instance): State<Arc<Instance>>,
     request: Request,
@@ -216,7 +217,7 @@ pub(crate) async fn receive_blobs(
     Ok(axum::Json(json!({ "kept": count })).into_response())
 }
 
-/// Keeps a blob, which goes to a temporary file as it arrives.
+/// Stores a blob, which is written to a temporary file as it arrives.
 pub(crate) async fn receive_blob(
     State(instance): State<Arc<Instance>>,
     Path((digest, length)): Path<(String, String)>,

@@ -1,4 +1,4 @@
-//! What is written down about every request: two lines of `request.log`, one of `access.log`, counters.
+//! Recording of requests: two lines in `request.log`, one in `access.log`, and counters.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -22,7 +22,8 @@ use crate::Instance;
 use crate::login::RequestIdentity;
 use crate::metrics::increment;
 
-/// Notes the request when it enters and when the last byte of its answer has left, or the client has gone.
+/// Records a request when it arrives, and when the last byte of its response has been sent or the client has
+/// disconnected.
 pub(crate) async fn record_requests(
     State(instance): State<Arc<Instance>>,
     request: Request,
@@ -64,7 +65,7 @@ pub(crate) async fn record_requests(
     let may_write = !request.method().is_safe();
     let response = next.run(request).await;
     if may_write {
-        // Without this the full-text index would find the commit by itself, a little later.
+        // Wakes the full-text index, which would otherwise find the commit a little later.
         note.instance.search.wake_follower();
     }
     note.status = response.status();
@@ -81,7 +82,7 @@ pub(crate) fn media_type_essence(media_type: &HeaderValue) -> Cow<'_, str> {
     String::from_utf8_lossy(full.get(..end).unwrap_or(full))
 }
 
-/// What is known of a request; written down when it is dropped.
+/// The data of a request; recorded on drop.
 struct RequestRecord {
     number: u64,
     started_at: Instant,
@@ -98,7 +99,7 @@ struct RequestRecord {
 }
 
 impl RequestRecord {
-    /// Returns the media type of an answer as the log has it.
+    /// Returns the media type of a response for the log.
     fn logged_media_type(headers: &HeaderMap) -> Option<String> {
         Some(media_type_essence(headers.get(header::CONTENT_TYPE)?).into_owned())
     }
@@ -122,7 +123,7 @@ impl Drop for RequestRecord {
     }
 }
 
-/// What is known of a request whose answer has left, or whose client has gone.
+/// A request whose response has been sent, or whose client has disconnected.
 pub(crate) struct CompletedRequest<'a> {
     pub(crate) number: u64,
     pub(crate) started_at: Instant,
@@ -134,12 +135,12 @@ pub(crate) struct CompletedRequest<'a> {
     pub(crate) request_line: &'a str,
     pub(crate) referer: Option<&'a str>,
     pub(crate) user_agent: Option<&'a str>,
-    /// The lab's sample that it belongs to.
+    /// The lab sample to which the request belongs.
     pub(crate) lab_sample: Option<&'a str>,
 }
 
 impl Instance {
-    /// Counts a request, and writes the lines about its end.
+    /// Counts a request, and writes the log lines for its end.
     pub(crate) fn record_completed_request(&self, left: &CompletedRequest<'_>) {
         let metrics = &self.metrics;
         increment(&metrics.requests);
@@ -177,7 +178,7 @@ impl Instance {
     }
 }
 
-/// A body that counts its bytes and carries the note to its end.
+/// A body that counts its bytes and holds the request record until it ends.
 struct RecordedBody {
     body: Body,
     record: RequestRecord,

@@ -1,7 +1,7 @@
-//! PUT: a file as it is, such as `curl -T` sends it.
+//! PUT: stores a file as sent, for example by `curl -T`.
 //!
-//! Below a folder the body becomes a file; where a file or resource is, its bytes are replaced. One request is one
-//! commit.
+//! Below a folder the body becomes a file; if the path is a file or resource, its bytes are replaced. One request is
+//! one commit.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use crate::page_modification::record_page_modification;
 use crate::sling_post::refuse_service_address;
 use crate::{Instance, InstanceRole};
 
-/// The longest body where the listener sets no limit.
+/// Maximum size of a body if the listener sets no limit, in bytes.
 const MAX_PUT_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 
-/// Answers a PUT to a resource.
+/// Handles a PUT to a resource.
 pub(crate) async fn serve_put(State(instance): State<Arc<Instance>>, request: Request) -> Response {
     match handle_put(&instance, request).await {
         Ok((status, path, identity)) => {
@@ -135,7 +135,7 @@ fn store_put_file(
     Ok(status)
 }
 
-/// Returns the node that holds the bytes of a file or resource.
+/// Returns the node that contains the bytes of a file or resource.
 fn find_resource_node(node: &Node) -> Result<Option<NodePath>> {
     let has_bytes = |node: &Node| node.property("jcr:data").is_some();
     if has_bytes(node) {
@@ -147,7 +147,7 @@ fn find_resource_node(node: &Node) -> Result<Option<NodePath>> {
         .map(|node| node.path().clone()))
 }
 
-/// Puts a new file into a folder, which must be there.
+/// Creates a file in an existing folder.
 fn create_file(session: &mut Session, path: &NodePath, resource: Subtree) -> Result<()> {
     refuse_service_address(path)?;
     let parent = path.parent().unwrap_or_else(NodePath::root);

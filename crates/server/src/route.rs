@@ -1,4 +1,4 @@
-//! Which request goes where.
+//! Routing of requests.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -54,7 +54,7 @@ pub fn main_router(instance: Arc<Instance>) -> Router {
         .with_state(instance)
 }
 
-/// Returns the routes of the admin listener, which answers while the main one is saturated.
+/// Returns the routes of the admin listener, which responds even if the main one is saturated.
 pub fn admin_router(instance: Arc<Instance>) -> Router {
     Router::new()
         .route("/health", get(health::serve_health))
@@ -98,7 +98,8 @@ fn publish_router() -> Router<Arc<Instance>> {
         .merge(receive_routes())
 }
 
-/// Where content of other instances arrives: all of it at a publisher, and at an author what it is told to take.
+/// Returns the routes that receive content from other instances: all content at a publisher, the configured paths at an
+/// author.
 fn receive_routes() -> Router<Arc<Instance>> {
     Router::new()
         .route("/bin/receive", post(replication_receiver::receive_message))
@@ -107,13 +108,13 @@ fn receive_routes() -> Router<Arc<Instance>> {
         .route("/bin/receive/blob/{digest}/{length}", put(replication_receiver::receive_blob))
 }
 
-/// Lets a body that stops arriving fail, so that no client holds a connection by sending nothing.
+/// Applies a timeout to a body that stops arriving, so that no client holds a connection by sending nothing.
 async fn with_body_timeout(State(instance): State<Arc<Instance>>, request: Request) -> Request {
     let patience = instance.body_timeout;
     request.map(|body| Body::new(limit_body(body, u64::MAX).with_idle_timeout(patience)))
 }
 
-/// Answers for everything that is content.
+/// Handles all requests for content.
 async fn serve_resource(State(instance): State<Arc<Instance>>, request: Request) -> Response {
     match *request.method() {
         Method::GET | Method::HEAD => {
@@ -143,7 +144,7 @@ async fn serve_resource(State(instance): State<Arc<Instance>>, request: Request)
     }
 }
 
-/// On the main listener, counters are for those who look after the instance.
+/// Serves metrics on the main listener to users with monitoring permission.
 async fn serve_metrics_for_monitoring(
     State(instance): State<Arc<Instance>>,
     _: api::MonitoringIdentity,
@@ -157,16 +158,16 @@ struct LoginForm {
     password: String,
 }
 
-/// Where a form of a page goes on; without, programs get JSON.
+/// Redirect targets of a login form; without them the response is JSON.
 #[derive(Deserialize)]
 struct LoginRedirects {
-    /// The path of the page after a success.
+    /// Path of the page after a successful login.
     resource: Option<String>,
-    /// The path of the page after a failure.
+    /// Path of the page after a failed login.
     failed: Option<String>,
 }
 
-/// Returns a redirect to a page of this site, whatever somebody wrote into a link.
+/// Returns a redirect to a page of this site; `None` for any other target.
 fn local_redirect(path: &str) -> Option<Response> {
     let is_own = path.starts_with('/')
         && !path.starts_with("//")
@@ -181,7 +182,7 @@ async fn handle_log_in(
     headers: HeaderMap,
     form: Form<LoginForm>,
 ) -> Result<Response> {
-    // Who is logged in by another site as somebody else would send that site's owner what is typed next.
+    // Prevents login CSRF: another site could log the user in to its own account and read what is typed there.
     visitor_form::check_same_site(&headers)?;
     let LoginForm { user, password } = form.0;
     let peer = peer.map(|peer| peer.0);

@@ -1,4 +1,4 @@
-//! The full-text index in `/health` and `/metrics`.
+//! Health and metrics of the full-text index.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use tympan_search::SearchIndexStatus;
 use crate::Instance;
 use crate::readiness::ComponentHealth;
 
-/// The index may be behind for so long, and the first one may take so long to build, before health says so.
+/// Lag of the index, or build time of the first one, above which health reports a warning.
 const INDEX_LAG_WARN: Duration = Duration::from_secs(10);
-/// An index that is behind for so long does not do its work.
+/// Lag above which the index is reported as failed.
 const INDEX_LAG_FAIL: Duration = Duration::from_secs(30);
 
-/// Tells the condition of the index.
+/// Returns the health of the index.
 pub(crate) async fn index_health(instance: &Arc<Instance>, now: SystemTime) -> ComponentHealth {
     let age = now.duration_since(instance.started_at).unwrap_or_default();
     match index_status(instance, now).await {
@@ -35,7 +35,7 @@ fn index_health_of(status: &SearchIndexStatus, age: Duration) -> ComponentHealth
                 progress.done_documents, progress.total_documents
             )
         });
-        // It ends by itself, and searches say meanwhile what they lack.
+        // Building ends without intervention, and search responses report it.
         let building = || format!("the full-text index is being built{progress}");
         return ComponentHealth::from_warning((age > INDEX_LAG_WARN).then(building));
     }
@@ -52,7 +52,7 @@ fn index_health_of(status: &SearchIndexStatus, age: Duration) -> ComponentHealth
     }
 }
 
-/// Writes what the index counts as Prometheus text.
+/// Returns the metrics of the index as Prometheus text.
 pub(crate) async fn search_metrics(instance: &Arc<Instance>, role: &str) -> String {
     let counters = instance.search.counters();
     let mut text = String::new();
@@ -114,7 +114,7 @@ pub(crate) async fn search_metrics(instance: &Arc<Instance>, role: &str) -> Stri
     text
 }
 
-/// Asks the index, which reads the history of the content.
+/// Requests the status of the index, which reads the history of the content.
 async fn index_status(
     instance: &Arc<Instance>,
     now: SystemTime,

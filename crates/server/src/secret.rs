@@ -1,8 +1,8 @@
-//! Secrets that all instances on one database know alike.
+//! Secrets shared by all instances on one database.
 
 use sqlx::{AnyPool, Row};
 
-/// Returns the secret of a name that the instances on a database share: what the first of them brought.
+/// Returns the shared secret with the given name. The value provided by the first instance is kept.
 ///
 /// # Errors
 /// With the database's reason.

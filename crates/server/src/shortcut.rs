@@ -1,11 +1,12 @@
-//! Pictures, files and pages for visitors, from the head of a request to an answer without hyper and without a copy.
+//! Shortcut for pictures, files and pages: builds a response to visitors directly from the request head, without hyper
+//! and without copies.
 //!
-//! In: a head as it came. Out: the answer that [`crate::hot_response`] remembers, with its bytes in an open file or in memory, or a
-//! page that it draws; nothing for whatever else, which is answered as ever.
+//! In: a raw request head. Out: the response cached in [`crate::hot_response`], with its bytes in an open file or in
+//! memory, or a page that it renders; otherwise `None`, and the request takes the regular path.
 //!
 //! Invariants
-//! * What is answered here is what the routes would answer, header for header, and is logged and counted alike.
-//! * A head that is not plain, or that proves who asks, is left to hyper.
+//! * A response built here equals that of the routes, including all headers, and is logged and counted in the same way.
+//! * A request head that is not plain, or that contains credentials, is left to hyper.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -30,32 +31,32 @@ use crate::login::has_credentials;
 use crate::page::{AnonymousPageRequest, NOSNIFF_HEADER};
 use crate::request_recorder::{CompletedRequest, media_type_essence};
 
-/// More headers than a browser sends are left to hyper.
+/// Maximum number of headers; requests with more are left to hyper.
 const MAX_SHORTCUT_HEADERS: usize = 48;
 
-/// An instance, asked by a listener before hyper is.
+/// An instance as the shortcut of a listener, which is tried before hyper.
 #[derive(Debug)]
 pub struct InstanceShortcut(Arc<Instance>);
 
 impl InstanceShortcut {
-    /// Answers what the instance remembers.
+    /// Creates the shortcut of an instance.
     #[must_use]
     pub fn new(instance: Arc<Instance>) -> Self {
         Self(instance)
     }
 }
 
-/// A head that may be answered so.
+/// A request head that the shortcut can handle.
 struct PlainRequestHead<'a> {
     method: Method,
     path: &'a str,
-    /// Those that decide how much is sent, and that tell what takes another way.
+    /// The headers that determine the range and conditions of the response, or that exclude the shortcut.
     headers: HeaderMap,
     host: Option<&'a [u8]>,
     accept_language: Option<&'a [u8]>,
     referer: Option<&'a [u8]>,
     user_agent: Option<&'a [u8]>,
-    /// The lab's sample that it belongs to.
+    /// The lab sample to which the request belongs.
     lab_sample: Option<&'a str>,
 }
 
@@ -126,7 +127,7 @@ impl Shortcut for InstanceShortcut {
     }
 }
 
-/// What is known of a request that is answered here; written down when it is dropped.
+/// The data of a request handled by the shortcut; recorded on drop.
 struct ShortcutRequestRecord {
     number: u64,
     started_at: Instant,
@@ -155,7 +156,7 @@ impl Drop for ShortcutRequestRecord {
     }
 }
 
-/// What a log tells of a head, as parts of one text.
+/// The texts of a request head for the logs, as slices of one string.
 struct RequestLogTexts {
     text: String,
     client: Range<usize>,
@@ -193,7 +194,7 @@ impl RequestLogTexts {
     }
 }
 
-/// Reads a head; nothing if it is not plain.
+/// Parses a request head; `None` if it is not plain.
 fn parse_plain_head(head: &[u8]) -> Option<PlainRequestHead<'_>> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_SHORTCUT_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -238,7 +239,7 @@ fn parse_plain_head(head: &[u8]) -> Option<PlainRequestHead<'_>> {
         } else if is(&header::ACCEPT_LANGUAGE) {
             plain.accept_language.get_or_insert(one.value);
         } else if is(&sample_mark::SAMPLE_MARK_HEADER) {
-            // Two are none, as in all other ways.
+            // Two sample marks count as none, as in the regular path.
             marks += 1;
             plain.lab_sample = sample_mark::parse_sample_mark(one.value).filter(|_| marks == 1);
         } else if !IGNORED_HEADERS.iter().any(is) {
@@ -249,7 +250,7 @@ fn parse_plain_head(head: &[u8]) -> Option<PlainRequestHead<'_>> {
     (is_plain && hosts == 1 && connections <= 1).then_some(plain)
 }
 
-/// Headers that change nothing about a stored file.
+/// Headers that do not affect the response for a stored file.
 static IGNORED_HEADERS: [HeaderName; 7] = [
     header::ACCEPT,
     header::ACCEPT_ENCODING,
@@ -260,14 +261,14 @@ static IGNORED_HEADERS: [HeaderName; 7] = [
     header::ORIGIN,
 ];
 
-/// Returns a header's value as a text; empty if it is none.
+/// Returns a header's value as text; empty if it is not text.
 fn header_text(value: Option<&[u8]>) -> &str {
     let is_visible = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t');
     let text = value.filter(|value| value.iter().all(is_visible));
     text.and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
 }
 
-/// Returns the media type of an answer as the log has it.
+/// Returns the media type of a response for the log.
 fn logged_media_type(headers: &ShortcutHeaders) -> Option<Cow<'static, str>> {
     match headers {
         ShortcutHeaders::Rendered(media_type) => {
@@ -279,7 +280,7 @@ fn logged_media_type(headers: &ShortcutHeaders) -> Option<Cow<'static, str>> {
     }
 }
 
-/// Writes a head as hyper does; `length` is that of a body whose headers do not tell it.
+/// Writes a response head like hyper; `length` is the length of a body whose headers do not contain it.
 fn write_response_head(
     (status, headers): (StatusCode, &ShortcutHeaders),
     length: Option<usize>,
@@ -319,7 +320,7 @@ fn write_response_head(
     head
 }
 
-/// Writes an address, for which the standard library has more cases than a line of a log.
+/// Appends an address; faster than the formatter of the standard library, which handles more cases.
 fn push_ip_address(text: &mut String, address: IpAddr) {
     match address {
         IpAddr::V4(address) => {
@@ -334,11 +335,11 @@ fn push_ip_address(text: &mut String, address: IpAddr) {
 }
 
 thread_local! {
-    /// The second of the head that this thread wrote last, and its text.
+    /// The second for which this thread last formatted a date, and the text.
     static LAST_DATE: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
 }
 
-/// Does something with a time as heads have it.
+/// Calls a function with a time formatted as an HTTP date.
 fn with_http_date(now: SystemTime, act: impl FnOnce(&str)) {
     let second = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     LAST_DATE.with_borrow_mut(|(last, text)| {

@@ -1,7 +1,7 @@
 //! Sling's POST protocol: forms that create, change, move, copy, delete, upload and activate.
 //!
-//! The order of work is Sling's: node, `@Delete`, `@MoveFrom`, `@CopyFrom`, properties, files, order. One request is
-//! one commit. `docs/compat/sling.md` lists differences.
+//! The order of operations is Sling's: node, `@Delete`, `@MoveFrom`, `@CopyFrom`, properties, files, order. One request
+//! is one commit. `docs/compat/sling.md` lists differences.
 
 mod duplicate_upload;
 mod form_field;
@@ -30,20 +30,20 @@ pub(crate) use crate::sling_post::operation::refuse_service_address;
 use crate::sling_post::response::PostResponseOptions;
 use crate::{Instance, InstanceRole, api, publish_agent};
 
-/// What a request did, for its answer.
+/// The result of a request, for its response.
 #[derive(Debug, Default)]
 pub(crate) struct PostOutcome {
-    /// The node that the request was about.
+    /// The target node of the request.
     pub(crate) path: String,
-    /// Whether it was created.
+    /// True if the node was created.
     pub(crate) is_created: bool,
-    /// The status to answer with, where the request names it.
+    /// The response status, if the request specifies it.
     pub(crate) status: Option<StatusCode>,
-    /// What changed: Sling's word and its arguments.
+    /// The changes: Sling's keyword and its arguments.
     pub(crate) changes: Vec<(&'static str, Vec<String>)>,
 }
 
-/// Answers a POST to a resource.
+/// Handles a POST to a resource.
 pub(crate) async fn serve_post(
     State(instance): State<Arc<Instance>>,
     request: Request,
@@ -82,7 +82,7 @@ async fn handle_post(
     let limit = parts.extensions.get::<BodyLimit>().copied();
     let header =
         parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    // A wrong token in the header is refused before the body is read; a plain form carries it as a field.
+    // A wrong token in the header is refused before the body is read; a plain form contains the token as a field.
     if header.is_some() {
         check_csrf_token(&identity, header.as_deref())?;
     }
@@ -147,10 +147,10 @@ async fn handle_post(
     Ok((done, identity))
 }
 
-/// Returns what a request activates or deactivates.
+/// Returns the activations and deactivations of a request.
 ///
 /// # Errors
-/// If the viewer lacks `crx:replicate` for one of them, or for what goes along with it.
+/// If the viewer lacks `crx:replicate` for one of the nodes, or for a companion.
 fn replication_requests_of(
     instance: &Instance,
     path: &str,
@@ -183,7 +183,7 @@ fn replication_requests_of(
     }
 }
 
-/// Describes activations for the answer.
+/// Describes activations for the response.
 fn replication_outcome(
     action: ReplicationAction,
     wishes: &[ReplicationRequest],

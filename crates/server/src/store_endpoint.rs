@@ -1,5 +1,5 @@
-//! The store of this instance for clones and standbys on other machines. `docs/formats/remote-store.md` describes the
-//! exchange.
+//! Store endpoints of this instance for clones and standbys on other machines. `docs/formats/remote-store.md` describes
+//! the protocol.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -46,8 +46,8 @@ pub(crate) fn store_routes() -> Router<Arc<Instance>> {
         )
 }
 
-/// Refuses whoever is neither another instance of the farm nor an administrator. A cookie does not do, as a browser
-/// sends it by itself.
+/// Refuses requests that come neither from another instance of the farm nor from an administrator. A cookie is not
+/// accepted, because a browser sends it automatically.
 async fn authorize_store_access(instance: &Instance, parts: &Parts) -> Result<()> {
     if has_replication_key(&parts.headers) {
         return check_replication_key(instance, &parts.headers, PairKeyPurpose::Clone);
@@ -57,17 +57,17 @@ async fn authorize_store_access(instance: &Instance, parts: &Parts) -> Result<()
         return Err(RequestFailure::new(StatusCode::UNAUTHORIZED, message));
     }
     let identity = require_user(instance, parts).await?;
-    // Chunks are not told apart by who may read what is in them.
+    // Access control does not apply to individual chunks.
     let viewer = instance.viewer_of(Some(&identity))?;
     instance.require_administrator(&viewer, "read the whole store")
 }
 
-/// Checks who asks and reads the body.
+/// Authorizes a request and reads its body.
 async fn read_authorized_body(instance: &Instance, request: Request) -> Result<Bytes> {
     read_authorized_body_up_to(MAX_STORE_REQUEST_BYTES, instance, request).await
 }
 
-/// Does the same with a longer body.
+/// Same as `read_authorized_body`, with a given maximum length.
 async fn read_authorized_body_up_to(
     max: u64,
     instance: &Instance,
@@ -138,7 +138,7 @@ async fn read_blob(
     Path((digest, length)): Path<(String, String)>,
     request: Request,
 ) -> Result<Response> {
-    // Who may send blobs asks first which are there already.
+    // A client that may send blobs first queries which ones exist.
     let is_question = request.method() == http::Method::HEAD
         && check_replication_key(&instance, request.headers(), PairKeyPurpose::Receive).is_ok();
     if !is_question {
@@ -198,7 +198,8 @@ async fn release_lease(
 }
 
 impl Instance {
-    /// Takes notes of repositories on other machines that read these blobs, so that a collection keeps what they need.
+    /// Records repositories on other machines that read these blobs, so that a garbage collection retains the blobs
+    /// they need.
     pub fn set_guest_notes(&self, notes: GuestNotes) {
         self.guest_notes.get_or_init(|| notes);
     }

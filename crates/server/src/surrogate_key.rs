@@ -1,18 +1,19 @@
-//! Surrogate keys: the words by which a cache in front drops answers that show a change.
+//! Surrogate keys: the keys by which a cache in front invalidates responses that a change affects.
 //!
-//! An answer carries three keys: its URL, the path of the resource without selectors and extension, and one that all
-//! answers carry. `purge_keys` agents name the first for what the ledger knows, the second for what changed, and the last
-//! where nobody knows. A URL that is too long for a key has the last one only, as the ledger does not know it either.
+//! A response has three keys: its URL, the path of the resource without selectors and extension, and one shared by all
+//! responses. `purge_keys` agents send the first for responses known to the ledger, the second for changed paths, and
+//! the last if the affected responses are unknown. A URL that is too long for a key has only the last one, because the
+//! ledger does not know it either.
 
 use http::{HeaderMap, HeaderValue};
 use tympan_replicate::PURGE_ALL_KEY;
 
 use crate::Instance;
 
-/// Longer keys are cut or refused by content delivery networks.
+/// Content delivery networks truncate or refuse longer keys.
 const MAX_SURROGATE_KEY_BYTES: usize = 1024;
 
-/// Adds the keys of a URL's answer to its headers, if the configuration names a header for them.
+/// Adds the surrogate keys of a URL's response to its headers, if the configuration specifies a header for them.
 pub(crate) fn add_surrogate_keys(instance: &Instance, path: &str, headers: &mut HeaderMap) {
     let Some(name) = &instance.surrogate_key else { return };
     if let Ok(value) = HeaderValue::from_str(&surrogate_keys_of(path)) {
@@ -20,7 +21,7 @@ pub(crate) fn add_surrogate_keys(instance: &Instance, path: &str, headers: &mut 
     }
 }
 
-/// Returns the keys of a URL, with spaces between them.
+/// Returns the keys of a URL, separated by spaces.
 fn surrogate_keys_of(path: &str) -> String {
     if path.len() > MAX_SURROGATE_KEY_BYTES {
         return PURGE_ALL_KEY.to_owned();

@@ -1,8 +1,9 @@
-//! What requests took: told to administrators, as JSON of the newest and slowest requests, and on a page they ask for.
+//! Request timing for administrators: the latest and slowest requests as JSON and as a page, and the times of a single
+//! request on demand.
 //!
-//! `/system/timing.json` has the newest and the slowest requests as trees, and percentiles of each component;
-//! `/system/timing.html` draws the same as flame graphs and tables. `?tympan-profile=1` adds the times of one request to
-//! its answer.
+//! `/system/timing.json` has the latest and the slowest requests as trees, and percentiles of each component;
+//! `/system/timing.html` shows the same as flame graphs and tables. `?tympan-profile=1` adds the times of a request to
+//! its response.
 //!
 //! Not here: taking times (`render_and_count::timing`).
 
@@ -25,9 +26,9 @@ use tympan_render::{FragmentCacheReport, FragmentLookupCounts};
 use crate::Instance;
 use crate::failure::{RequestFailure, Result};
 
-/// Places of components that are listed.
+/// Maximum number of component locations listed.
 const MAX_LISTED_PLACES: usize = 100;
-/// Components that a header names.
+/// Maximum number of components in a header.
 const MAX_HEADER_COMPONENTS: usize = 12;
 
 /// Returns the routes.
@@ -37,7 +38,7 @@ pub(crate) fn timing_routes() -> Router<Arc<Instance>> {
         .route("/system/timing.html", get(serve_flame_page))
 }
 
-/// Fails for all but administrators.
+/// Returns an error for users who are not administrators.
 async fn require_administrator(instance: &Instance, parts: &Parts) -> Result<()> {
     let identity = instance.identify(parts).await?;
     if identity.is_none() {
@@ -47,7 +48,7 @@ async fn require_administrator(instance: &Instance, parts: &Parts) -> Result<()>
     instance.require_administrator(&viewer, "see what requests took")
 }
 
-/// Answers with everything that is known as a page, for administrators.
+/// Serves the timing data as a page, to administrators.
 async fn serve_flame_page(
     State(instance): State<Arc<Instance>>,
     request: Request,
@@ -69,7 +70,7 @@ async fn serve_flame_page(
     Ok((headers, html).into_response())
 }
 
-/// Answers with everything that is known, for administrators.
+/// Serves the timing data as JSON, to administrators.
 async fn serve_timing_report(
     State(instance): State<Arc<Instance>>,
     request: Request,
@@ -116,7 +117,7 @@ fn profiled_request_json(one: &ProfiledRequest) -> Value {
     })
 }
 
-/// Turns rows at a depth, and what lies below them, into trees.
+/// Converts rows at a depth, and the rows below them, to trees.
 fn flame_trees_json<'a>(
     rows: &mut std::iter::Peekable<impl Iterator<Item = &'a TimingRow>>,
     depth: usize,
@@ -174,12 +175,12 @@ fn fragments_json(report: &FragmentCacheReport) -> Value {
     })
 }
 
-/// Writes what a request took as a value of `Server-Timing`.
+/// Formats the total times of a request as a value of `Server-Timing`.
 pub(crate) fn to_short_timing_header(timing: &RenderTiming) -> String {
     format!("render;dur={:.3}", timing.total_time().as_secs_f64() * 1000.0)
 }
 
-/// Writes the components that took most by themselves as a value of `Server-Timing`.
+/// Formats the components with the longest own times as a value of `Server-Timing`.
 pub(crate) fn to_timing_header(timing: &RenderTiming) -> String {
     let millis = |time: std::time::Duration| time.as_secs_f64() * 1000.0;
     let mut value = format!("render;dur={:.3}", millis(timing.total_time()));
@@ -193,9 +194,9 @@ pub(crate) fn to_timing_header(timing: &RenderTiming) -> String {
     value
 }
 
-/// Writes the times of a request as a comment of HTML.
+/// Formats the times of a request as an HTML comment.
 pub(crate) fn to_timing_comment(timing: &RenderTiming, fragments: FragmentLookupCounts) -> String {
-    // Nothing in a comment may look like its end.
+    // The text must not contain the end of the comment.
     let rows = timing.to_text().replace("--", "- -").replace('>', " ");
     format!(
         "\n<!-- tympan: total us, self us, calls, look-ups, queries, script, path\n{rows}{} -->\n",
@@ -203,7 +204,7 @@ pub(crate) fn to_timing_comment(timing: &RenderTiming, fragments: FragmentLookup
     )
 }
 
-/// Writes how fragments were looked up.
+/// Formats the counts of fragment lookups.
 pub(crate) fn fragment_counts_text(fragments: FragmentLookupCounts) -> String {
     let FragmentLookupCounts { hits, misses, uncacheable: never } = fragments;
     format!("hit={hits} miss={misses} never={never}")

@@ -1,9 +1,10 @@
-//! Forms of visitors: a POST to a page of a publisher is answered by the page's own script for POST.
+//! Forms of visitors: a POST to a page of a publisher is handled by the page's own script for POST.
 //!
-//! In: an urlencoded form from a page of the same site. Out: what the script answers, mostly a redirect; nobody keeps it.
+//! In: an urlencoded form from a page of the same site. Out: the response of the script, usually a redirect; it is not
+//! cached.
 //!
 //! Invariants
-//! * Content is not changed: a script can only send what was typed to a back end that the configuration names.
+//! * Content is not changed: a script can only send the submitted data to a back end that the configuration names.
 //! * A form that another site made a browser send is refused.
 
 use std::sync::Arc;
@@ -20,10 +21,10 @@ use crate::Instance;
 use crate::failure::{RequestFailure, Result};
 use crate::page::{self, PageRequest};
 
-/// The largest form.
+/// Maximum size of a form, in bytes.
 const MAX_VISITOR_FORM_BYTES: u64 = 64 * 1024;
 
-/// Answers a POST to a page.
+/// Handles a POST to a page.
 pub(crate) async fn serve_visitor_form(instance: &Arc<Instance>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     match handle_visitor_form(instance, &parts, body).await {
@@ -54,7 +55,8 @@ async fn handle_visitor_form(
     Ok(response)
 }
 
-/// Refuses what another site made a browser send. Programs say nothing of where they come from.
+/// Refuses requests that another site made a browser send. Clients other than browsers do not send an origin and are
+/// accepted.
 pub(crate) fn check_same_site(headers: &HeaderMap) -> Result<()> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let host = text("x-forwarded-host").or_else(|| text("host")).unwrap_or_default();

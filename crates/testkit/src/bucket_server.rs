@@ -1,8 +1,8 @@
-//! Servers of buckets that others wrote, started for a test: moto for S3, Azurite for Azure, and Versity's gateway for S3
-//! over a folder, which can be killed; and a proxy before them that answers with faults.
+//! Third-party object storage servers for tests: moto for S3, Azurite for Azure, and Versity's S3 gateway over a
+//! folder, which can be killed; and a fault-injecting proxy for them.
 //!
-//! Where one is not installed, it is installed below a folder that tests keep, from PyPI, npm or Go's modules; where that
-//! cannot be done, the test is skipped.
+//! A missing server is installed from PyPI, npm or Go modules into a folder that is cached between test runs. If that
+//! is not possible, the test is skipped.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,21 +17,21 @@ use crate::origin_server::{
     OriginRequest, OriginResponse, OriginServer, ResponseDelivery, exchange_bytes, refusing_addr,
 };
 
-/// How long one may take to start on a busy machine.
+/// Maximum start time on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 const MOTO_PACKAGE: &str = "moto[s3,server]==5.2.1";
 const AZURITE_PACKAGE: &str = "azurite@3.35.0";
 const GATEWAY_MODULE: &str = "github.com/versity/versitygw/cmd/versitygw@v1.0.14";
-/// Seconds that npm may take: an unfinished installation counts as none.
+/// Timeout of npm in seconds; an unfinished installation is discarded.
 const NPM_TIMEOUT_SECONDS: &str = "600";
-/// The same for Go.
+/// Timeout of the Go build in seconds.
 const GO_BUILD_TIMEOUT_SECONDS: &str = "240";
-/// The account that every Azurite has; its key is no secret.
+/// The default account of Azurite; its key is public.
 const AZURITE_ACCOUNT: &str = "devstoreaccount1";
 const AZURITE_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// The name and the secret that servers of S3 are started with.
+/// The access key and the secret key of S3 servers.
 const S3_KEYS: (&str, &str) = ("ann", "secret");
 
 /// A running server with one bucket, named `blobs`.
@@ -40,7 +40,7 @@ pub struct BucketServer {
     child: Child,
     port: u16,
     kind: BucketServerKind,
-    /// The folders of a server that keeps its objects on disk, and the program.
+    /// The program and the data folder of a server that stores its objects on disk.
     folder_and_program: Option<(PathBuf, PathBuf)>,
 }
 
@@ -52,7 +52,8 @@ enum BucketServerKind {
 }
 
 impl BucketServer {
-    /// Starts moto; nothing, said aloud, where it cannot be installed. `tools` is a folder that tests keep.
+    /// Starts moto; prints a message and returns `None` if it cannot be installed. `tools` is a folder cached between
+    /// test runs.
     ///
     /// # Panics
     /// If it is installed and does not start.
@@ -63,7 +64,8 @@ impl BucketServer {
         Some(server)
     }
 
-    /// Starts Azurite; nothing, said aloud, where it cannot be installed. `tools` is a folder that tests keep.
+    /// Starts Azurite; prints a message and returns `None` if it cannot be installed. `tools` is a folder cached
+    /// between test runs.
     ///
     /// # Panics
     /// If it is installed and does not start.
@@ -74,9 +76,9 @@ impl BucketServer {
         Some(server)
     }
 
-    /// Starts Versity's gateway to S3, which keeps its objects as files in `folder`, whole ones only: what it has
-    /// acknowledged outlives [`kill`](Self::kill). Nothing, said aloud, where it cannot be installed. `tools` is a folder
-    /// that tests keep.
+    /// Starts Versity's S3 gateway, which stores its objects as complete files in `folder`: acknowledged writes survive
+    /// [`kill`](Self::kill). Prints a message and returns `None` if it cannot be installed. `tools` is a folder cached
+    /// between test runs.
     ///
     /// # Panics
     /// If it is installed and does not start.
@@ -98,16 +100,16 @@ impl BucketServer {
         panic!("the server is installed and does not start");
     }
 
-    /// Kills a server that keeps its objects on disk, with whatever it was doing.
+    /// Kills a server that stores its objects on disk, including requests in progress.
     pub fn kill(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
     }
 
-    /// Starts a killed server again, where it was, with what it has.
+    /// Restarts a killed server at the same address with the same data.
     ///
     /// # Panics
-    /// If it does not start, or keeps nothing on disk.
+    /// If it does not start, or stores nothing on disk.
     #[expect(clippy::expect_used, reason = "a test fails by panicking")]
     pub fn restart(&mut self) {
         let (program, folder) =
@@ -118,7 +120,7 @@ impl BucketServer {
 
     #[expect(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
     fn start(kind: BucketServerKind, tools: &Path) -> Option<Self> {
-        // Somebody else may take a port between its being found free and its use.
+        // Another process may take a free port before it is used.
         for _ in 0..5 {
             let port = refusing_addr().port();
             let mut command = match kind {
@@ -145,7 +147,7 @@ impl BucketServer {
         panic!("the server is installed and does not start");
     }
 
-    /// Waits until it answers; false if it ends instead.
+    /// Waits until the server responds; returns false if it exits instead.
     fn wait_until_ready(&mut self) -> bool {
         let begun = Instant::now();
         while TcpStream::connect(self.addr()).is_err() {
@@ -158,7 +160,7 @@ impl BucketServer {
         true
     }
 
-    /// Returns where it listens.
+    /// Returns the address on which it listens.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         ([127, 0, 0, 1], self.port).into()
@@ -171,7 +173,7 @@ impl BucketServer {
         format!("{scheme}://blobs/{prefix}")
     }
 
-    /// Returns the settings of a client that speaks to `addr`: this server, or a proxy before it.
+    /// Returns the settings of a client that connects to `addr`: this server, or a proxy for it.
     #[must_use]
     pub fn client_settings(&self, addr: SocketAddr) -> Vec<(String, String)> {
         let settings = match self.kind {
@@ -194,7 +196,7 @@ impl BucketServer {
     fn create_bucket(&self) {
         match self.kind {
             BucketServerKind::Moto => {
-                // A signature of the right form is all that it looks at.
+                // It only checks the format of the signature.
                 let request = format!(
                     "PUT /blobs HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: 0\r\nAuthorization: \
                      AWS4-HMAC-SHA256 Credential=ann/20240101/us-east-1/s3/aws4_request, SignedHeaders=host, \
@@ -205,7 +207,7 @@ impl BucketServer {
                 let answer = String::from_utf8_lossy(&answer);
                 assert!(answer.contains(" 200 "), "{answer}");
             }
-            // A folder is a bucket of it.
+            // Each folder is a bucket.
             BucketServerKind::Gateway => {}
             BucketServerKind::Azurite => {
                 let mut node = Command::new("node");
@@ -230,7 +232,7 @@ impl Drop for BucketServer {
     }
 }
 
-/// Makes the container `blobs`, with a request signed by the shared key.
+/// A script that creates the container `blobs` with a request signed with the shared key.
 const CREATE_CONTAINER_SCRIPT: &str = "
 const [port, account, key] = process.argv.slice(1);
 const date = new Date().toUTCString(), version = '2021-08-06';
@@ -262,7 +264,7 @@ fn moto_command(tools: &Path) -> Option<Command> {
         report_skip(&format!("buckets of {MOTO_PACKAGE}"), "python3-venv");
         return None;
     }
-    // Its programs name the interpreter by the path that it had before it was renamed.
+    // Its programs contain the interpreter's path from before the folder was renamed.
     let mut command = python(&home);
     command.args(["-m", "moto.server"]);
     Some(command)
@@ -278,7 +280,7 @@ fn azurite_command(tools: &Path) -> Option<Command> {
         command.arg(home.join("node_modules/azurite/dist/src/blob/main.js"));
         command
     };
-    // Scripts and optional packages are for other machines, and what takes most of the time.
+    // Skip install scripts and optional packages, which are for other platforms and take most of the time.
     let is_here = install_once(&home, |making| {
         let mut npm = Command::new("timeout");
         npm.args([NPM_TIMEOUT_SECONDS, "npm", "install", AZURITE_PACKAGE, "--prefix"]).arg(making);
@@ -292,7 +294,8 @@ fn azurite_command(tools: &Path) -> Option<Command> {
     Some(program(&home))
 }
 
-/// Returns the gateway's program. A process tries once: where modules come slowly, each test would wait for them anew.
+/// Returns the gateway's program. Each process tries the installation once: with a slow module download, each test
+/// would wait for it again.
 fn cached_gateway_program(tools: &Path) -> Option<PathBuf> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     FOUND.get_or_init(|| install_gateway(tools)).clone()
@@ -308,7 +311,7 @@ fn install_gateway(tools: &Path) -> Option<PathBuf> {
     let is_here = install_once(&home, |making| {
         let mut go = Command::new("timeout");
         go.args([GO_BUILD_TIMEOUT_SECONDS, "go", "install", GATEWAY_MODULE]).env("GOBIN", making);
-        // Modules are read-only files, which nobody could clean up with `rm` in a folder of ours.
+        // Module files are read-only by default, and could not be removed with `rm`.
         go.env("GOFLAGS", "-modcacherw").env("GOPATH", making.join("path"));
         let is_made = command_succeeds(&mut go)
             && command_succeeds(Command::new(making.join(NAME)).arg("--version"));
@@ -330,24 +333,24 @@ fn spawn_gateway(program: &Path, folder: &Path, port: u16) -> Child {
     silence_command(&mut command).spawn().expect("the server is installed")
 }
 
-/// What the proxy does with one request.
+/// The treatment of one request by the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyFault {
-    /// It goes on to the server, and the answer comes back.
+    /// Forwards the request, and returns the response.
     Forward,
-    /// The server is not asked; the answer is this status.
+    /// Responds with this status without forwarding the request.
     Status(u16),
-    /// The server is not asked; the connection breaks.
+    /// Closes the connection without forwarding the request.
     RefuseConnection,
-    /// The server did it; the connection breaks before the answer.
+    /// Forwards the request; closes the connection before the response.
     DropResponse,
-    /// The server did it; the answer breaks off after this many bytes of its body.
+    /// Forwards the request; truncates the response after this many bytes of its body.
     CutAfter(usize),
-    /// The server did it; the answer stops after this many bytes of its body.
+    /// Forwards the request; stalls the response after this many bytes of its body.
     StallAfter(usize),
 }
 
-/// A server before another one that lets faults happen: `script` is told the number of each request, from 0.
+/// Starts a proxy for a server that injects faults: `script` gets the number of each request, from 0.
 ///
 /// # Panics
 /// If no port is free.
@@ -417,7 +420,7 @@ fn read_response(reader: &mut BufReader<TcpStream>, is_head: bool) -> io::Result
         }
     }
     if is_head {
-        // Its length is told, its bytes are not sent.
+        // The length is sent, but not the bytes.
         answer.body = vec![0; length.unwrap_or(0)];
     } else if is_chunked {
         loop {

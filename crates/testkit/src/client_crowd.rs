@@ -1,7 +1,8 @@
-//! Visitors who keep their connections: all ask once in each round, and then think until everybody has an answer.
+//! A crowd of clients with persistent connections: all send one request in each round, and then wait until everyone has
+//! a response.
 //!
-//! A visitor behaves as browsers do (RFC 9112, section 9.3.1): it comes anew when it is told that the connection closes, or
-//! finds it closed, and asks once more when one that it kept closes before the first byte of the answer.
+//! A client behaves like a browser (RFC 9112, section 9.3.1): it reconnects if the server announces a close or the
+//! connection is closed, and retries once if a reused connection closes before the first byte of the response.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,12 +10,12 @@ use std::sync::Barrier;
 
 use crate::origin_server::WAIT_TIMEOUT;
 
-/// What became of a crowd's requests.
+/// The results of a crowd's requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CrowdReport {
-    /// Answers with status 200.
+    /// Responses with status 200.
     pub succeeded: usize,
-    /// What went wrong otherwise, by visitor and round.
+    /// All other results, by client and round.
     pub failures: Vec<String>,
     /// Connections that were made.
     pub connection_count: usize,
@@ -28,7 +29,7 @@ impl CrowdReport {
     }
 }
 
-/// Lets `visitors` ask `rounds` times each for what `path` says of visitor and round.
+/// Runs `visitors` clients that send `rounds` requests each, for the path that `path` returns for client and round.
 pub fn run_crowd(
     addr: SocketAddr,
     (visitors, rounds): (usize, usize),
@@ -67,7 +68,7 @@ pub fn run_crowd(
     })
 }
 
-/// One who keeps a connection.
+/// A client with a persistent connection.
 #[derive(Debug)]
 pub struct KeepAliveClient {
     addr: SocketAddr,
@@ -77,16 +78,16 @@ pub struct KeepAliveClient {
 }
 
 impl KeepAliveClient {
-    /// Makes a visitor without a connection.
+    /// Creates a client without a connection.
     #[must_use]
     pub fn new(addr: SocketAddr) -> Self {
         Self { addr, idle_stream: None, connection_count: 0 }
     }
 
-    /// Asks for a path; returns the status of the answer.
+    /// Requests a path; returns the status of the response.
     ///
     /// # Errors
-    /// What the connection says, if there is no answer.
+    /// The error of the connection, if there is no response.
     pub fn send_request(&mut self, path: &str) -> Result<u16> {
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         if let Some(stream) = self.idle_stream.take()
@@ -102,13 +103,14 @@ impl KeepAliveClient {
         self.send_request_on(stream, &request)
     }
 
-    /// Tells whether the connection is kept and the server has not closed it.
+    /// Returns true if the connection is persistent and the server has not closed it.
     #[must_use]
     pub fn has_open_connection(&self) -> bool {
         self.idle_stream.as_ref().is_some_and(is_stream_open)
     }
 
-    /// Asks on a connection, and keeps it if that is meant; [`ErrorKind::NotConnected`] if it closes before an answer.
+    /// Sends a request on a connection, and retains the connection if it is persistent; [`ErrorKind::NotConnected`] if
+    /// it closes before a response.
     fn send_request_on(&mut self, mut stream: TcpStream, request: &str) -> Result<u16> {
         stream.set_read_timeout(Some(WAIT_TIMEOUT))?;
         let gone = |error: Error| match error.kind() {
@@ -137,7 +139,7 @@ impl KeepAliveClient {
         let length: Option<usize> = length.and_then(|length| length.trim().parse().ok());
         let is_whole = |bytes: &[u8]| match length {
             Some(length) => bytes.len() >= head_end + length,
-            // In chunks, of which the last is empty.
+            // Chunked transfer, which ends with an empty chunk.
             None => bytes.ends_with(b"\r\n0\r\n\r\n"),
         };
         while !is_whole(&bytes) {
@@ -152,7 +154,7 @@ impl KeepAliveClient {
     }
 }
 
-/// Tells whether a connection on which nothing is asked is one still.
+/// Returns true if an idle connection is still open.
 fn is_stream_open(stream: &TcpStream) -> bool {
     let mut byte = [0; 1];
     if stream.set_nonblocking(true).is_err() {

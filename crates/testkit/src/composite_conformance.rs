@@ -1,8 +1,8 @@
-//! What every composite of blob stores must do, whatever its delegates are: the tests of OAK-7083 by their names, and
-//! its weaknesses that are not to come back.
+//! Conformance tests for every composite of blob stores, regardless of its delegates: the tests of OAK-7083 by their
+//! names, and regression tests for its weaknesses.
 //!
-//! In: a function that makes a composition anew, with a way behind each delegate. Out: a panic that names the
-//! composition and the case.
+//! Input: a function that creates a new composite, with direct access to each delegate. Output: a panic that names the
+//! composite and the case.
 
 use std::fmt::Debug;
 use std::io::{self, Read};
@@ -15,28 +15,28 @@ use tympan_blobs::{
     BlobContent, BlobDelegate, BlobId, CompositeBlobStorage, Error, ReadBlobs, Result, WriteBlobs,
 };
 
-/// Puts bytes into a place, as its owner does.
+/// Writes bytes into a store, as its owner does.
 pub type DelegateFill = Box<dyn Fn(&[u8]) -> BlobId>;
 
-/// A delegate that is only read, with the way that its owner has into it.
+/// A read-only delegate, with the write access of its owner.
 pub struct ReadOnlyFixture {
-    /// As the composite sees it.
+    /// The store as the composite sees it.
     pub store: Arc<dyn ReadBlobs>,
-    /// Puts bytes into it as its owner does.
+    /// Writes bytes into it as its owner does.
     pub fill: DelegateFill,
-    /// Tells everything that a write could change: names, bytes, lengths, times.
+    /// Returns everything that a write could change: names, bytes, lengths, times.
     pub fingerprint: Box<dyn Fn() -> String>,
-    /// Whether it tells what it holds.
+    /// True if its blobs can be listed.
     pub is_listable: bool,
 }
 
 /// The delegates of one composite, each kind in its order.
 pub struct CompositeFixture {
-    /// Those that are written to.
+    /// The writable delegates.
     pub writable: Vec<Arc<dyn WriteBlobs>>,
-    /// Those that are only read.
+    /// The read-only delegates.
     pub read_only: Vec<ReadOnlyFixture>,
-    /// Keeps what they stand on.
+    /// Owns the underlying resources.
     pub resources: Box<dyn std::any::Any>,
 }
 
@@ -54,7 +54,7 @@ impl Debug for ReadOnlyFixture {
 
 impl CompositeFixture {
     fn delegates(&self) -> Vec<BlobDelegate> {
-        // In the wrong order, which the composite puts right.
+        // In the wrong order, which the composite corrects.
         let read_only = self.read_only.iter().enumerate();
         let read_only = read_only.map(|(at, shelf)| {
             BlobDelegate::read_only(format!("production{at}"), shelf.store.clone())
@@ -76,7 +76,7 @@ impl CompositeFixture {
 
 type CompositeCase = (&'static str, fn(&CompositeFixture));
 
-/// The cases, under the names that they have in OAK-7083 where they come from there.
+/// The cases; those from OAK-7083 have their original names.
 const COMPOSITE_CASES: &[CompositeCase] = &[
     ("add_goes_to_the_first_writable_delegate", add_goes_to_the_first_writable_delegate),
     ("add_of_what_is_read_only_is_stored_again", add_of_what_is_read_only_is_stored_again),
@@ -102,10 +102,10 @@ const COMPOSITE_CASES: &[CompositeCase] = &[
     ("nothing_is_written_to_what_is_read_only", nothing_is_written_to_what_is_read_only),
 ];
 
-/// Runs every case over a composition made for it.
+/// Runs every case with a new composite.
 ///
 /// # Panics
-/// With the name of the composition and the case, if one fails.
+/// With the name of the composite and the case, if one fails.
 pub fn check_conformance(name: &str, make: impl Fn() -> CompositeFixture) {
     for (case, check) in COMPOSITE_CASES {
         let composition = make();
@@ -118,7 +118,7 @@ pub fn check_conformance(name: &str, make: impl Fn() -> CompositeFixture) {
     }
 }
 
-/// Returns bytes that differ by `seed`; all are large enough for a file.
+/// Returns bytes that depend on `seed`; they are always large enough for a file.
 #[must_use]
 pub fn sample_blob(seed: u8) -> Vec<u8> {
     (0..20_000_u32).map(|at| (at.wrapping_mul(31) >> 3) as u8 ^ seed).collect()
@@ -192,7 +192,7 @@ fn add_of_what_is_read_only_is_stored_again(composition: &CompositeFixture) {
     assert!(!has_blob(&composite, &BlobId::hash_of(&sample_blob(4))));
 }
 
-/// A stream that ends in a failure.
+/// A stream that ends with an error.
 struct FailingBlobReader;
 
 impl Read for FailingBlobReader {
@@ -211,7 +211,7 @@ fn add_of_a_failing_stream_stores_nothing(composition: &CompositeFixture) {
     }
 }
 
-/// Oak's answer is a warning in the log and no record, which its callers store as if it were one.
+/// Oak logs a warning and returns no record, which its callers store as if it were one.
 fn add_without_a_writable_delegate_is_an_error(composition: &CompositeFixture) {
     let only_read = composition.delegates();
     let only_read = only_read.into_iter().filter(|one| one.writer().is_none()).collect();
@@ -233,7 +233,7 @@ fn get_finds_in_any_delegate(composition: &CompositeFixture) {
         expected.push(((shelf.fill)(&sample_blob(seed)), sample_blob(seed)));
     }
     let composite = composition.open_composite();
-    // Twice: not known where, and known.
+    // Twice: with unknown location, and with a known one.
     for _ in 0..2 {
         for (id, bytes) in &expected {
             assert!(has_blob(&composite, id));
@@ -378,7 +378,7 @@ fn weakness_metadata_delete_stops_at_the_first(composition: &CompositeFixture) {
     assert_eq!(composite.delete_note("repository-1").ok(), Some(false));
 }
 
-/// A delegate whose disk or network is gone.
+/// A delegate with a failed disk or network.
 #[derive(Debug)]
 struct UnavailableDelegate;
 
@@ -411,7 +411,7 @@ fn weakness_a_failing_delegate_passes_for_absence(composition: &CompositeFixture
     };
     assert!(composite.open(&absent).is_err_and(is_named));
     assert!(composite.contains(&absent).is_err_and(is_named));
-    // What another delegate has is served all the same.
+    // Blobs of other delegates are still served.
     for (seed, shelf) in (40..).zip(&composition.read_only) {
         let id = (shelf.fill)(&sample_blob(seed));
         assert_eq!(read_blob(&composite, &id), Some(sample_blob(seed)));
@@ -439,7 +439,7 @@ fn weakness_an_overlapping_id_is_listed_twice(composition: &CompositeFixture) {
     assert_eq!(list_blobs(&composition.open_composite()), expected);
 }
 
-/// Everything that a site does over the blobs of production, and then some.
+/// Runs all operations of a site that uses the blobs of production, and more.
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 fn nothing_is_written_to_what_is_read_only(composition: &CompositeFixture) {
     let theirs: Vec<BlobId> =
@@ -462,7 +462,7 @@ fn nothing_is_written_to_what_is_read_only(composition: &CompositeFixture) {
     composite.delete_note("references-1").unwrap();
     composite.delete_unused(one_hour_from_now()).unwrap();
     assert_eq!(composition.fingerprints(), before);
-    // What can be written to at all is held by another type: this would not compile.
+    // Writable delegates have another type: this would not compile.
     assert!(
         composite.delegates().iter().filter(|one| one.writer().is_none()).count() == theirs.len()
     );

@@ -1,8 +1,9 @@
-//! A disk that remembers every call, so that a test can cut the power after any of them.
+//! A disk that records every call, so that a test can simulate a power failure after any of them.
 //!
-//! In: the calls of a store. Out: what a real disk may hold after a crash, as a [`MemoryDisk`] to reopen.
+//! Input: the calls of a store. Output: the possible contents of a real disk after a crash, as a [`MemoryDisk`] to
+//! reopen.
 //!
-//! It also fails on demand: no room, syncs that fail, bits that flip.
+//! It also injects failures: no space, failed syncs, bit flips.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,20 +12,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tympan_store::disk::{Disk, DiskFile, DiskLock, DiskLockError, MappedFile, MemoryDisk};
 
-/// What becomes of writes that were not synced when the power went.
+/// The fate of unsynced writes after a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnsyncedWrites {
-    /// All are lost, also names that no folder sync made durable.
+    /// All are lost, including names without a folder sync.
     Lost,
-    /// All are there.
+    /// All are preserved.
     Persisted,
-    /// Of each file, this many bytes behind its synced part are there.
+    /// Of each file, this many bytes after its synced part are preserved.
     Torn(usize),
-    /// All are there but the first bytes, this many of each file, which are zeros: the disk wrote the later part first.
+    /// All are preserved except for the first bytes, this many of each file, which are zeros: the disk wrote the later
+    /// part first.
     Reordered(usize),
 }
 
-/// A disk in memory that records what is done to it. A clone is the same disk.
+/// An in-memory disk that records all operations. A clone is the same disk.
 #[derive(Clone, Debug, Default)]
 pub struct CrashDisk {
     state: Arc<Mutex<CrashDiskState>>,
@@ -50,7 +52,7 @@ enum DiskCall {
     SyncFolder,
 }
 
-/// The folder after some calls: as programs see it, and as the power cut leaves it.
+/// The folder after a number of calls: as programs see it, and as a power failure leaves it.
 #[derive(Clone, Debug, Default)]
 struct CrashFolder {
     names: BTreeMap<String, usize>,
@@ -65,13 +67,13 @@ struct CrashFileState {
 }
 
 impl CrashDisk {
-    /// An empty disk.
+    /// Creates an empty disk.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns the number of calls so far that change something; [`CrashDisk::crash`] takes any number up to it.
+    /// Returns the number of modifying calls so far; [`CrashDisk::crash`] takes any number up to it.
     #[must_use]
     pub fn call_count(&self) -> usize {
         self.lock_state().calls.len()
@@ -85,7 +87,7 @@ impl CrashDisk {
         syncs.filter(|call| matches!(call, DiskCall::Sync { .. })).count()
     }
 
-    /// Returns how many bytes were appended so far.
+    /// Returns the number of bytes appended so far.
     #[must_use]
     pub fn appended_bytes(&self) -> usize {
         let inner = self.lock_state();
@@ -96,7 +98,7 @@ impl CrashDisk {
         appends.sum()
     }
 
-    /// Returns how many bytes of the largest file are not synced after the first `calls` calls.
+    /// Returns the number of unsynced bytes of the largest file after the first `calls` calls.
     #[must_use]
     pub fn max_unsynced_bytes(&self, calls: usize) -> usize {
         let folder = self.folder_after(calls);
@@ -106,7 +108,7 @@ impl CrashDisk {
         unsynced.max().unwrap_or(0)
     }
 
-    /// Returns the disk as a power cut after the first `calls` calls leaves it.
+    /// Returns the disk after a power failure that follows the first `calls` calls.
     #[must_use]
     pub fn crash(&self, calls: usize, unsynced: UnsyncedWrites) -> MemoryDisk {
         let folder = self.folder_after(calls);
@@ -123,8 +125,8 @@ impl CrashDisk {
         disk
     }
 
-    /// Returns the disk as the end of the process after the first `calls` calls leaves it: everything is there, and what
-    /// was not synced still is not.
+    /// Returns the disk after the process was killed following the first `calls` calls: all writes are preserved, and
+    /// unsynced ones are still unsynced.
     #[must_use]
     pub fn after_process_kill(&self, calls: usize) -> Self {
         let now = self.folder_after(calls);
@@ -133,17 +135,17 @@ impl CrashDisk {
         Self { state: Arc::new(Mutex::new(inner)) }
     }
 
-    /// Lets appends take `room` more bytes and then fail for want of space; `None` is a disk without end.
+    /// Lets appends write `room` more bytes and then fail with "no space"; `None` removes the limit.
     pub fn set_free_bytes(&self, room: Option<usize>) {
         self.lock_state().free_bytes = room;
     }
 
-    /// Lets syncs fail from now on, or work again.
+    /// Makes syncs fail from now on, or succeed again.
     pub fn fail_syncs(&self, fails: bool) {
         self.lock_state().fails_syncs = fails;
     }
 
-    /// Flips one bit of a file, unnoticed by anyone who does not look.
+    /// Flips one bit of a file without an error.
     pub fn flip_bit(&self, name: &str, offset: usize) {
         let mut inner = self.lock_state();
         let file = inner.folder.names.get(name).copied();
@@ -177,7 +179,7 @@ impl CrashDisk {
 
 impl CrashFileState {
     fn after_crash(&self, unsynced: UnsyncedWrites) -> Vec<u8> {
-        // A file that was cut and not synced may come back longer; the tests of cutting look at `Lost`.
+        // A file that was truncated and not synced may be longer after a crash; the tests of truncation use `Lost`.
         let Some(tail) = self.content.strip_prefix(self.durable_content.as_slice()) else {
             return match unsynced {
                 UnsyncedWrites::Lost => self.durable_content.clone(),

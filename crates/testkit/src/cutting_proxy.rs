@@ -1,4 +1,4 @@
-//! A link that breaks: each connection is cut when the near side has sent so many bytes over it.
+//! A proxy that cuts each connection after the client has sent a given number of bytes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ pub struct CuttingProxy {
 #[derive(Debug)]
 struct CuttingProxyState {
     target: SocketAddr,
-    /// After how many bytes the next connections are cut, the first one last; those beyond are whole.
+    /// The byte counts after which the next connections are cut, in reverse order; later connections are not cut.
     pending_cuts: Mutex<Vec<u64>>,
     connection_count: AtomicU64,
     cut_count: AtomicU64,
@@ -24,11 +24,11 @@ struct CuttingProxyState {
 }
 
 impl CuttingProxy {
-    /// Begins to pass connections on to `target`: the first one is cut after `cuts[0]` bytes, and so on; those for which
-    /// none is given stay whole.
+    /// Starts forwarding connections to `target`: the first one is cut after `cuts[0]` bytes, and so on; connections
+    /// without an entry are not cut.
     ///
     /// # Panics
-    /// Without a free port.
+    /// If no port is free.
     #[must_use]
     #[expect(clippy::expect_used, reason = "a test without a port cannot go on")]
     pub fn start(target: SocketAddr, cuts: &[u64]) -> Self {
@@ -52,7 +52,7 @@ impl CuttingProxy {
                 let limit =
                     accepting.pending_cuts.lock().unwrap_or_else(PoisonError::into_inner).pop();
                 let shared = accepting.clone();
-                // A side that is gone ends the connection.
+                // If one side is closed, the connection ends.
                 std::thread::spawn(move || {
                     forward_until_cut(near, limit.unwrap_or(u64::MAX), &shared).ok()
                 });
@@ -61,25 +61,25 @@ impl CuttingProxy {
         Self { address, shared }
     }
 
-    /// Returns where the link begins.
+    /// Returns the address on which the proxy listens.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns how many connections were made.
+    /// Returns the number of connections.
     #[must_use]
     pub fn connection_count(&self) -> u64 {
         self.shared.connection_count.load(Ordering::SeqCst)
     }
 
-    /// Returns how many were cut.
+    /// Returns the number of connections that were cut.
     #[must_use]
     pub fn cut_count(&self) -> u64 {
         self.shared.cut_count.load(Ordering::SeqCst)
     }
 
-    /// Returns how many bytes the near side has sent over all of them.
+    /// Returns the number of bytes that clients have sent over all connections.
     #[must_use]
     pub fn sent_bytes(&self) -> u64 {
         self.shared.sent_bytes.load(Ordering::SeqCst)
@@ -89,7 +89,7 @@ impl CuttingProxy {
 impl Drop for CuttingProxy {
     fn drop(&mut self) {
         self.shared.is_stopped.store(true, Ordering::SeqCst);
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         TcpStream::connect(self.address).ok();
     }
 }

@@ -1,7 +1,7 @@
-//! A link to a machine that is far away: everything takes its time, and how often one side waits for the other is counted.
+//! A proxy that simulates a link to a distant machine: it delays all data, and counts the sequential round trips.
 //!
-//! What waits for each other is told from what is on its way at once by what each side had heard when it spoke. That needs
-//! a line whose delay is long beside what either side computes between two words.
+//! Sequential messages are distinguished from pipelined ones by what each side had received when it sent. That needs a
+//! delay that is long compared to the computation of either side between two messages.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// A proxy that delays every byte, each way by half of the time that a round trip takes.
+/// A proxy that delays every byte, in each direction by half of the round-trip time.
 #[derive(Debug)]
 pub struct DelayProxy {
     address: SocketAddr,
@@ -20,30 +20,31 @@ pub struct DelayProxy {
 struct DelayProxyState {
     target: SocketAddr,
     one_way_delay: Duration,
-    /// Bytes a second each way, over all connections; none for no limit. With the time at which the line is free again.
+    /// Bytes per second in each direction, over all connections; `None` for no limit. With the time at which the line
+    /// is free again.
     bytes_per_second: Option<u64>,
     line_free_at: [Mutex<Instant>; 2],
     connection_count: AtomicU64,
-    /// The most round trips of which each side, the near one first, has heard the result.
+    /// The maximum number of round trips whose result each side has received, the client first.
     observed_round_trips: [AtomicU64; 2],
     sent_bytes: AtomicU64,
     is_stopped: AtomicBool,
 }
 
 impl DelayProxy {
-    /// Begins to pass connections on to `target`.
+    /// Starts forwarding connections to `target`.
     ///
     /// # Panics
-    /// Without a free port.
+    /// If no port is free.
     #[must_use]
     pub fn start(target: SocketAddr, round_trip: Duration) -> Self {
         Self::start_with(target, round_trip, None)
     }
 
-    /// As [`DelayProxy::start`], over a line that carries so many bytes a second each way.
+    /// As [`DelayProxy::start`], with a bandwidth limit in bytes per second in each direction.
     ///
     /// # Panics
-    /// Without a free port.
+    /// If no port is free.
     #[must_use]
     pub fn start_with_bandwidth(target: SocketAddr, round_trip: Duration, rate: u64) -> Self {
         Self::start_with(target, round_trip, Some(rate.max(1)))
@@ -71,34 +72,34 @@ impl DelayProxy {
                 }
                 accepting.connection_count.fetch_add(1, Ordering::SeqCst);
                 let shared = Arc::clone(&accepting);
-                // A side that is gone ends the connection.
+                // If one side is closed, the connection ends.
                 std::thread::spawn(move || forward_delayed(stream, &shared).ok());
             }
         });
         Self { address, shared }
     }
 
-    /// Returns where the link begins.
+    /// Returns the address on which the proxy listens.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns how many round trips were made one after another: the length of the longest chain of words in which the near
-    /// side said something after it had heard the far side's answer to the one before.
+    /// Returns the number of sequential round trips: the length of the longest chain of messages that the client sent
+    /// after it had received the server's response to the previous one.
     #[must_use]
     pub fn sequential_round_trips(&self) -> u64 {
         let [near, _] = &self.shared.observed_round_trips;
         near.load(Ordering::SeqCst)
     }
 
-    /// Returns how many connections were made, each of which costs one round trip more.
+    /// Returns the number of connections, each of which costs one more round trip.
     #[must_use]
     pub fn connection_count(&self) -> u64 {
         self.shared.connection_count.load(Ordering::SeqCst)
     }
 
-    /// Returns how many bytes the near side has sent.
+    /// Returns the number of bytes that clients have sent.
     #[must_use]
     pub fn sent_bytes(&self) -> u64 {
         self.shared.sent_bytes.load(Ordering::SeqCst)
@@ -108,13 +109,13 @@ impl DelayProxy {
 impl Drop for DelayProxy {
     fn drop(&mut self) {
         self.shared.is_stopped.store(true, Ordering::SeqCst);
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         TcpStream::connect(self.address).ok();
     }
 }
 
 impl DelayProxyState {
-    /// Returns when bytes that are sent now arrive at the other side.
+    /// Returns the time at which bytes sent now arrive at the other side.
     fn delivery_time(&self, side: ProxySide, bytes: usize) -> Instant {
         let now = Instant::now();
         let Some(rate) = self.bytes_per_second else { return now + self.one_way_delay };
@@ -126,7 +127,7 @@ impl DelayProxyState {
     }
 }
 
-/// Who speaks.
+/// The sending side.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ProxySide {
     Client,
@@ -144,7 +145,7 @@ fn forward_delayed(near: TcpStream, shared: &Arc<DelayProxyState>) -> std::io::R
     Ok(())
 }
 
-/// Carries bytes in one direction: one thread reads and notes when they are due, another one delivers them.
+/// Forwards bytes in one direction: one thread reads and records their due time, another one delivers them.
 fn spawn_delayed_copy(
     mut from: TcpStream,
     mut to: TcpStream,
@@ -153,7 +154,7 @@ fn spawn_delayed_copy(
 ) -> std::thread::JoinHandle<()> {
     let shared = Arc::clone(shared);
     let arriving = Arc::clone(&shared);
-    // A narrow line holds little: whoever sends more waits.
+    // A slow line buffers little: a sender of more data waits.
     let (held, size) =
         if shared.bytes_per_second.is_some() { (8, 16 * 1024) } else { (1_024, 64 * 1024) };
     let (sender, receiver) = mpsc::sync_channel::<(Instant, u64, Vec<u8>)>(held);

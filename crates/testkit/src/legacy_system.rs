@@ -1,7 +1,7 @@
-//! A slow system behind a site: it answers every request with the same JSON, a set time after it came.
+//! A slow back-end system: it returns the same JSON for every request after a fixed delay.
 //!
-//! In: a delay, 50 ms in the figures of the sources. Out: how many requests came, and how many were answered at once at
-//! most. It keeps nothing of a request, so that it can serve a load test of any length.
+//! Input: a delay, 50 ms in the figures of the sources. Output: the number of requests, and the maximum number of
+//! concurrent ones. It stores nothing of a request, so that it can serve a load test of any length.
 
 use std::io::BufReader;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use crate::origin_server::{OriginResponse, lock_unpoisoned, read_request, send_response};
 
-/// The delay of the system that the sources tell of.
+/// The delay of the system that the sources describe.
 pub const LEGACY_DELAY: Duration = Duration::from_millis(50);
 
-/// The system; dropping it closes all its connections, as if it had died.
+/// The system; dropping it closes all its connections, as if it had crashed.
 #[derive(Debug)]
 pub struct LegacySystem {
     addr: SocketAddr,
@@ -70,19 +70,19 @@ impl LegacySystem {
         Self { addr, shared }
     }
 
-    /// Returns where the system listens.
+    /// Returns the address on which the system listens.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Returns how many requests came.
+    /// Returns the number of requests received.
     #[must_use]
     pub fn request_count(&self) -> usize {
         self.shared.request_count.load(Ordering::SeqCst)
     }
 
-    /// Returns how many requests it worked on at once, at most.
+    /// Returns the maximum number of concurrent requests.
     #[must_use]
     pub fn max_concurrent_requests(&self) -> usize {
         self.shared.max_active_requests.load(Ordering::SeqCst)
@@ -92,7 +92,7 @@ impl LegacySystem {
 impl Drop for LegacySystem {
     fn drop(&mut self) {
         self.shared.is_stopped.store(true, Ordering::SeqCst);
-        // Wakes the accepting thread, which then sees the flag.
+        // Wakes the accepting thread, which then checks the flag.
         drop(TcpStream::connect(self.addr));
         for connection in lock_unpoisoned(&self.shared.connections).drain(..) {
             connection.shutdown(Shutdown::Both).ok();

@@ -1,6 +1,6 @@
-//! What the tests of all rooms share.
+//! Shared test utilities of all crates.
 //!
-//! Imported as a dev-dependency only, and only from `tests/it`: a unit test inside `store` or `blobs` would meet a
+//! Imported as a dev-dependency only, and only from `tests/it`: a unit test inside `store` or `blobs` would link a
 //! second copy of its own crate here.
 
 pub mod bucket_server;

@@ -1,7 +1,6 @@
-//! What the manual prints: its fenced blocks, the code between its backticks, and the commands that a shell would see in
-//! them.
+//! The contents of the manual: fenced blocks, inline code, and the shell commands in them.
 //!
-//! Pure but for `pages`, which reads the files. The shell's words are split as far as the manual goes: quotes, comments,
+//! Pure but for `pages`, which reads the files. Shell syntax is parsed as far as the manual uses it: quotes, comments,
 //! continued lines, pipes, lists, redirections and `$(…)`; no here-documents.
 
 use std::path::{Path, PathBuf};
@@ -9,33 +8,33 @@ use std::path::{Path, PathBuf};
 /// One page of the manual.
 #[derive(Debug)]
 pub struct ManualPage {
-    /// Its path from the project's folder, such as `docs/guides/lab.md`.
+    /// The path relative to the project's folder, such as `docs/guides/lab.md`.
     pub path: String,
-    /// Its text.
+    /// The text of the page.
     pub text: String,
 }
 
-/// What stands between two fences.
+/// A fenced code block.
 #[derive(Debug)]
 pub struct FencedBlock {
-    /// The line of the opening fence, from 1.
+    /// Line number of the opening fence, from 1.
     pub line: usize,
-    /// The word behind the opening fence; empty without one.
+    /// The info string of the opening fence; empty if there is none.
     pub language: String,
     /// The lines between the fences.
     pub text: String,
 }
 
-/// A command as a shell runs it.
+/// A parsed shell command.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ShellCommand {
-    /// The line that it begins in, from 0.
+    /// Line number of its beginning, from 0.
     pub line: usize,
     /// The program and its arguments.
     pub words: Vec<String>,
 }
 
-/// Reads a project's README, the pages at its root, and all pages below `docs`, in the order of their names.
+/// Reads a project's README, the pages at its root, and all pages below `docs`, sorted by name.
 ///
 /// # Panics
 ///
@@ -57,7 +56,7 @@ pub fn read_manual_pages(project: &Path) -> Vec<ManualPage> {
     files.into_iter().map(read).collect()
 }
 
-/// Adds the files below a folder whose names end in an extension.
+/// Adds the files below a folder that have an extension.
 ///
 /// # Panics
 ///
@@ -97,13 +96,14 @@ pub fn parse_fenced_blocks(page: &str) -> Vec<FencedBlock> {
     blocks
 }
 
-/// Returns the commands of a block: all lines of `sh`, those behind the prompt `$ ` of `console`, none of another language.
+/// Returns the commands of a block: all lines of `sh`, those after the prompt `$ ` of `console`, none of another
+/// language.
 #[must_use]
 pub fn parse_block_commands(block: &FencedBlock) -> Vec<ShellCommand> {
     match block.language.as_str() {
         "sh" => parse_shell_commands(&block.text),
         "console" => {
-            // What is printed keeps its lines, so that numbers of lines hold.
+            // Output lines become empty lines, so that line numbers stay correct.
             let typed: String = block
                 .text
                 .lines()
@@ -115,7 +115,7 @@ pub fn parse_block_commands(block: &FencedBlock) -> Vec<ShellCommand> {
     }
 }
 
-/// Returns the code between single backticks outside of fenced blocks that begins with a program's name, with its line from 1.
+/// Returns the inline code outside of fenced blocks that begins with a program's name, with its line number from 1.
 #[must_use]
 pub fn find_inline_commands(text: &str, program: &str) -> Vec<(usize, String)> {
     let opening = format!("`{program} ");
@@ -134,7 +134,7 @@ pub fn find_inline_commands(text: &str, program: &str) -> Vec<(usize, String)> {
     while let Some((before, behind)) = rest.split_once(&opening) {
         line += before.matches('\n').count();
         let Some((arguments, after)) = behind.split_once('`') else { break };
-        // A paragraph ends what nobody closed.
+        // A paragraph ends unclosed inline code.
         if !arguments.contains("\n\n") {
             found.push((line, format!("{program} {}", arguments.replace('\n', " "))));
         }
@@ -144,8 +144,8 @@ pub fn find_inline_commands(text: &str, program: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Splits a script into the commands that it runs, without assignments, redirections and comments; those of `$(…)` come
-/// before the command that takes what they print.
+/// Splits a script into its commands, without assignments, redirections and comments; commands in `$(…)` come before
+/// the command that uses their output.
 #[must_use]
 pub fn parse_shell_commands(script: &str) -> Vec<ShellCommand> {
     let mut splitter = ShellSplitter {
@@ -165,13 +165,13 @@ struct ShellSplitter {
     commands: Vec<ShellCommand>,
 }
 
-/// A command that is being read.
+/// A command that is being parsed.
 #[derive(Default)]
 struct PartialShellCommand {
     line: Option<usize>,
     words: Vec<String>,
     word: Option<String>,
-    /// The next word names a file to read from or write to.
+    /// True if the next word is the file name of a redirection.
     is_redirected: bool,
 }
 
@@ -187,7 +187,7 @@ impl ShellSplitter {
         self.chars.get(self.position).copied()
     }
 
-    /// Reads commands until the script or the parenthesis around them ends.
+    /// Parses commands until the script or the enclosing parenthesis ends.
     fn parse_list(&mut self) {
         let mut now = PartialShellCommand::default();
         loop {
@@ -216,7 +216,7 @@ impl ShellSplitter {
                 }
                 ' ' | '\t' => now.end_word(),
                 '<' | '>' => {
-                    // The number of a file belongs to what follows.
+                    // A file descriptor number belongs to the redirection.
                     now.word.take_if(|word| word.chars().all(|digit| digit.is_ascii_digit()));
                     now.end_word();
                     while self.peek().is_some_and(|letter| matches!(letter, '<' | '>' | '&')) {

@@ -1,6 +1,6 @@
-//! Files in memory, and small servers that show them: WebDAV and CMIS as other systems speak them.
+//! An in-memory file tree, and small WebDAV and CMIS servers that serve it in the dialects of other systems.
 //!
-//! In: files by path. Out: servers on free ports that answer from them, and record what they were asked.
+//! Input: files by path. Output: servers on free ports that serve them and record their requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -22,11 +22,11 @@ struct MemoryTreeFiles {
     by_path: BTreeMap<String, MemoryTreeFile>,
 }
 
-/// Files by path, such as `2024/a.jpg`. Clones show the same.
+/// Files by path, such as `2024/a.jpg`. Clones share the files.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryFileTree(Arc<Mutex<MemoryTreeFiles>>);
 
-/// What a folder holds.
+/// The contents of a folder.
 #[derive(Debug, Default)]
 struct MemoryTreeFolder {
     folders: BTreeSet<String>,
@@ -38,7 +38,7 @@ impl MemoryFileTree {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts a file, or other bytes into it.
+    /// Creates a file, or replaces its content.
     pub fn put(&self, path: &str, bytes: impl Into<Vec<u8>>) {
         self.with_files(|files| {
             files.next_id += 1;
@@ -51,12 +51,12 @@ impl MemoryFileTree {
         });
     }
 
-    /// Takes a file away.
+    /// Removes a file.
     pub fn remove(&self, path: &str) {
         self.with_files(|files| files.by_path.remove(path));
     }
 
-    /// Gives a file another path; it stays the same file, and is changed.
+    /// Renames a file; it remains the same file, and counts as changed.
     pub fn rename(&self, from: &str, to: &str) {
         self.with_files(|files| {
             files.next_id += 1;
@@ -72,7 +72,7 @@ impl MemoryFileTree {
         self.with_files(|files| files.by_path.get(path).cloned())
     }
 
-    /// Returns what a folder holds; nothing if there is no such folder.
+    /// Returns the contents of a folder; `None` if it does not exist.
     fn folder(&self, path: &str) -> Option<MemoryTreeFolder> {
         let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
         let mut found = MemoryTreeFolder::default();
@@ -91,7 +91,7 @@ impl MemoryFileTree {
         is_there.then_some(found)
     }
 
-    /// Starts a WebDAV server that shows the files below `/dav`.
+    /// Starts a WebDAV server that serves the files below `/dav`.
     #[must_use]
     pub fn serve_webdav(&self) -> OriginServer {
         let shelf = self.clone();
@@ -314,7 +314,7 @@ fn escape_xml(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
 }
 
-/// A version that is changed is another object, as in Documentum.
+/// A changed version is another object, as in Documentum.
 fn object_id(file: &MemoryTreeFile) -> String {
     format!("{};{}", file.id, file.change_number)
 }

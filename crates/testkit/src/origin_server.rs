@@ -1,7 +1,7 @@
-//! A scripted HTTP server that records what it was asked, on plain threads.
+//! A scripted HTTP server that records its requests, on plain threads.
 //!
-//! In: a function from a request to an answer; it may block on a [`OriginGate`] until the test lets it go on.
-//! Out: the requests in the order of their arrival.
+//! Input: a function from a request to a response; it may block on a [`OriginGate`] until the test opens it. Output:
+//! the requests in the order of their arrival.
 //!
 //! Every wait ends after [`WAIT_TIMEOUT`] with a panic, so that a broken program fails a test instead of hanging it.
 
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a test waits for something that must happen.
+/// How long a test waits for an expected event.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One request as it arrived.
+/// One request as received.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OriginRequest {
     /// `GET`.
@@ -28,7 +28,7 @@ pub struct OriginRequest {
 }
 
 impl OriginRequest {
-    /// Returns the first value of the header `name`, whatever its case.
+    /// Returns the first value of the header `name`, ignoring case.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
@@ -38,36 +38,36 @@ impl OriginRequest {
     }
 }
 
-/// How an answer goes out.
+/// The delivery of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseDelivery {
-    /// Completely.
+    /// The complete response.
     Complete,
     /// The head and this many bytes of the body, then the connection closes.
     CutAfter(usize),
-    /// The head and this many bytes of the body, then nothing until the server is dropped.
+    /// The head and this many bytes of the body; then the response stalls until the server is dropped.
     StallAfter(usize),
-    /// Nothing at all: the connection closes.
+    /// Nothing: the connection closes.
     Hangup,
-    /// Nothing at all until the server is dropped.
+    /// Nothing until the server is dropped.
     NoResponse,
 }
 
-/// One answer.
+/// A response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OriginResponse {
     /// The status.
     pub status: u16,
-    /// The headers, `Content-Length` excepted.
+    /// The headers except `Content-Length`.
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
-    /// How it goes out.
+    /// The delivery of the response.
     pub delivery: ResponseDelivery,
 }
 
 impl OriginResponse {
-    /// Returns a 200 of type `text/html; charset=utf-8` with `body`.
+    /// Returns a response with status 200, type `text/html; charset=utf-8` and `body`.
     #[must_use]
     pub fn html(body: impl Into<Vec<u8>>) -> Self {
         Self::with_status(200)
@@ -75,7 +75,7 @@ impl OriginResponse {
             .with_header("Content-Type", "text/html; charset=utf-8")
     }
 
-    /// Returns an answer with nothing but a status.
+    /// Returns an empty response with a status.
     #[must_use]
     pub fn with_status(status: u16) -> Self {
         Self { status, headers: Vec::new(), body: Vec::new(), delivery: ResponseDelivery::Complete }
@@ -95,7 +95,7 @@ impl OriginResponse {
         self
     }
 
-    /// Sets how the answer goes out.
+    /// Sets the delivery of the response.
     #[must_use]
     pub fn with_delivery(mut self, delivery: ResponseDelivery) -> Self {
         self.delivery = delivery;
@@ -103,18 +103,18 @@ impl OriginResponse {
     }
 }
 
-/// A door that scripts wait at.
+/// A gate at which scripts wait.
 #[derive(Debug, Clone, Default)]
 pub struct OriginGate(Arc<(Mutex<bool>, Condvar)>);
 
 impl OriginGate {
-    /// Lets everyone pass, now and later.
+    /// Opens the gate for current and later callers.
     pub fn open(&self) {
         *lock_unpoisoned(&self.0.0) = true;
         self.0.1.notify_all();
     }
 
-    /// Stops those who come from now on.
+    /// Closes the gate for later callers.
     pub fn close(&self) {
         *lock_unpoisoned(&self.0.0) = false;
     }
@@ -152,7 +152,7 @@ impl std::fmt::Debug for OriginServerState {
 }
 
 impl OriginServer {
-    /// Starts a server on a free port of this machine that answers as `script` says.
+    /// Starts a server on a free port of this machine that responds as `script` returns.
     ///
     /// # Panics
     /// If no port is free.
@@ -175,13 +175,13 @@ impl OriginServer {
         Self { addr, shared }
     }
 
-    /// Starts a server that answers every request with `answer`.
+    /// Starts a server that returns `answer` for every request.
     #[must_use]
     pub fn start_constant(answer: OriginResponse) -> Self {
         Self::start(move |_| answer.clone())
     }
 
-    /// Returns where the server listens.
+    /// Returns the address on which the server listens.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
@@ -193,13 +193,13 @@ impl OriginServer {
         lock_unpoisoned(&self.shared.requests).clone()
     }
 
-    /// Returns how many requests arrived so far.
+    /// Returns the number of requests so far.
     #[must_use]
     pub fn request_count(&self) -> usize {
         lock_unpoisoned(&self.shared.requests).len()
     }
 
-    /// Returns how many requests for exactly `target` arrived so far.
+    /// Returns the number of requests for exactly `target` so far.
     #[must_use]
     pub fn request_count_for(&self, target: &str) -> usize {
         lock_unpoisoned(&self.shared.requests).iter().filter(|seen| seen.target == target).count()
@@ -220,7 +220,7 @@ impl OriginServer {
 impl Drop for OriginServer {
     fn drop(&mut self) {
         self.shared.is_stopped.store(true, Ordering::SeqCst);
-        // Wakes the accepting thread, which then sees the flag.
+        // Wakes the accepting thread, which then checks the flag.
         drop(TcpStream::connect(self.addr));
         for connection in lock_unpoisoned(&self.shared.connections).drain(..) {
             connection.shutdown(Shutdown::Both).ok();
@@ -239,7 +239,7 @@ pub fn refusing_addr() -> SocketAddr {
     listener.local_addr().expect("the socket is bound")
 }
 
-/// Sends `bytes` to `addr` over one connection and returns all that comes back until the other side closes.
+/// Sends `bytes` to `addr` over one connection and returns all bytes received until the other side closes.
 ///
 /// # Panics
 /// If the connection cannot be made, or stays open longer than [`WAIT_TIMEOUT`].
@@ -248,7 +248,7 @@ pub fn refusing_addr() -> SocketAddr {
 pub fn exchange_bytes(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(addr).expect("the server accepts");
     stream.set_read_timeout(Some(WAIT_TIMEOUT)).expect("the time is not zero");
-    // The server may close before it read everything; what it said by then is what counts.
+    // The server may close before it read everything; only its response up to then matters.
     stream.write_all(bytes).ok();
     let mut answer = Vec::new();
     if let Err(error) = stream.read_to_end(&mut answer) {
@@ -373,7 +373,7 @@ pub(crate) fn send_response(
 }
 
 pub(crate) fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A script that panicked has failed its test already.
+    // A panicked script has failed its test already.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

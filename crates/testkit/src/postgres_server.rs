@@ -1,9 +1,9 @@
 //! A PostgreSQL server for tests: Debian's programs, a temporary directory, a free port.
 //!
-//! One server serves all tests of a binary; each test has a schema or database of its own. The directory is made by
-//! `initdb` once per server, and the server ends with the process that started it.
+//! One server serves all tests of a binary; each test has its own schema or database. `initdb` creates the directory
+//! once per server, and the server ends with the process that started it.
 //!
-//! On failure: a test that finds no PostgreSQL fails and says which package to install. Nothing is skipped.
+//! On failure: a test without PostgreSQL fails and names the package to install. Nothing is skipped.
 
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
-/// The name of the only user, who may do everything; no password is asked.
+/// The name of the only user, a superuser without a password.
 const SUPERUSER: &str = "tympan";
-/// A server that does not start in this time never does.
+/// Maximum start time of a server.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running server. Dropping it stops it.
@@ -40,8 +40,8 @@ impl PostgresServer {
         SHARED.get_or_init(|| Self::start(&["max_connections=300"]))
     }
 
-    /// Starts a server of one test's own, with settings such as `max_connections=20`. With `ssl=on` it speaks TLS, with a
-    /// certificate for `localhost` that [`PostgresServer::authority_file`] reads.
+    /// Starts a separate server for one test, with settings such as `max_connections=20`. With `ssl=on` it supports
+    /// TLS, with a certificate for `localhost` whose authority is in [`PostgresServer::authority_file`].
     ///
     /// # Panics
     /// As [`PostgresServer::shared_server`].
@@ -49,7 +49,7 @@ impl PostgresServer {
     pub fn start(settings: &[&str]) -> Self {
         let dir =
             tempfile::Builder::new().prefix("tympan-postgres").tempdir().expect("a directory");
-        // The supervisor removes it, also when this process is killed.
+        // The supervisor removes it, even if this process is killed.
         let dir = dir.keep();
         chown_to_server_user(&dir);
         let made = postgres_command("initdb")
@@ -68,8 +68,8 @@ impl PostgresServer {
         server
     }
 
-    /// Starts a standby of this server with the same settings: it follows, answers readers, and can take over with
-    /// [`PostgresServer::promote`]. Whether this server waits for it is a matter of `synchronous_standby_names`.
+    /// Starts a standby of this server with the same settings: it replicates, serves reads, and can take over with
+    /// [`PostgresServer::promote`]. `synchronous_standby_names` decides whether this server waits for it.
     ///
     /// # Panics
     /// If this server does not run or the standby does not start.
@@ -92,7 +92,7 @@ impl PostgresServer {
         server
     }
 
-    /// Lets a standby take over: from now on it is written to.
+    /// Promotes a standby: from now on it accepts writes.
     ///
     /// # Panics
     /// If it does not within a minute.
@@ -100,7 +100,7 @@ impl PostgresServer {
         assert_eq!(self.run_sql("SELECT pg_promote(wait_seconds => 60)"), "t", "it takes over");
     }
 
-    /// Starts the server again after [`PostgresServer::kill`], on the same port.
+    /// Restarts the server after [`PostgresServer::kill`], on the same port.
     ///
     /// # Panics
     /// If it does not start.
@@ -128,11 +128,11 @@ impl PostgresServer {
             .expect("a shell runs");
         let log = supervisor.stderr.take().expect("a pipe");
         let (sender, ready) = mpsc::channel();
-        // Read to its end, or the server would wait for room in the pipe.
+        // Read to the end; otherwise a full pipe would block the server.
         std::thread::spawn(move || {
             let mut seen = Vec::new();
             for line in BufReader::new(log).lines().map_while(Result::ok) {
-                // A standby says "read-only connections".
+                // A standby prints "read-only connections".
                 if line.contains("ready to accept") {
                     sender.send(Ok(())).ok();
                 }
@@ -148,7 +148,7 @@ impl PostgresServer {
         }
     }
 
-    /// Ends the server as a crash would: no statement is finished, and the next start recovers.
+    /// Kills the server like a crash: no statement is finished, and the next start recovers.
     pub fn kill(&mut self) {
         self.stop_supervisor("keep\n");
     }
@@ -159,7 +159,7 @@ impl PostgresServer {
         self.url_at(self.port)
     }
 
-    /// Returns the URL by which the server is reached through something that listens on another port.
+    /// Returns the URL of the server behind a listener on another port.
     #[must_use]
     pub fn url_at(&self, port: u16) -> String {
         format!("postgres://{SUPERUSER}@127.0.0.1:{port}/postgres?sslmode=disable")
@@ -171,20 +171,20 @@ impl PostgresServer {
         self.port
     }
 
-    /// Returns the file with the authority by which a server that speaks TLS is known.
+    /// Returns the file with the certificate authority of a TLS server.
     #[must_use]
     pub fn authority_file(&self) -> PathBuf {
         self.dir.join("data/ca.crt")
     }
 
-    /// Returns a name for a schema that no other test of this process has.
+    /// Returns a schema name that is unique in this process.
     #[must_use]
     pub fn unique_schema_name() -> String {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Runs one command of SQL and returns what it prints, values separated by `|`.
+    /// Runs one SQL command and returns its output, values separated by `|`.
     ///
     /// # Panics
     /// If it fails.
@@ -219,7 +219,8 @@ impl Drop for PostgresServer {
     }
 }
 
-/// Runs the server until this process says `keep`, or is gone in whatever way; then ends it by its process id.
+/// A script that runs the server until this process sends `keep`, or ends in any way, and then ends the server by its
+/// process id.
 const SUPERVISOR_SCRIPT: &str = r#"
 dir=$1; shift
 exec 3<&0
@@ -231,7 +232,7 @@ wait "$pid"
 [ "$word" = keep ] || rm -rf "$dir"
 "#;
 
-/// A command of PostgreSQL, run by a user who is not root, as the server demands.
+/// Creates a command of PostgreSQL, run by a user other than root, as the server requires.
 fn postgres_command(name: &str) -> Command {
     let program = find_program(name);
     let mut command = if is_root() {
@@ -249,7 +250,7 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|data| data.uid() == 0)
 }
 
-/// Lets the server's user own the directory.
+/// Makes the server's user the owner of the directory.
 fn chown_to_server_user(dir: &Path) {
     if is_root() {
         let owner = std::fs::read_to_string("/etc/passwd").expect("a list of users");
@@ -264,7 +265,7 @@ fn chown_to_server_user(dir: &Path) {
 const INSTALL_HINT: &str =
     "PostgreSQL is missing; install the package `postgresql` (scripts/setup.sh test)";
 
-/// Finds a program in Debian's directory of the newest version, or in the path.
+/// Finds a program in Debian's directory of the newest version, or in `PATH`.
 fn find_program(name: &str) -> PathBuf {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut found: Vec<(u32, PathBuf)> = versions
@@ -281,7 +282,7 @@ fn find_program(name: &str) -> PathBuf {
     found.pop().map(|(_, program)| program).or_else(in_path).expect(INSTALL_HINT)
 }
 
-/// Makes an authority, and a certificate by it that the server finds by itself.
+/// Creates an authority, and a certificate signed by it in the server's default location.
 fn create_certificates(dir: &Path) {
     let made = postgres_command("sh")
         .args(["-c", CREATE_CERTIFICATES_SCRIPT, "sh"])

@@ -1,5 +1,5 @@
-//! A server of restic's REST protocol, version 2 or 1: keeps the files of one repository in memory, wants a password, and
-//! fails as it is told to.
+//! A server of restic's REST protocol, version 2 or 1: stores the files of one repository in memory, requires a
+//! password, and injects failures.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,23 +8,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::origin_server::{OriginRequest, OriginResponse, OriginServer, ResponseDelivery};
 
-/// The head that the user `ann` with the password `secret` sends.
+/// The `Authorization` header of the user `ann` with the password `secret`.
 const AUTHORIZATION_HEADER: &str = "Basic YW5uOnNlY3JldA==";
 const FILE_KINDS: [&str; 5] = ["data", "index", "keys", "locks", "snapshots"];
 
-/// How a server behaves.
+/// The behavior of a server.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RestRules {
-    /// Lists have names alone, as in version 1.
+    /// Lists contain only names, as in version 1.
     pub is_version_1: bool,
-    /// Whoever is not `ann` with the password `secret` is refused.
+    /// Only the user `ann` with the password `secret` is accepted.
     pub requires_login: bool,
-    /// Only locks are ever removed.
+    /// Only locks can be removed.
     pub is_append_only: bool,
-    /// A repository can be removed whole, as few servers let it be.
+    /// A whole repository can be removed, which few servers allow.
     pub allows_repository_removal: bool,
-    /// Each so-many-th request is answered with 503, and each so-many-th and one has its answer cut off after the work is
-    /// done; 0 for never.
+    /// Every n-th request fails with 503, and the one after it has its response truncated after the work is done; 0 for
+    /// never.
     pub failure_interval: u64,
 }
 
@@ -37,7 +37,7 @@ pub struct RestServer {
 }
 
 impl RestServer {
-    /// Starts one with an empty repository at any path.
+    /// Starts a server with an empty repository at any path.
     #[must_use]
     pub fn start(rules: RestRules) -> Self {
         let files: Arc<Mutex<BTreeMap<String, Vec<u8>>>> = Arc::default();
@@ -65,19 +65,19 @@ impl RestServer {
         Self { origin, files, removal_count: removals }
     }
 
-    /// Returns where it listens.
+    /// Returns the address on which it listens.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.origin.addr()
     }
 
-    /// Returns how many requests it was sent.
+    /// Returns the number of requests received.
     #[must_use]
     pub fn request_count(&self) -> usize {
         self.origin.request_count()
     }
 
-    /// Returns how often the repository was removed whole.
+    /// Returns the number of times that the whole repository was removed.
     #[must_use]
     pub fn removal_count(&self) -> u64 {
         self.removal_count.load(Ordering::SeqCst)
@@ -90,7 +90,7 @@ impl RestServer {
     }
 }
 
-/// Tells whether a repository is to be removed: its path is that of none of its files.
+/// Returns true if a request removes the repository: its path is not that of a file.
 fn is_repository_removal(seen: &OriginRequest) -> bool {
     seen.method == "DELETE" && seen.target.ends_with('/')
 }
@@ -176,7 +176,7 @@ fn read_range(seen: &OriginRequest, bytes: &[u8]) -> OriginResponse {
     let Some((first, last)) = range.and_then(|range| range.split_once('-')) else {
         return OriginResponse::with_status(200).with_body(bytes);
     };
-    // Without a last byte up to the end, as restic asks for whole files.
+    // A range without a last byte extends to the end, as restic requests for whole files.
     let last = if last.is_empty() { Ok(bytes.len()) } else { last.parse::<usize>() };
     let (Ok(first), Ok(last)) = (first.parse::<usize>(), last) else {
         return OriginResponse::with_status(400);

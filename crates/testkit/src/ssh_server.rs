@@ -1,7 +1,7 @@
-//! A server of SSH for a test: Debian's `sshd` on a free port of the loopback, with keys of its own, for the user that
-//! runs the test.
+//! An SSH server for tests: Debian's `sshd` on a free loopback port, with its own keys, for the user that runs the
+//! test.
 //!
-//! Where it is not installed the test is skipped, said aloud.
+//! If it is not installed, the test prints a message and is skipped.
 
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use crate::external_tool::{command_succeeds, report_skip, silence_command};
 use crate::origin_server::refusing_addr;
 
-/// How long it may take to start on a busy machine.
+/// Maximum start time on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
-/// Where it must be named by, as it starts itself again for each connection.
+/// Possible absolute paths of `sshd`, which re-executes itself for each connection and needs its full path.
 const SSHD_PATHS: [&str; 3] = ["/usr/sbin/sshd", "/usr/bin/sshd", "/usr/local/sbin/sshd"];
 
 /// A running server.
@@ -29,8 +29,8 @@ pub struct SshServer {
 }
 
 impl SshServer {
-    /// Starts one that keeps its files in `dir`; nothing, said aloud, where it is not installed. `arguments` go to its
-    /// SFTP server, such as `-R` for one that only reads.
+    /// Starts a server that stores its files in `dir`; prints a message and returns `None` if it is not installed.
+    /// `arguments` are passed to its SFTP server, such as `-R` for a read-only one.
     ///
     /// # Panics
     /// If it is installed and does not start.
@@ -41,7 +41,7 @@ impl SshServer {
             return None;
         };
         fs::create_dir_all(dir).expect("a folder for the server");
-        // A server of root separates its rights there; other users need no such folder.
+        // A server run by root uses this folder for privilege separation; other users do not need it.
         fs::create_dir_all("/run/sshd").ok();
         generate_key(&dir.join("host_key"));
         generate_key(&dir.join("user_key"));
@@ -63,7 +63,8 @@ impl SshServer {
         panic!("the server is installed and does not start");
     }
 
-    /// Waits until it answers; false if it ends instead, as when somebody else took the port.
+    /// Waits until the server responds; returns false if it exits instead, for example if another process took the
+    /// port.
     fn wait_until_ready(&mut self) -> bool {
         let begun = Instant::now();
         while TcpStream::connect(self.addr()).is_err() {
@@ -76,25 +77,25 @@ impl SshServer {
         true
     }
 
-    /// Returns where it listens.
+    /// Returns the address on which it listens.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         ([127, 0, 0, 1], self.port).into()
     }
 
-    /// Returns the name of the user that it lets in.
+    /// Returns the name of the user that may log in.
     #[must_use]
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// Returns the file with the user's key.
+    /// Returns the file with the user's private key.
     #[must_use]
     pub fn user_key(&self) -> PathBuf {
         self.dir.join("user_key")
     }
 
-    /// Writes a file of known hosts in which the server is known at an address: its own, or that of a proxy before it.
+    /// Writes a `known_hosts` file that lists the server's key for an address: its own, or that of a proxy for it.
     ///
     /// # Panics
     /// If it cannot be written.
@@ -107,7 +108,7 @@ impl SshServer {
         file
     }
 
-    /// Gives the server another key, and starts it again on the same port.
+    /// Replaces the server's host key, and restarts it on the same port.
     ///
     /// # Panics
     /// If it does not start.

@@ -1,4 +1,4 @@
-//! Stores in a folder of the file system, for tests of rooms that may not import the rooms below their own.
+//! Stores in a folder of the file system, for tests of crates that may not import the store crates directly.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tympan_store::{
     ChunkStore, GarbageCollectionOptions, LocalStore, LocalStoreOptions, RevisionRetention,
 };
 
-/// Opens chunks and blobs in a folder, or makes them.
+/// Opens the chunk store and the blob store in a folder, and creates them if needed.
 ///
 /// # Panics
 /// If they cannot be opened.
@@ -26,7 +26,7 @@ pub fn open_stores(folder: &Path) -> (Arc<dyn ChunkStore>, Arc<dyn BlobStore>) {
     (store, Arc::new(blobs))
 }
 
-/// Collects everything but the newest state of each branch, and what is leased or pinned.
+/// Collects everything but the newest state of each branch, and leased or pinned states.
 ///
 /// # Panics
 /// If the collection fails.

@@ -1,12 +1,12 @@
-//! The guard against forgotten test files.
+//! A check for forgotten test files.
 //!
-//! Each crate compiles its integration tests as one binary, so a file in `tests/it` that `main.rs` does not name would
-//! never run and nobody would notice.
+//! Each crate compiles its integration tests as one binary, so a file in `tests/it` that `main.rs` does not declare
+//! would silently never run.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Expands to a test that fails when a file beside `tests/it/main.rs` is not listed there.
+/// Expands to a test that fails if a file beside `tests/it/main.rs` is not declared there.
 #[macro_export]
 macro_rules! every_test_file_is_listed {
     () => {

@@ -1,7 +1,7 @@
-//! A server over TLS: a door with a certificate of an authority of its own, in front of a scripted server.
+//! A TLS proxy for a scripted server, with a certificate of its own authority.
 //!
-//! In: where the server behind listens, and whose name the certificate has. Out: where the door listens, and how many came
-//! through it. Each connection carries one request.
+//! Input: the address of the server, and the name in the certificate. Output: the address of the proxy, and the number
+//! of requests forwarded. Each connection carries one request.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::origin_server::exchange_bytes;
 
-/// Who signs certificates.
+/// A certificate authority.
 #[derive(Debug)]
 pub struct CertificateAuthority {
     pem: String,
@@ -24,10 +24,10 @@ pub struct CertificateAuthority {
 }
 
 impl CertificateAuthority {
-    /// Makes an authority that nobody trusts yet.
+    /// Creates an authority that no client trusts yet.
     ///
     /// # Panics
-    /// If the system gives no random bytes.
+    /// If the system provides no random bytes.
     #[must_use]
     #[expect(clippy::expect_used, reason = "a test fails by panicking")]
     pub fn new() -> Self {
@@ -47,7 +47,7 @@ impl CertificateAuthority {
     /// Returns a certificate for a name and its key, both in PEM.
     ///
     /// # Panics
-    /// If the name is none.
+    /// If the name is invalid.
     #[must_use]
     #[expect(clippy::expect_used, reason = "a test fails by panicking")]
     pub fn issue_identity(&self, name: &str) -> (String, String) {
@@ -77,7 +77,7 @@ impl Default for CertificateAuthority {
     }
 }
 
-/// The door; dropping it lets nobody in any more.
+/// The proxy; dropping it stops accepting connections.
 #[derive(Debug)]
 pub struct TlsProxy {
     addr: SocketAddr,
@@ -91,7 +91,7 @@ struct TlsProxyState {
 }
 
 impl TlsProxy {
-    /// Opens a door on a free port of this machine, with a certificate for `name`.
+    /// Starts a proxy on a free port of this machine, with a certificate for `name`.
     ///
     /// # Panics
     /// If no port is free.
@@ -114,13 +114,13 @@ impl TlsProxy {
         Self { addr, shared }
     }
 
-    /// Returns where the door listens.
+    /// Returns the address on which the proxy listens.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Returns how many requests came through.
+    /// Returns the number of requests forwarded.
     #[must_use]
     pub fn request_count(&self) -> usize {
         self.shared.request_count.load(Ordering::SeqCst)
@@ -130,12 +130,12 @@ impl TlsProxy {
 impl Drop for TlsProxy {
     fn drop(&mut self) {
         self.shared.is_stopped.store(true, Ordering::SeqCst);
-        // The listener wakes up and sees it.
+        // Wakes the listener, which then checks the flag.
         drop(TcpStream::connect(self.addr));
     }
 }
 
-/// Passes one request on. A handshake that the other side breaks off passes nothing.
+/// Forwards one request. If the client aborts the handshake, nothing is forwarded.
 fn forward_request(
     stream: TcpStream,
     config: Arc<ServerConfig>,

@@ -1,4 +1,4 @@
-//! A chunk store that is watched: reads are counted, and commits go through a hook.
+//! An instrumented chunk store: counts reads, and passes commits through a hook.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -17,7 +17,7 @@ use tympan_store::{
 
 type CommitHook = dyn Fn(&ChunkBatch) -> Result<()> + Send + Sync;
 
-/// A store under watch.
+/// An instrumented store.
 pub struct WatchedStore {
     store: Arc<dyn ChunkStore>,
     before_commit: Box<CommitHook>,
@@ -25,7 +25,7 @@ pub struct WatchedStore {
 }
 
 impl WatchedStore {
-    /// Watches a store. The hook sees each batch first; it may wait, and refuse the batch with an error.
+    /// Wraps a store. The hook gets each batch first; it may block, and reject the batch with an error.
     #[must_use]
     pub fn new(
         inner: Arc<dyn ChunkStore>,
@@ -34,7 +34,7 @@ impl WatchedStore {
         Self { store: inner, before_commit: Box::new(before_commit), read_count: AtomicU64::new(0) }
     }
 
-    /// Returns how many chunks were read since the last call.
+    /// Returns the number of chunks read since the last call.
     pub fn take_read_count(&self) -> u64 {
         self.read_count.swap(0, Ordering::Relaxed)
     }
@@ -117,7 +117,7 @@ impl ChunkStore for WatchedStore {
     }
 }
 
-/// Opens a store and blobs on the disk, as a home has them: in the folders `store` and `blobs`.
+/// Opens a chunk store and a blob store on disk in the layout of a home: in the folders `store` and `blobs`.
 ///
 /// # Panics
 /// If they cannot be opened.

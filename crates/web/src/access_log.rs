@@ -16,20 +16,20 @@ use crate::log_file::WriteLogLine;
 use crate::log_time::LogTime;
 use crate::secret_parameter::redact_secrets;
 
-/// One line.
+/// A line of an `access.log`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessLogLine {
-    /// The client's address.
+    /// Address of the client.
     pub client: String,
-    /// Who was logged in.
+    /// Name of the logged-in user, if any.
     pub user: Option<String>,
-    /// When the answer was complete.
+    /// Time at which the response was complete.
     pub completed_at: LogTime,
     /// The request line: method, target, version.
     pub request: String,
-    /// The answer's status.
+    /// Status of the response.
     pub status: u16,
-    /// Bytes of the answer's body; `None` if there was none.
+    /// Length of the response body in bytes; `None` if there was none.
     pub body_bytes: Option<u64>,
     /// The `Referer` header.
     pub referer: Option<String>,
@@ -37,7 +37,7 @@ pub struct AccessLogLine {
     pub user_agent: Option<String>,
 }
 
-/// One line whose parts are elsewhere, for writers that format many lines at once.
+/// A borrowed line, for writers that format many lines.
 #[derive(Debug, Clone, Copy)]
 pub struct AccessLogLineRef<'a> {
     /// As in [`AccessLogLine`].
@@ -58,7 +58,7 @@ pub struct AccessLogLineRef<'a> {
     pub user_agent: Option<&'a str>,
 }
 
-/// The text is no line of an `access.log`.
+/// The text is not a line of an `access.log`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected `<client> - <user> <date> \"<request>\" <status> <bytes> \"<referer>\" \"<user agent>\"`"
@@ -121,7 +121,7 @@ impl WriteLogLine for AccessLogLineRef<'_> {
     }
 }
 
-/// Reads one line, without its line break; fields after the user agent are ignored.
+/// Parses one line, without its line break; fields after the user agent are ignored.
 ///
 /// # Errors
 /// [`MalformedAccessLogLine`] for any other text.
@@ -157,7 +157,7 @@ fn parse_access_log_fields(text: &str) -> Option<AccessLogLine> {
     })
 }
 
-/// Reads a quoted value; the common log format has none, and a bare dash stands for "absent".
+/// Parses a quoted value. The common log format has none, and an unquoted dash stands for a missing value.
 fn parse_quoted_field(text: &str) -> (Option<String>, &str) {
     if let Some(rest) = text.strip_prefix("\"-\"") {
         return (None, rest);

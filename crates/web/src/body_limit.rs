@@ -1,7 +1,8 @@
-//! Bodies with a bound on their size, on how long the peer may send nothing, and on how slowly it may send.
+//! Request bodies with limits on their size, on the time without data, and on the average transfer rate.
 //!
-//! A handler wraps every request body that it reads and answers 413 on [`BodyTooLarge`] and 408 where [`is_body_timeout`]. The
-//! listener refuses a `Content-Length` over the limit by itself, before a byte of the body is read.
+//! A handler wraps every request body that it reads, and responds with 413 on [`BodyTooLarge`] and with 408 if
+//! [`is_body_timeout`]. The listener itself refuses a `Content-Length` over the limit, before a byte of the body is
+//! read.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,11 +15,11 @@ pub use crate::body_timeout::{BodyIdleTimeout, BodyReadTimeout, BodyTooSlow, Min
 
 type BodyLimitBoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The largest body that the front accepts; an extension of every request that came through [`crate::listen`].
+/// The maximum body size of the listener; an extension of every request that came through [`crate::listen`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BodyLimit(pub u64);
 
-/// The body is larger than its limit: answer 413.
+/// The body is larger than its limit; the response is 413.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the body is larger than {limit} bytes")]
 pub struct BodyTooLarge {
@@ -26,12 +27,12 @@ pub struct BodyTooLarge {
     pub limit: u64,
 }
 
-/// Returns `body`, cut off with [`BodyTooLarge`] after `max` bytes.
+/// Returns `body`, which fails with [`BodyTooLarge`] after `max` bytes.
 pub fn limit_body<B>(body: B, max: u64) -> LimitedBody<B> {
     LimitedBody { body, limit: max, remaining_bytes: max, read_timeout: BodyReadTimeout::new(None) }
 }
 
-/// A body that fails once it exceeds its limit; made by [`limit_body`].
+/// A body that fails when it exceeds its limit; created by [`limit_body`].
 #[derive(Debug)]
 pub struct LimitedBody<B> {
     body: B,
@@ -48,7 +49,7 @@ impl<B> LimitedBody<B> {
         self
     }
 
-    /// Also fails with [`BodyTooSlow`] when the body arrives slower than `pace`, if there is one.
+    /// Also fails with [`BodyTooSlow`] when the body arrives slower than `pace`, if given.
     #[must_use]
     pub fn with_min_read_rate(mut self, pace: Option<MinReadRate>) -> Self {
         self.read_timeout.set_min_read_rate(pace);
@@ -97,13 +98,13 @@ where
     }
 }
 
-/// Tells whether `error`, or a cause of it, is [`BodyTooLarge`].
+/// Returns true if `error`, or one of its causes, is [`BodyTooLarge`].
 #[must_use]
 pub fn is_body_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
     error_causes(error).any(|cause| cause.is::<BodyTooLarge>())
 }
 
-/// Tells whether `error`, or a cause of it, is [`BodyIdleTimeout`] or [`BodyTooSlow`].
+/// Returns true if `error`, or one of its causes, is [`BodyIdleTimeout`] or [`BodyTooSlow`].
 #[must_use]
 pub fn is_body_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
     error_causes(error).any(|cause| cause.is::<BodyIdleTimeout>() || cause.is::<BodyTooSlow>())

@@ -1,11 +1,11 @@
-//! How long a body is waited for that arrives piece by piece: without a byte, and on average.
+//! Timeouts for a body that arrives in pieces: a limit on the time without data, and a minimum average rate.
 //!
-//! In: when nothing is there, and what arrived. Out: when to give up.
+//! In: the times at which no data is available, and the number of bytes received. Out: the time at which to give up.
 //!
 //! Invariants
-//! * Only the time counts in which somebody waits for the body. A reader that is busy meanwhile, such as a render that
-//!   takes an upload slowly, is not held against the sender.
-//! * A body that is there is never given up, however late it is looked at.
+//! * Only the time during which a reader waits for the body counts. Time in which the reader is busy, such as a render
+//!   that accepts an upload slowly, does not count against the sender.
+//! * Data that has arrived never times out, however late it is polled.
 
 use std::num::NonZeroU64;
 use std::pin::Pin;
@@ -16,17 +16,17 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 type BodyTimeoutBoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a body must bring on average.
+/// Minimum average rate of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MinReadRate {
-    /// What it may be waited for beyond that, in all.
+    /// Total waiting time allowed in addition to the rate.
     pub grace_period: Duration,
-    /// What it must bring for each further second.
+    /// Minimum number of bytes for each further second.
     pub bytes_per_second: NonZeroU64,
 }
 
 impl MinReadRate {
-    /// Returns how long so many bytes may be waited for.
+    /// Returns the allowed waiting time for a number of bytes.
     fn allowed_time(&self, bytes: u64) -> Duration {
         let rate = self.bytes_per_second.get();
         let rest = (bytes % rate).saturating_mul(1000) / rate;
@@ -35,40 +35,40 @@ impl MinReadRate {
     }
 }
 
-/// The peer sent no byte of the body for too long: answer 408 and close.
+/// The peer sent no data of the body for too long; the response is 408, and the connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no byte of the body arrived for {} s", elapsed.as_secs())]
 pub struct BodyIdleTimeout {
-    /// How long the body was waited for.
+    /// The time spent waiting for the body.
     pub elapsed: Duration,
 }
 
-/// The body comes too slowly: answer 408 and close.
+/// The body arrives too slowly; the response is 408, and the connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the body brought only {received_bytes} bytes in {} s", elapsed.as_secs())]
 pub struct BodyTooSlow {
-    /// What arrived.
+    /// Number of bytes received.
     pub received_bytes: u64,
-    /// How long it was waited for.
+    /// The time spent waiting for the body.
     pub elapsed: Duration,
 }
 
-/// The waiting for one body.
+/// The timeout state of one body.
 #[derive(Debug)]
 pub struct BodyReadTimeout {
     idle_timeout: Option<Duration>,
     min_read_rate: Option<MinReadRate>,
     received_bytes: u64,
-    /// How long it was waited for until the last piece.
+    /// Total waiting time until the last piece.
     waited_time: Duration,
-    /// Since when nothing is there.
+    /// Start of the current wait.
     waiting_since: Option<Instant>,
-    // Made at the first wait only.
+    // Created at the first wait only.
     deadline_timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl BodyReadTimeout {
-    /// Returns a wait that ends after so long a silence, if that is bounded.
+    /// Creates a timeout with a limit on the time without data, if given.
     #[must_use]
     pub fn new(silence: Option<Duration>) -> Self {
         Self {
@@ -81,17 +81,17 @@ impl BodyReadTimeout {
         }
     }
 
-    /// Ends after so long a silence from now on.
+    /// Sets the limit on the time without data.
     pub fn set_idle_timeout(&mut self, silence: Duration) {
         self.idle_timeout = Some(silence);
     }
 
-    /// Asks for a pace from now on, or for none.
+    /// Sets or removes the minimum rate.
     pub fn set_min_read_rate(&mut self, pace: Option<MinReadRate>) {
         self.min_read_rate = pace;
     }
 
-    /// Notes that so many bytes are there.
+    /// Records received bytes.
     pub fn record_bytes(&mut self, bytes: u64) {
         if let Some(since) = self.waiting_since.take() {
             self.waited_time += since.elapsed();
@@ -99,7 +99,8 @@ impl BodyReadTimeout {
         self.received_bytes = self.received_bytes.saturating_add(bytes);
     }
 
-    /// Notes that nothing is there; resolves with [`BodyIdleTimeout`] or [`BodyTooSlow`] when it was waited for long enough.
+    /// Records that no data is available; resolves with [`BodyIdleTimeout`] or [`BodyTooSlow`] when the timeout is
+    /// reached.
     pub fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<BodyTimeoutBoxError> {
         if self.waiting_since.is_none() {
             let now = Instant::now();
@@ -128,7 +129,7 @@ impl BodyReadTimeout {
             (Some(one), None) | (None, Some(one)) => one,
             (None, None) => return self.deadline_timer = None,
         };
-        // What does not fit into the clock is for ever.
+        // A deadline beyond the range of the clock means no timeout.
         let Some(end) = now.checked_add(patience) else { return self.deadline_timer = None };
         match &mut self.deadline_timer {
             Some(alarm) => alarm.as_mut().reset(end),

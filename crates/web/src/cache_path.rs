@@ -1,12 +1,12 @@
-//! The rule from a URL path to a file below the document root, shared by the dispatcher's cache and static export.
+//! The mapping from a URL path to a file below the document root, shared by the dispatcher's cache and static export.
 //!
-//! In: the path of a request as it came over the wire. Out: [`CanonicalPath`], decoded once, without `//`, `.` and
-//! `..`; and from it the relative file name.
+//! In: the raw path of a request. Out: [`CanonicalPath`], decoded once, without `//`, `.` and `..`; and from it the
+//! relative file name.
 //!
 //! Invariants
-//! * A canonical path begins with `/`, holds no empty, `.` or `..` segment, no NUL and no segment that another
-//!   program could read as `..` (`..;x`); its file never lies outside the root.
-//! * Two URLs that a server answers alike after decoding share one canonical path.
+//! * A canonical path begins with `/`, and contains no empty, `.` or `..` segment, no NUL and no segment that another
+//!   program could read as `..` (`..;x`); its file is never outside the root.
+//! * Two URLs that a server treats alike after decoding share one canonical path.
 //!
 //! Not here: whether a URL may be cached or served.
 
@@ -15,13 +15,13 @@ use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
 
-/// The longest name that common file systems take, in bytes.
+/// Maximum length of a name in common file systems, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
 
-/// The longest path that Linux takes, in bytes, without its final NUL.
+/// Maximum length of a path in Linux, in bytes, without the final NUL.
 pub const MAX_PATH_BYTES: usize = 4095;
 
-/// Why a URL path has no canonical form.
+/// The reason why a URL path has no canonical form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CanonicalPathError {
     /// The path does not begin with `/`.
@@ -44,15 +44,15 @@ pub enum CanonicalPathError {
     AboveRoot,
 }
 
-/// A decoded URL path in its one form.
+/// A decoded URL path in canonical form.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CanonicalPath(String);
 
 impl CanonicalPath {
-    /// Reads the path of a URL, without query.
+    /// Parses the path of a URL, without query.
     ///
     /// # Errors
-    /// See [`CanonicalPathError`]; none of these is a path that a site could have meant.
+    /// See [`CanonicalPathError`]; no site uses such paths legitimately.
     pub fn parse(raw: &str) -> Result<Self, CanonicalPathError> {
         let wire = resolve_encoded_path(raw)?;
         let decoded = percent_decode_str(&wire)
@@ -67,7 +67,7 @@ impl CanonicalPath {
         &self.0
     }
 
-    /// Tells whether the path ends with a slash (the root does).
+    /// Returns true if the path ends with a slash, as the root does.
     #[must_use]
     pub fn is_directory(&self) -> bool {
         self.0.ends_with('/')
@@ -111,10 +111,10 @@ fn check_escapes(raw: &str) -> Result<(), CanonicalPathError> {
     Ok(())
 }
 
-/// Returns the path of a URL without `//`, `.` and `..` but with its escapes, to be sent on.
+/// Returns the path of a URL without `//`, `.` and `..` but with its escapes, for forwarding.
 ///
 /// # Errors
-/// See [`CanonicalPathError`]; it fails exactly where [`CanonicalPath::parse`] does, encodings apart.
+/// See [`CanonicalPathError`]; it fails exactly where [`CanonicalPath::parse`] does, except for encoding errors.
 pub fn resolve_encoded_path(raw: &str) -> Result<String, CanonicalPathError> {
     if !raw.starts_with('/') {
         return Err(CanonicalPathError::NotAbsolute);
@@ -123,7 +123,7 @@ pub fn resolve_encoded_path(raw: &str) -> Result<String, CanonicalPathError> {
     resolve_dot_segments(raw)
 }
 
-/// What a segment means for the path that it stands in.
+/// The effect of a segment on its path.
 enum SegmentStep {
     Current,
     Parent,
@@ -132,7 +132,8 @@ enum SegmentStep {
 
 fn segment_step(segment: &str) -> Result<SegmentStep, CanonicalPathError> {
     let decoded = percent_decode_str(segment).collect::<Vec<u8>>();
-    // Servlet containers cut `;parameters` before they resolve dots, so `..;x` climbs behind this front.
+    // Servlet containers remove `;parameters` before they resolve dot segments, so `..;x` leads upwards behind this
+    // front.
     let name = decoded.split(|byte| *byte == b';').next().unwrap_or(&[]);
     match name {
         b"." | b".." if name.len() < decoded.len() => Err(CanonicalPathError::AboveRoot),
@@ -143,7 +144,7 @@ fn segment_step(segment: &str) -> Result<SegmentStep, CanonicalPathError> {
     }
 }
 
-/// Resolves dots in a path whose escapes are still there, so that both forms take the same steps.
+/// Resolves dot segments in a path that is still escaped, so that both forms are resolved identically.
 fn resolve_dot_segments(raw: &str) -> Result<String, CanonicalPathError> {
     let mut kept: Vec<&str> = Vec::new();
     let mut names_directory = false;

@@ -1,15 +1,15 @@
-//! A pooled HTTP/1.1 client with bounds on connecting and on waiting for an answer.
+//! A pooled HTTP/1.1 client with timeouts for connecting and for the response head.
 //!
-//! In: a request with an absolute `http` or `https` URI. Out: the answer's head and its body as it arrives.
+//! In: a request with an absolute `http` or `https` URI. Out: the head of the response, and its body as it arrives.
 //!
 //! Invariants
-//! * A request that reached the wire is never sent a second time; one that found its pooled connection closed
-//!   before a byte was written is sent again on a new one.
-//! * A redirect is an answer like any other: nothing is asked that the caller did not name.
+//! * A request that reached the wire is never sent a second time; one that found its pooled connection closed before a
+//!   byte was written is sent again on a new one.
+//! * Redirects are returned and not followed: the client requests only what the caller named.
 //! * No connection is kept idle longer than `idle_timeout`.
 //!
-//! Not here: the time that a body may take (the reader knows what it waits for) and the choice to try again
-//! ([`ClientError::is_transient`] tells whether it can help).
+//! Not here: the time that a body may take (the reader knows what it waits for) and the decision to retry
+//! ([`ClientError::is_transient`] tells whether a retry can help).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -38,21 +38,21 @@ use crate::tls::TlsTrust;
 type ClientBoxError = Box<dyn std::error::Error + Send + Sync>;
 type ClientRequestBody = UnsyncBoxBody<Bytes, ClientBoxError>;
 
-/// Bounds of one client.
+/// Options of a client.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// Time to resolve, connect and shake hands; `None` waits as long as the kernel does. Default 5 s.
+    /// Maximum time to resolve, connect and complete the TLS handshake; `None` leaves it to the kernel. Default 5 s.
     pub connect_timeout: Option<Duration>,
-    /// Time from sending the request to the complete head of the answer; `None` waits forever. Default 60 s.
+    /// Maximum time from sending the request to the complete head of the response; `None` means no limit. Default 60 s.
     pub response_timeout: Option<Duration>,
-    /// How long a connection without a request is kept. Default 60 s.
+    /// Maximum time that an idle connection is kept open. Default 60 s.
     pub idle_timeout: Duration,
-    /// How many connections without a request are kept per host. Default 64.
+    /// Maximum number of idle connections per host. Default 64.
     pub max_idle_per_host: usize,
-    /// Whom `https` servers must be signed by; without it `https` is refused. Default none.
+    /// Trusted roots for `https` servers; without them `https` is refused. Default none.
     pub tls_trust: Option<TlsTrust>,
-    /// Whom the client may ask, for addresses that come from content; whoever is named if nothing, for addresses that the
-    /// machine's configuration gives. Default nothing.
+    /// The hosts that the client may connect to, for addresses that come from content; `None` allows all hosts, for
+    /// addresses from the machine's configuration. Default `None`.
     pub outgoing_policy: Option<Arc<OutgoingPolicy>>,
 }
 
@@ -69,11 +69,12 @@ impl Default for ClientOptions {
     }
 }
 
-/// Why there is no answer.
+/// The reason why there is no response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// No connection: the name is unknown, the port closed, the handshake failed or took too long. Nothing was sent.
+    /// The connection failed: the name is unknown, the port is closed, or the handshake failed or timed out. Nothing
+    /// was sent.
     #[error("cannot connect to `{host}`")]
     Connect {
         /// Host and port.
@@ -81,15 +82,15 @@ pub enum ClientError {
         /// The cause.
         source: ClientBoxError,
     },
-    /// The head of the answer did not arrive in time.
+    /// The head of the response did not arrive in time.
     #[error("`{host}` did not answer within {} ms", timeout.as_millis())]
     Timeout {
         /// Host and port.
         host: String,
-        /// The limit.
+        /// The timeout.
         timeout: Duration,
     },
-    /// The connection ended, or the answer was malformed, after the request was at least partly sent.
+    /// The connection ended or the response was malformed after at least a part of the request was sent.
     #[error("the connection to `{host}` broke before the answer was complete")]
     Broken {
         /// Host and port.
@@ -97,39 +98,39 @@ pub enum ClientError {
         /// The cause.
         source: ClientBoxError,
     },
-    /// The host, or the address that its name leads to, is none that may be asked. Nothing was sent.
+    /// The host, or the address of its name, is not allowed. Nothing was sent.
     #[error("`{host}` may not be asked: {reason}")]
     NotAllowed {
         /// Host and port.
         host: String,
-        /// What is not listed.
+        /// The host or address that is not allowed.
         reason: String,
     },
-    /// The request cannot be sent as it is, for example as its URI names no host.
+    /// The request is invalid, for example because its URI has no host.
     #[error("cannot send the request to `{uri}`: {reason}")]
     Request {
         /// The request's URI.
         uri: String,
-        /// What is wrong with it.
+        /// The error in the request.
         reason: String,
     },
 }
 
 impl ClientError {
-    /// Tells whether sending the same request again can help.
+    /// Returns true if a retry of the same request can help.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         !matches!(self, Self::Request { .. } | Self::NotAllowed { .. })
     }
 
-    /// Tells whether the server cannot have seen the request.
+    /// Returns true if the server cannot have received the request.
     #[must_use]
     pub fn is_unsent(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Request { .. } | Self::NotAllowed { .. })
     }
 }
 
-/// A pool of connections; clones share it.
+/// A pool of connections; clones share the pool.
 #[derive(Debug, Clone)]
 pub struct HttpClient {
     pool: Pool<ClientConnector, ClientRequestBody>,
@@ -144,7 +145,7 @@ impl Default for HttpClient {
 }
 
 impl HttpClient {
-    /// Returns a client without any connection yet.
+    /// Returns a client without connections.
     #[must_use]
     pub fn new(options: ClientOptions) -> Self {
         let response_timeout = options.response_timeout;
@@ -160,10 +161,10 @@ impl HttpClient {
         Self { pool, response_timeout, outgoing_policy: options.outgoing_policy }
     }
 
-    /// Sends `request` and returns the head of the answer; the body follows as it is read.
+    /// Sends `request` and returns the head of the response; the body is streamed.
     ///
     /// # Errors
-    /// See [`ClientError`]; [`ClientError::is_unsent`] tells whether a request with effects may be sent again.
+    /// See [`ClientError`]; [`ClientError::is_unsent`] tells whether a request with side effects may be sent again.
     pub async fn send<B>(&self, request: Request<B>) -> Result<Response<Incoming>, ClientError>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -217,7 +218,7 @@ fn classify_error(error: legacy::Error, host: String) -> ClientError {
     }
 }
 
-/// The address that a name leads to is none that may be connected to, and why.
+/// The address of a name is not allowed, with the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct AddressNotAllowed(String);
@@ -244,7 +245,7 @@ impl ClientConnector {
                     Some(other) if admitted.is_empty() => {
                         return Err(AddressNotAllowed(outgoing.refusal_reason(other.ip())).into());
                     }
-                    // The addresses that were judged, not the name, which may lead elsewhere by now.
+                    // Connect to the checked addresses, not to the name, which may resolve differently by now.
                     _ => TcpStream::connect(&*admitted).await?,
                 }
             }

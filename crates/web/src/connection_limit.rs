@@ -1,15 +1,20 @@
-//! Seats: the places for the connections of one listener, who waits for one, and who leaves when others wait.
+//! The connection limit of a listener: permits for connections, the queue of waiting clients, and the eviction of idle
+//! connections.
 //!
-//! A kept connection on which nothing is asked takes a seat as one that is busy does. So while hardly any seat is free, each
-//! answer is the last of its connection, of which its client is told: it comes again, behind those who wait. While none is
-//! free, those leave that have been waited for longest ([`ConnectionLimiter::evict_longest_idle`]), as nginx closes its reusable connections.
+//! An idle keep-alive connection holds a permit just as a busy one does. While permits are scarce, each response is the
+//! last one of its connection and tells its client so; the client reconnects behind those who wait. While no permit is
+//! free, the longest idle connections are evicted ([`ConnectionLimiter::evict_longest_idle`]), as nginx closes its
+//! reusable connections.
 //!
 //! Invariants
-//! * No more connections are seated than there are seats. Who waits is seated in the order of arrival.
-//! * A connection leaves between two requests only: one that is asked to leave in the middle of a request gets its answer.
-//! * To note that a request begins or ends takes no lock.
+//! * The number of connections never exceeds the number of permits. Waiting clients receive permits in the order of
+//!   arrival.
+//! * A connection is closed only between two requests: a request that is in progress at the time of the eviction is
+//!   answered.
+//! * Recording the beginning or end of a request takes no lock.
 //!
-//! Not here: who is refused when too many wait (`listen`), and the connections of a lane ([`FastPath::evict_idle`]).
+//! Not here: the refusal of clients when too many wait (`listen`), and the connections of the fast path
+//! ([`FastPath::evict_idle`]).
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -25,74 +30,75 @@ use tokio::time::Instant;
 use crate::fast_path::FastPath;
 use crate::listen::ListenerCounters;
 
-/// Seats are scarce while fewer than one of so many is free.
+/// Permits are scarce while fewer than one in this number is free.
 const SCARCE_DIVISOR: usize = 16;
-/// One of so many of those who may leave does, beside as many as wait: others will come soon.
+/// One in this number of the evictable connections is evicted in addition to the number of waiting clients, as more are
+/// likely to arrive soon.
 const EXTRA_EVICTION_DIVISOR: usize = 8;
-/// No more than so many leave beside those.
+/// Maximum number of additional evictions.
 const MAX_EXTRA_EVICTIONS: usize = 32;
-/// One that was asked to leave is waited for so long before others are asked in its stead.
+/// Time to wait for an evicted connection before others are evicted instead.
 const EVICTION_TIMEOUT_MS: u64 = 1_000;
-/// A client that has not asked anything yet may stay for so long.
+/// Time that a client may stay connected before its first request.
 const FIRST_REQUEST_GRACE_MS: u64 = 2_000;
-/// After this time who waits asks again whether anybody may leave.
+/// Interval after which a waiting client tries again to evict connections.
 const EVICTION_RETRY_INTERVAL: Duration = Duration::from_millis(20);
-/// When all who may leave were asked to, the seats are not looked at again for so long.
+/// After all evictable connections have been evicted, the table is not scanned again for this time.
 const EVICTION_SCAN_PAUSE_MS: u64 = 10;
 
-/// The seats of one listener.
+/// The connection limit of one listener.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiter {
     permits: Arc<Semaphore>,
-    /// Fewer free ones are too few.
+    /// Permits are scarce if fewer than this number are free.
     scarce_threshold: usize,
     waiter_count: AtomicUsize,
     max_waiters: usize,
     connections: Mutex<ConnectionTable>,
     fast_path: Option<Arc<dyn FastPath>>,
     counters: Arc<ListenerCounters>,
-    /// The zero of all times.
+    /// Origin of all times.
     clock_start: Instant,
-    /// Before that time nobody looks at the seats again.
+    /// No eviction scan takes place before this time.
     next_eviction_scan_ms: AtomicU64,
 }
 
-/// Who sits where.
+/// The open connections of a listener.
 #[derive(Debug, Default)]
 struct ConnectionTable {
     activities: Vec<Option<Arc<ConnectionActivity>>>,
     free_slots: Vec<usize>,
 }
 
-/// What is known of one connection.
+/// The activity of one connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionActivity {
     clock_start: Instant,
-    /// Since when a request is waited for, or [`REQUEST_ACTIVE`] or [`RESPONSE_SENDING`].
+    /// Start of the wait for a request, or [`REQUEST_ACTIVE`] or [`RESPONSE_SENDING`].
     idle_since_ms: AtomicU64,
-    /// When the connection was asked to leave; 0 before that.
+    /// Time at which the eviction of the connection was requested; 0 if it was not.
     eviction_requested_ms: AtomicU64,
     waker: AtomicWaker,
 }
 
-/// A request is being read or answered.
+/// A request is being read or handled.
 const REQUEST_ACTIVE: u64 = u64::MAX;
-/// The answer is there; it may still be on its way.
+/// The response is complete, but may not have been sent completely.
 const RESPONSE_SENDING: u64 = u64::MAX - 1;
 
-/// A seat that is taken until this is dropped.
+/// A connection permit, held until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     pub(crate) activity: Arc<ConnectionActivity>,
     pub(crate) limiter: Arc<ConnectionLimiter>,
     slot: usize,
-    /// None beyond the limit.
+    /// `None` for a connection beyond the limit.
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        // Before others may take it.
+        // Remove the entry before the permit can be reused.
         let mut taken = self.limiter.connections.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = taken.activities.get_mut(self.slot) {
             *place = None;
@@ -101,7 +107,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// One that waits for a seat, and is counted for as long as it does.
+/// A waiting client; counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionWaiter(Arc<ConnectionLimiter>);
 
@@ -112,7 +118,7 @@ impl ConnectionWaiter {
         Self(Arc::clone(seats))
     }
 
-    /// Waits, and lets those leave of whom nothing is asked.
+    /// Waits for a permit and evicts idle connections.
     pub(crate) async fn wait_for_permit(self) -> ConnectionPermit {
         let seats = Arc::clone(&self.0);
         let mut turn = pin!(Arc::clone(&seats.permits).acquire_owned());
@@ -121,7 +127,7 @@ impl ConnectionWaiter {
                 biased;
                 permit = &mut turn => match permit {
                     Ok(permit) => break permit,
-                    // Nobody closes the semaphore.
+                    // The semaphore is never closed.
                     Err(_closed) => std::future::pending().await,
                 },
                 () = seats.evict_and_pause() => {}
@@ -140,7 +146,7 @@ impl Drop for ConnectionWaiter {
 }
 
 impl ConnectionLimiter {
-    /// Makes `limit` seats, for which a quarter as many may wait.
+    /// Creates a limiter with `limit` permits; the number of waiting clients is limited to a quarter of that.
     pub(crate) fn new(
         limit: usize,
         counters: Arc<ListenerCounters>,
@@ -159,29 +165,29 @@ impl ConnectionLimiter {
         })
     }
 
-    /// Takes a seat if one is free and nobody waits for it.
+    /// Takes a permit if one is free and there are no waiters.
     pub(crate) fn try_acquire(self: &Arc<Self>) -> Option<ConnectionPermit> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         Some(self.register_connection(Some(permit)))
     }
 
-    /// Makes another seat for one who came before the end and has none.
+    /// Creates an additional permit for a connection that was accepted before the shutdown and has none.
     pub(crate) fn acquire_beyond_limit(self: &Arc<Self>) -> ConnectionPermit {
         self.register_connection(None)
     }
 
-    /// Waits for a seat.
+    /// Waits for a permit.
     pub(crate) async fn acquire(self: &Arc<Self>) -> ConnectionPermit {
         ConnectionWaiter::begin_waiting(self).wait_for_permit().await
     }
 
-    /// Begins to wait for a seat, unless too many do.
+    /// Begins to wait for a permit; `None` if too many clients wait.
     pub(crate) fn try_begin_waiting(self: &Arc<Self>) -> Option<ConnectionWaiter> {
         let may_wait = self.waiter_count.load(Ordering::Relaxed) < self.max_waiters;
         may_wait.then(|| ConnectionWaiter::begin_waiting(self))
     }
 
-    /// Lets connections leave, and waits until more might.
+    /// Evicts connections, and waits until more may be evictable.
     async fn evict_and_pause(&self) {
         self.evict_longest_idle();
         tokio::time::sleep(EVICTION_RETRY_INTERVAL).await;
@@ -208,13 +214,14 @@ impl ConnectionLimiter {
         }
     }
 
-    /// Tells whether answers are to be the last of their connections.
+    /// Returns true if permits are scarce, so that responses are to be the last of their connections.
     pub(crate) fn are_scarce(&self) -> bool {
         self.permits.available_permits() < self.scarce_threshold
             || self.waiter_count.load(Ordering::Relaxed) > 0
     }
 
-    /// The same, of an answer that is given now and would not be the last one otherwise: it is counted.
+    /// Same as `are_scarce`, for a response sent now that would otherwise not be the last one; such closings are
+    /// counted.
     pub(crate) fn must_close_connection(&self) -> bool {
         let are_scarce = self.are_scarce();
         if are_scarce {
@@ -223,14 +230,14 @@ impl ConnectionLimiter {
         are_scarce
     }
 
-    /// Returns when all connections have left.
+    /// Waits until all connections have ended.
     pub(crate) async fn wait_empty(&self, limit: usize) {
         let all = u32::try_from(limit).unwrap_or(u32::MAX);
-        // Nobody closes the semaphore.
+        // The semaphore is never closed.
         self.permits.acquire_many(all).await.ok();
     }
 
-    /// Asks connections to leave of which a request was waited for longest: as many as wait for their seats, and some.
+    /// Evicts the longest idle connections: as many as there are waiting clients, plus an extra number.
     fn evict_longest_idle(&self) {
         let now_ms = millis_since(self.clock_start);
         if now_ms < self.next_eviction_scan_ms.load(Ordering::Relaxed) {
@@ -247,8 +254,8 @@ impl ConnectionLimiter {
         }
     }
 
-    /// Finds the seats whose clients have asked nothing for longest, for so many who wait, and tells whether these are all of
-    /// those who may leave.
+    /// Finds the longest idle connections for a number of waiting clients. Also returns whether these are all evictable
+    /// connections.
     fn find_longest_idle(
         &self,
         now_ms: u64,
@@ -287,7 +294,7 @@ fn millis_between(begin: Instant, now: Instant) -> u64 {
 }
 
 impl ConnectionActivity {
-    /// Makes the seat of a connection that is being set up, by a clock that began then.
+    /// Creates the state of a connection that is being set up; `begin` is the origin of its times.
     pub(crate) fn new(begin: Instant) -> Self {
         Self {
             clock_start: begin,
@@ -297,67 +304,68 @@ impl ConnectionActivity {
         }
     }
 
-    /// Returns since when a request is waited for, of a client that may be asked to leave.
+    /// Returns the start of the wait for a request, if the connection may be evicted.
     fn evictable_since(&self) -> Option<u64> {
         let since_ms = self.idle_since_ms.load(Ordering::Relaxed);
         (since_ms < RESPONSE_SENDING && !self.is_eviction_requested()).then_some(since_ms)
     }
 
-    /// Tells whether a request is waited for.
+    /// Returns true if the connection waits for a request.
     pub(crate) fn is_idle(&self) -> bool {
         self.idle_since_ms.load(Ordering::Relaxed) < RESPONSE_SENDING
     }
 
-    /// Notes that the first request is waited for from now on: its client is given some time.
+    /// Records the start of the wait for the first request, for which the client has a grace period.
     pub(crate) fn record_first_wait(&self) {
         self.idle_since_ms
             .store(millis_since(self.clock_start) + FIRST_REQUEST_GRACE_MS, Ordering::Relaxed);
     }
 
-    /// Notes that a request is waited for from now on.
+    /// Records the start of the wait for a request.
     pub(crate) fn record_idle(&self, now: Instant) {
         self.idle_since_ms.store(millis_between(self.clock_start, now), Ordering::Relaxed);
     }
 
-    /// Notes that something of a request came.
+    /// Records the arrival of a part of a request.
     pub(crate) fn record_active(&self) {
         self.idle_since_ms.store(REQUEST_ACTIVE, Ordering::Relaxed);
     }
 
-    /// Notes that a request has its answer, which may still have to be sent.
+    /// Records that the response to a request is complete; it may not have been sent completely.
     pub(crate) fn record_answered(&self) {
         self.idle_since_ms.store(RESPONSE_SENDING, Ordering::Relaxed);
     }
 
-    /// Asks the connection to leave.
+    /// Requests the eviction of the connection.
     pub(crate) fn request_eviction(&self) {
         self.eviction_requested_ms.store(millis_since(self.clock_start).max(1), Ordering::Relaxed);
         self.waker.wake();
     }
 
-    /// Tells whether the connection is asked to leave.
+    /// Returns true if the eviction of the connection was requested.
     pub(crate) fn is_eviction_requested(&self) -> bool {
         self.eviction_requested_ms.load(Ordering::Relaxed) > 0
     }
 
-    /// Tells whether the connection was asked to leave and may be about to.
+    /// Returns true if the eviction was requested so recently that the connection may still be closing.
     fn is_leaving(&self, now_ms: u64) -> bool {
         let wanted_ms = self.eviction_requested_ms.load(Ordering::Relaxed);
         wanted_ms > 0 && now_ms < wanted_ms + EVICTION_TIMEOUT_MS
     }
 
-    /// Is ready when the connection is asked to leave.
+    /// Ready when the eviction of the connection is requested.
     fn poll_eviction(&self, cx: &Context<'_>) -> Poll<()> {
         self.waker.register(cx.waker());
         if self.is_eviction_requested() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Waits until the connection is asked to leave. One task at a time may wait.
+    /// Waits until the eviction of the connection is requested. Only one task at a time may wait.
     pub(crate) async fn wait_eviction(&self) {
         poll_fn(|cx| self.poll_eviction(cx)).await;
     }
 
-    /// Tells a reader that found nothing whether to leave. While an answer is made, nobody leaves.
+    /// Called by a reader without data; returns true if the connection is to be closed. Returns false while a response
+    /// is in progress.
     pub(crate) fn should_leave(&self, cx: &Context<'_>) -> bool {
         match self.idle_since_ms.load(Ordering::Relaxed) {
             REQUEST_ACTIVE => return false,
@@ -376,7 +384,7 @@ mod tests {
         ConnectionLimiter::new(limit, Arc::default(), None)
     }
 
-    /// Takes seats of clients that were answered one after the other.
+    /// Takes permits for clients that were served one after the other.
     async fn answered(seats: &Arc<ConnectionLimiter>, count: usize) -> Vec<ConnectionPermit> {
         let mut all = Vec::new();
         for _ in 0..count {

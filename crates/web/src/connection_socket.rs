@@ -1,12 +1,14 @@
-//! The wire of one connection: a socket, with or without TLS, that the runtime and a lane use by turns.
+//! The socket of one connection, with or without TLS, used alternately by the runtime and the fast path.
 //!
 //! Invariants
-//! * A socket belongs to the runtime's reactor or to nobody ([`ConnectionSocket::detach_from_runtime`], [`ConnectionSocket::attach_to_runtime`]), so that a lane's bytes
-//!   wake no task. Bytes that TLS holds already, read or not yet sent, move with it.
-//! * The calls of a lane never wait: what cannot be done now fails with [`ErrorKind::WouldBlock`].
-//! * What TLS says behind a handshake waits for the first answer, whose packet it shares.
-//! * TLS takes bytes only when everything that it took before is on its way, so that a client that reads nothing costs
-//!   one buffer of [`TLS_BUFFER_BYTES`].
+//! * A socket is either registered with the runtime's reactor or detached ([`ConnectionSocket::detach_from_runtime`],
+//!   [`ConnectionSocket::attach_to_runtime`]), so that data for the fast path wakes no task. Data buffered by TLS,
+//!   received or unsent, moves with it.
+//! * The calls of the fast path never block: an operation that is not possible now fails with
+//!   [`ErrorKind::WouldBlock`].
+//! * TLS messages after a handshake are delayed until the first response, to share its packet.
+//! * TLS accepts bytes only when all earlier ones have been passed to the kernel, so that a client that reads nothing
+//!   costs one buffer of [`TLS_BUFFER_BYTES`].
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -22,17 +24,17 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-/// How often is read in a turn for the sake of nothing but TLS's own records.
+/// Maximum number of consecutive reads that return only TLS protocol records.
 const MAX_READ_ROUNDS: usize = 16;
-/// What TLS encrypts before it is sent, at most.
+/// Maximum number of bytes that TLS encrypts before they are sent.
 const TLS_BUFFER_BYTES: usize = 64 * 1024;
-/// The kernel takes no more at once (`UIO_MAXIOV`).
+/// The kernel's limit per call (`UIO_MAXIOV`).
 const MAX_IO_SLICES: usize = 1024;
-/// A head and so much of a file may share a packet.
+/// Maximum part of a file that shares a packet with the head, in bytes.
 const MAX_SHARED_PACKET_BYTES: u64 = 16 * 1024;
 
 thread_local! {
-    /// What is read of a file to be encrypted: a buffer of its own for each part would be cleared each time.
+    /// Buffer for file data to be encrypted; reused, because a new buffer for each part would have to be zeroed.
     static PART: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -46,55 +48,55 @@ enum ConnectionSocketKind {
     Tls(Box<TlsStream<LendableSocket>>),
 }
 
-/// What comes behind bytes that are sent.
+/// Determines whether more data may follow the bytes being sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SendContinuation {
     MayFollow,
     Final,
 }
 
-/// What a lane read.
+/// The result of a read on the fast path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceivedBytes {
-    /// How many bytes; none when the client sends no more.
+    /// Number of bytes; zero at the end of the stream.
     pub bytes: usize,
-    /// Whether more may be there already. If not, the kernel tells when there is.
+    /// True if more data may be available already. If false, the kernel signals new data.
     pub has_more: bool,
 }
 
-/// A socket of the runtime, or of nobody.
+/// A socket that is registered with the runtime or detached.
 #[derive(Debug)]
 pub(crate) enum LendableSocket {
     Runtime(TcpStream),
-    /// The runtime's, until TLS is agreed on.
+    /// Registered with the runtime until the TLS handshake is complete.
     Handshaking(TcpStream),
     Detached(std::net::TcpStream),
-    /// While it changes hands, and after that failed.
+    /// During a transfer, and after a failed one.
     Invalid,
 }
 
 impl ConnectionSocket {
-    /// A socket that carries cleartext.
+    /// Creates a cleartext socket.
     pub(crate) fn from_plain(stream: TcpStream) -> Self {
         Self(ConnectionSocketKind::Plain(LendableSocket::Runtime(stream)))
     }
 
-    /// A connection after its handshake.
+    /// Creates a socket from a TLS connection after its handshake.
     pub(crate) fn from_tls(mut stream: TlsStream<LendableSocket>) -> Self {
         stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER_BYTES));
         Self(ConnectionSocketKind::Tls(Box::new(stream)))
     }
 
-    /// A socket that carries cleartext and that no runtime has; it must not block.
+    /// Creates a cleartext socket that is not registered with a runtime; it must be non-blocking.
     #[must_use]
     pub fn from_detached(stream: std::net::TcpStream) -> Self {
         Self(ConnectionSocketKind::Plain(LendableSocket::Detached(stream)))
     }
 
-    /// Takes the socket out of the runtime.
+    /// Detaches the socket from the runtime.
     ///
     /// # Errors
-    /// When the runtime cannot let go of it.
+    /// If the runtime cannot deregister it.
     pub(crate) fn detach_from_runtime(mut self) -> Result<Self> {
         let socket = self.lendable_mut();
         *socket = match std::mem::replace(socket, LendableSocket::Invalid) {
@@ -106,10 +108,10 @@ impl ConnectionSocket {
         Ok(self)
     }
 
-    /// Gives the socket to the runtime.
+    /// Registers the socket with the runtime.
     ///
     /// # Errors
-    /// When the runtime cannot take it.
+    /// If the runtime cannot register it.
     pub(crate) fn attach_to_runtime(mut self) -> Result<Self> {
         let socket = self.lendable_mut();
         *socket = match std::mem::replace(socket, LendableSocket::Invalid) {
@@ -121,10 +123,10 @@ impl ConnectionSocket {
         Ok(self)
     }
 
-    /// Returns the socket, to wait for.
+    /// Returns the file descriptor, for polling.
     ///
     /// # Errors
-    /// When a runtime has it.
+    /// If the socket is registered with a runtime.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
         let socket = match &self.0 {
             ConnectionSocketKind::Plain(socket) => socket,
@@ -133,13 +135,13 @@ impl ConnectionSocket {
         Ok(socket.detached()?.as_fd())
     }
 
-    /// Tells whether bytes may be there to read of which the kernel does not tell.
+    /// Returns true if buffered data may be available that the kernel does not signal.
     #[must_use]
     pub fn may_have_buffered_input(&self) -> bool {
         matches!(self.0, ConnectionSocketKind::Tls(_))
     }
 
-    /// Tells whether bytes were taken that are not on their way yet; [`ConnectionSocket::flush`] sends them.
+    /// Returns true if accepted bytes have not been sent yet; [`ConnectionSocket::flush`] sends them.
     #[must_use]
     pub fn has_unsent_bytes(&self) -> bool {
         match &self.0 {
@@ -148,10 +150,10 @@ impl ConnectionSocket {
         }
     }
 
-    /// Reads what is there.
+    /// Reads the available data.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] when nothing is there; any other one ends the connection.
+    /// [`ErrorKind::WouldBlock`] if there is none; any other error ends the connection.
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<ReceivedBytes> {
         match &mut self.0 {
             ConnectionSocketKind::Plain(socket) => {
@@ -162,15 +164,16 @@ impl ConnectionSocket {
         }
     }
 
-    /// Sends the beginning of `first` and `second`, and returns how many bytes of them, and adds what went out to `sent`.
+    /// Sends the beginning of `first` and `second`, returns the number of their bytes that were accepted, and adds the
+    /// number of bytes on the wire to `sent`.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] when the client reads too slowly; any other one ends the connection.
+    /// [`ErrorKind::WouldBlock`] if the client reads too slowly; any other error ends the connection.
     pub fn send(&mut self, first: &[u8], second: &[u8], sent: &mut u64) -> Result<usize> {
         self.send_slices(&[IoSlice::new(first), IoSlice::new(second)], sent)
     }
 
-    /// Sends as [`ConnectionSocket::send`] does, whatever the number of slices.
+    /// Same as [`ConnectionSocket::send`], for any number of slices.
     ///
     /// # Errors
     /// As [`ConnectionSocket::send`].
@@ -178,7 +181,8 @@ impl ConnectionSocket {
         self.send_with_continuation(slices, SendContinuation::MayFollow, sent)
     }
 
-    /// Sends as [`ConnectionSocket::send`] does, and tells a client over TLS behind all of it, in the same packet, that nothing more comes.
+    /// Same as [`ConnectionSocket::send`]; after all of the data it also sends the end of a TLS stream, in the same
+    /// packet.
     ///
     /// # Errors
     /// As [`ConnectionSocket::send`].
@@ -211,7 +215,7 @@ impl ConnectionSocket {
                     session.send_close_notify();
                 }
                 match send_encrypted(stream, sent) {
-                    // They are taken, and go out later.
+                    // The bytes are accepted and sent later.
                     Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
                     _ => Ok(count),
                 }
@@ -219,11 +223,11 @@ impl ConnectionSocket {
         }
     }
 
-    /// Sends a part of a file, without a copy where nothing is encrypted, and returns how many bytes; none when the file
+    /// Sends a part of a file, without a copy if it is not encrypted, and returns the number of bytes; zero if the file
     /// ends before `offset`.
     ///
     /// # Errors
-    /// As [`ConnectionSocket::send`], and when the file cannot be read.
+    /// As [`ConnectionSocket::send`], and if the file cannot be read.
     pub fn send_file(
         &mut self,
         file: &File,
@@ -239,7 +243,7 @@ impl ConnectionSocket {
                 Ok(count)
             }
             ConnectionSocketKind::Tls(stream) => {
-                // Nothing is read that could not be taken.
+                // Do not read data that could not be accepted.
                 send_encrypted(stream, sent)?;
                 with_file_part(file, (offset, count), |part| match part {
                     [] => Ok(0),
@@ -249,10 +253,10 @@ impl ConnectionSocket {
         }
     }
 
-    /// Sends what was held back.
+    /// Sends the buffered data.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] when some of it is left; any other one ends the connection.
+    /// [`ErrorKind::WouldBlock`] if some of it remains; any other error ends the connection.
     pub fn flush(&mut self, sent: &mut u64) -> Result<()> {
         match &mut self.0 {
             ConnectionSocketKind::Plain(_) => Ok(()),
@@ -260,11 +264,11 @@ impl ConnectionSocket {
         }
     }
 
-    /// Sends the beginning of `head` and, behind all of it, of a part of a file, and returns how many bytes of each. None of
-    /// the file says nothing: [`ConnectionSocket::send_file`] tells why.
+    /// Sends the beginning of `head` and, after all of it, of a part of a file, and returns the number of bytes of
+    /// each. Zero bytes of the file have no meaning: [`ConnectionSocket::send_file`] returns the cause.
     ///
     /// # Errors
-    /// As [`ConnectionSocket::send`], and when the file cannot be read.
+    /// As [`ConnectionSocket::send`], and if the file cannot be read.
     pub fn send_with_file(
         &mut self,
         head: &[u8],
@@ -288,7 +292,7 @@ impl ConnectionSocket {
             }
             ConnectionSocketKind::Tls(stream) => {
                 send_encrypted(stream, sent)?;
-                // Whole records, of which the head is a part.
+                // Encrypt full records, which include the head.
                 let most = TLS_BUFFER_BYTES.saturating_sub(head.len()).min(count);
                 let taken =
                     with_file_part(file, (offset, most), |part| self.send(head, part, sent))?;
@@ -298,28 +302,28 @@ impl ConnectionSocket {
         }
     }
 
-    /// Says that nothing more comes; what was held back is lost if the client does not take it now.
+    /// Shuts down the write side; buffered data is lost if the client does not accept it now.
     ///
     /// # Errors
-    /// When the client has gone.
+    /// If the client has disconnected.
     pub fn close_write(&mut self) -> Result<()> {
         self.close_notify();
         self.lendable_mut().detached()?.shutdown(Shutdown::Write)
     }
 
-    /// Says as much as has to be said before the socket is closed, which says the rest: nothing without TLS.
+    /// Sends the closing message of TLS before the socket is closed; does nothing without TLS.
     pub fn close_notify(&mut self) {
         if let ConnectionSocketKind::Tls(stream) = &mut self.0 {
             stream.get_mut().1.send_close_notify();
-            // One that has gone is told in vain.
+            // Ignore errors: the client may have disconnected.
             send_encrypted(stream, &mut 0).ok();
         }
     }
 
-    /// Reads what arrived, encrypted or not, to be dropped, and returns how many bytes; none when the client sends no more.
+    /// Reads and drops received data, encrypted or not, and returns the number of bytes; zero at the end of the stream.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] when nothing is there; any other one ends the connection.
+    /// [`ErrorKind::WouldBlock`] if there is none; any other error ends the connection.
     pub fn discard(&mut self, buffer: &mut [u8]) -> Result<usize> {
         self.lendable_mut().detached()?.read(buffer)
     }
@@ -332,9 +336,9 @@ impl ConnectionSocket {
     }
 }
 
-/// Returns how a head is sent that so much of a file follows. A short part goes in the head's packet. Where a long one
-/// follows, a head that waits for it saves one packet of many, and over the loopback interface the whole answer takes half
-/// as much CPU again. Where nothing follows, a head that waits is sent late.
+/// Returns the flags for sending a head that is followed by `length` bytes of a file. A short body shares the packet of
+/// the head. For a long body, delaying the head saves one packet of many, and over the loopback interface the whole
+/// response takes half as much CPU again. Without a body, a delayed head is sent late.
 pub(crate) fn head_send_flags(length: u64) -> SendFlags {
     if (1..=MAX_SHARED_PACKET_BYTES).contains(&length) {
         SendFlags::MORE
@@ -343,7 +347,7 @@ pub(crate) fn head_send_flags(length: u64) -> SendFlags {
     }
 }
 
-/// Reads a part of a file, as far as one buffer goes, and does something with it.
+/// Reads a part of a file, up to the size of one buffer, and passes it to a function.
 fn with_file_part(
     file: &File,
     (offset, count): (u64, usize),
@@ -357,12 +361,12 @@ fn with_file_part(
     })
 }
 
-/// Tells whether what failed may be done later.
+/// Returns true if the failed operation may be retried later.
 fn is_retryable(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Reads from a socket, and notes whether it was emptied.
+/// Reads from a socket, and records whether it was drained.
 struct DrainDetectingReader<'a> {
     socket: &'a std::net::TcpStream,
     is_drained: bool,
@@ -385,11 +389,11 @@ fn receive_encrypted(
     for _ in 0..MAX_READ_ROUNDS {
         match session.reader().read(buffer) {
             Ok(bytes) => {
-                // Whoever ended TLS sends nothing of which the kernel would tell.
+                // After the end of TLS, the client sends nothing that the kernel would signal.
                 let has_more = bytes == buffer.len() || !reader.is_drained || !session.wants_read();
                 return Ok(ReceivedBytes { bytes, has_more });
             }
-            // The client went without a word; whatever it asked has been read.
+            // The client disconnected without a closing message; all its requests have been read.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
                 return Ok(ReceivedBytes { bytes: 0, has_more: false });
             }
@@ -399,7 +403,7 @@ fn receive_encrypted(
         }
         session.read_tls(&mut reader)?;
         let outcome = session.process_new_packets();
-        // An answer to a message of TLS itself, or the alert that names what was wrong.
+        // A response to a TLS protocol message, or the alert that describes the error.
         while session.wants_write() {
             match session.write_tls(&mut reader.socket) {
                 Ok(_) => {}
@@ -409,11 +413,11 @@ fn receive_encrypted(
         }
         outcome.map_err(|error| Error::new(ErrorKind::InvalidData, error))?;
     }
-    // Others have their turn; more is there.
+    // Let other connections run; more data is available.
     Err(ErrorKind::Interrupted.into())
 }
 
-/// Sends what is encrypted.
+/// Sends the encrypted data.
 fn send_encrypted(stream: &mut TlsStream<LendableSocket>, sent: &mut u64) -> Result<()> {
     let (socket, session) = stream.get_mut();
     let mut socket = SocketWriter(socket.detached()?);
@@ -423,8 +427,8 @@ fn send_encrypted(stream: &mut TlsStream<LendableSocket>, sent: &mut u64) -> Res
     Ok(())
 }
 
-/// Reads from a socket, and sends below, by the calls for sockets: they cost less than those for files, and less again where
-/// they do not look whether the thread was told to end.
+/// Reads from a socket with the socket calls, as does the send function below: they are cheaper than the file calls,
+/// and cheaper still without a check for thread cancellation.
 fn receive_plain(socket: &std::net::TcpStream, buffer: &mut [u8]) -> Result<usize> {
     Ok(recv(socket, buffer, RecvFlags::empty())?.0)
 }
@@ -452,7 +456,7 @@ impl Write for SocketWriter<'_> {
 }
 
 impl LendableSocket {
-    /// Returns the socket if no runtime has it.
+    /// Returns the socket if it is not registered with a runtime.
     fn detached(&self) -> Result<&std::net::TcpStream> {
         match self {
             Self::Detached(stream) => Ok(stream),
@@ -462,7 +466,7 @@ impl LendableSocket {
         }
     }
 
-    /// Sends everything at once from now on.
+    /// Sends all data immediately from now on.
     pub(crate) fn end_handshake(&mut self) {
         *self = match std::mem::replace(self, Self::Invalid) {
             Self::Handshaking(stream) => Self::Runtime(stream),
@@ -478,14 +482,15 @@ impl LendableSocket {
     }
 }
 
-/// Tells whether what is written during a handshake is what comes behind it: the tickets of TLS 1.3. They are the first that
-/// is written with a record of this kind (RFC 8446, section 5.1); in the handshake itself such records follow a plain one.
+/// Returns true if data written during a handshake belongs to the messages after it: the tickets of TLS 1.3. They are
+/// the first data whose first record is of this type (RFC 8446, section 5.1); within the handshake such records follow
+/// a plain one.
 fn is_post_handshake_record(bytes: &[u8]) -> bool {
     const APPLICATION_DATA: u8 = 23;
     bytes.first() == Some(&APPLICATION_DATA)
 }
 
-/// Leaves bytes to the kernel, to be sent with what comes next, or by themselves within 200 ms.
+/// Passes bytes to the kernel, which sends them with the data that follows, or after 200 ms.
 fn send_corked(
     stream: &TcpStream,
     cx: &mut Context<'_>,
@@ -650,7 +655,7 @@ mod tests {
 
     #[test]
     fn only_what_comes_behind_a_handshake_waits() {
-        // An alert, a handshake that begins, and application data.
+        // An alert, the beginning of a handshake, and application data.
         for (kind, expected) in [(21, false), (22, false), (23, true)] {
             assert_eq!(is_post_handshake_record(&[kind, 3, 3, 0, 1, 0]), expected, "{kind}");
         }

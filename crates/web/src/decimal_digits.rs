@@ -1,8 +1,9 @@
-//! Numbers as decimal digits, for texts that consist of them mostly: lines of logs, heads of answers.
+//! Decimal formatting of numbers for texts that consist mostly of numbers, such as log lines and response heads.
 //!
-//! The standard library's way asks for signs, widths and alternatives each time, which costs more than the digits.
+//! The standard library's formatter handles signs, widths and alternate forms each time, which costs more than the
+//! digits.
 
-/// The digits of a number: `Digits::of(1234).as_str()` is `"1234"`.
+/// The digits of a number: `DecimalDigits::from_number(1234).as_str()` is `"1234"`.
 #[derive(Debug, Clone, Copy)]
 pub struct DecimalDigits {
     bytes: [u8; 20],
@@ -10,7 +11,7 @@ pub struct DecimalDigits {
 }
 
 impl DecimalDigits {
-    /// Returns the digits of a number; those of 0 are one zero.
+    /// Returns the digits of a number; 0 has one digit.
     #[must_use]
     pub fn from_number(mut number: u64) -> Self {
         let mut digits = Self { bytes: [0; 20], start: 20 };
@@ -26,10 +27,10 @@ impl DecimalDigits {
         }
     }
 
-    /// Returns them as a text.
+    /// Returns the digits as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        // They are ASCII.
+        // The digits are ASCII.
         let digits = self.bytes.get(self.start..).unwrap_or_default();
         std::str::from_utf8(digits).unwrap_or_default()
     }

@@ -1,24 +1,24 @@
-//! What can go wrong before a request exists: addresses, certificates, log files.
+//! Errors that occur before a request exists: addresses, certificates, log files.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Why a front could not be started.
+/// The reason why a front could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The address is taken, not local, or needs rights that the process lacks.
+    /// The address is in use, not local, or needs rights that the process lacks.
     #[error("cannot listen on {addr}; choose another address or stop the program that uses it")]
     Bind {
-        /// The address that was asked for.
+        /// The requested address.
         addr: SocketAddr,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: std::io::Error,
     },
     /// The bound socket cannot be handed to the async runtime.
     #[error("cannot serve on the listening socket")]
     Serve {
-        /// What the runtime said.
+        /// The error of the runtime.
         source: std::io::Error,
     },
     /// A certificate, key or list of roots cannot be used.
@@ -26,7 +26,7 @@ pub enum Error {
     Tls {
         /// `certificate`, `key` or `roots`.
         item: &'static str,
-        /// What is wrong with it.
+        /// The error in the item.
         reason: String,
     },
     /// A log file cannot be created or appended to.
@@ -34,7 +34,7 @@ pub enum Error {
     LogFile {
         /// The file.
         file: PathBuf,
-        /// What the file system said.
+        /// The error of the file system.
         source: std::io::Error,
     },
 }

@@ -1,14 +1,15 @@
-//! A lane in front of the service: whoever answers simple requests with less work than hyper takes turns with it.
+//! Fast path in front of the service: handles simple requests with less work than hyper, and alternates with it.
 //!
-//! A connection is lent to the lane. The lane answers on it until a request comes that it leaves to the service; then it
-//! hands the connection back together with the bytes of that request, unanswered and unchanged.
+//! A connection is lent to the fast path. The fast path handles its requests until one arrives that it leaves to the
+//! service. It then returns the connection together with the bytes of that request, unhandled and unchanged.
 //!
 //! Invariants
-//! * Bytes reach hyper exactly as the client sent them: the lane never changes what it hands back.
-//! * After [`ReturnedConnection::request_bytes`] hyper gets exactly one request, and the connection goes back to the lane when the
-//!   answer is written; without it hyper has the connection for good.
-//! * A connection of HTTP/2 stays with the lane, as its requests share state, unless the lane serves nobody. What the lane leaves to the service goes
-//!   there over connections of HTTP/2 within the process ([`FastPathHttp2::service_pipes`]).
+//! * Bytes reach hyper exactly as the client sent them: the fast path never changes what it returns.
+//! * After [`ReturnedConnection::request_bytes`] hyper gets exactly one request, and the connection goes back to the
+//!   fast path when the response is written; without it hyper has the connection permanently.
+//! * An HTTP/2 connection stays with the fast path, as its requests share state, unless the fast path is closed.
+//!   Requests for the service are forwarded over HTTP/2 connections within the process
+//!   ([`FastPathHttp2::service_pipes`]).
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -25,23 +26,23 @@ use crate::connection_limit::ConnectionLimiter;
 use crate::connection_socket::ConnectionSocket;
 use crate::listen::{ConnectionPeer, ListenerCounters};
 
-/// Serves connections outside of the runtime.
+/// Serves connections outside the runtime.
 pub trait FastPath: Send + Sync + Debug {
-    /// Tells whether connections that come now are for it.
+    /// Returns true if new connections are accepted.
     fn is_open(&self) -> bool;
 
-    /// Serves a connection until it ends, which gives nothing, or is handed back.
+    /// Serves a connection until it ends (`None`) or is returned.
     fn serve_connection(
         &self,
         lent: LentConnection,
     ) -> Pin<Box<dyn Future<Output = Option<ReturnedConnection>> + Send>>;
 
-    /// Ends about so many connections on which nothing is asked, those first that have been waited for longest: others
-    /// want their places. They are counted as evicted.
+    /// Closes about `count` idle connections, the longest idle first, because other clients need their permits. They
+    /// are counted as evicted.
     fn evict_idle(&self, count: usize, counters: &Arc<ListenerCounters>);
 }
 
-/// Whether answers are to be the last of their connections.
+/// Determines whether responses are to be the last of their connections.
 #[derive(Debug, Clone)]
 pub struct KeepAlivePolicy {
     stop_signal: watch::Receiver<bool>,
@@ -53,14 +54,14 @@ impl KeepAlivePolicy {
         Self { stop_signal: stopped, connection_limiter: Some(Arc::clone(seats)) }
     }
 
-    /// Makes one that tells of the end alone, when `stopped` is true.
+    /// Creates a policy that closes connections only after the shutdown began, when `stopped` is true.
     #[must_use]
     pub fn until_stopped(stopped: watch::Receiver<bool>) -> Self {
         Self { stop_signal: stopped, connection_limiter: None }
     }
 
-    /// Tells whether an answer that is given now is to be the last one of its connection: all are to end, or hardly any
-    /// place is free.
+    /// Returns true if a response sent now is to be the last one of its connection: the listener is shutting down, or
+    /// permits are scarce.
     #[must_use]
     pub fn must_close(&self) -> bool {
         *self.stop_signal.borrow()
@@ -68,37 +69,37 @@ impl KeepAlivePolicy {
     }
 }
 
-/// A connection on its way to a lane.
+/// A connection handed to the fast path.
 #[derive(Debug)]
 pub struct LentConnection {
-    /// The socket, which no runtime has.
+    /// The socket, detached from the runtime.
     pub socket: ConnectionSocket,
-    /// What was read from it and not answered.
+    /// Data that was read from it and not handled.
     pub unread: Vec<u8>,
-    /// Who is at the other end.
+    /// The peer.
     pub peer: ConnectionPeer,
-    /// How many requests may still be answered; the last answer closes the connection.
+    /// Number of requests that may still be handled; the last response closes the connection.
     pub requests_left: u64,
-    /// How long the next request may take to be complete.
+    /// Maximum time until the next request is complete.
     pub idle_timeout: Duration,
-    /// How long a client may read nothing of its answer.
+    /// Maximum time in which a client may read nothing of its response.
     pub write_timeout: Duration,
-    /// Tells whether each answer is to be the connection's last.
+    /// Determines whether a response is the last one of the connection.
     pub keep_alive_policy: KeepAlivePolicy,
-    /// True when the connection is to end, also without an answer.
+    /// True when the connection is to end, even without a response.
     pub end_signal: watch::Receiver<bool>,
-    /// What a connection of HTTP/2 needs; without it the connection is one of HTTP/1.1.
+    /// Data required for an HTTP/2 connection; `None` for HTTP/1.1.
     pub http2: Option<FastPathHttp2>,
 }
 
-/// What a client of the service may send of the body of a request over HTTP/2 before it is taken, in bytes.
+/// Flow-control window of a request body over HTTP/2 that is forwarded to the service, in bytes.
 pub const HTTP2_STREAM_WINDOW: u32 = 256 * 1024;
 
-/// Returns the same for all requests of a connection with so many streams: what all of them may hold, as a body that nobody
-/// takes yet must not hold up one that is taken.
+/// Returns the flow-control window of a connection with `max_streams` streams: the sum of all their windows, so that a
+/// body that is not being read does not block another one.
 #[must_use]
 pub const fn http2_connection_window(max_streams: u32) -> u32 {
-    // What the specification begins with (RFC 9113, section 6.9.2), and the most that it allows.
+    // The initial value of the specification (RFC 9113, section 6.9.2), and its maximum.
     const LEAST: u32 = 65_535;
     const MOST: u32 = 0x7fff_ffff;
     let window = HTTP2_STREAM_WINDOW.saturating_mul(max_streams);
@@ -111,54 +112,55 @@ pub const fn http2_connection_window(max_streams: u32) -> u32 {
     }
 }
 
-/// What a lane needs to serve a connection of HTTP/2, which it hands back only if it has not read of it.
+/// Data that the fast path needs to serve an HTTP/2 connection. The fast path may return such a connection only if it
+/// has not read from it.
 #[derive(Debug)]
 pub struct FastPathHttp2 {
-    /// Streams that may be open at once.
+    /// Maximum number of open streams.
     pub max_streams: u32,
-    /// What the fields of a request may count, as HTTP/2 counts.
+    /// Maximum size of a request's header fields, as HTTP/2 counts it.
     pub max_header_bytes: usize,
-    /// Takes one end of a pipe, on which the service answers as a server of HTTP/2 whose client knows that beforehand. It
-    /// lets its client send [`HTTP2_STREAM_WINDOW`] bytes of each body, and [`http2_connection_window`] of all.
+    /// Accepts one end of a pipe, on which the service acts as an HTTP/2 server with prior knowledge. The client may
+    /// send [`HTTP2_STREAM_WINDOW`] bytes of each body, and [`http2_connection_window`] of all.
     pub service_pipes: mpsc::UnboundedSender<DuplexStream>,
 }
 
-/// A connection on its way back.
+/// A connection returned by the fast path.
 #[derive(Debug)]
 pub struct ReturnedConnection {
-    /// The socket, which no runtime has.
+    /// The socket, detached from the runtime.
     pub socket: ConnectionSocket,
-    /// What was read from it and not answered.
+    /// Data that was read from it and not handled.
     pub unread: Vec<u8>,
-    /// As lent, less what was answered.
+    /// The number at lending, minus the handled requests.
     pub requests_left: u64,
-    /// So many of these bytes are one whole request without a body, after which the lane goes on.
+    /// If set, this number of the bytes forms one complete request without a body, after which the fast path continues.
     pub request_bytes: Option<usize>,
 }
 
-/// A connection whose first bytes have been read already, and that may seem to end behind the first request.
+/// A connection with bytes that were read already, which may report an end after the first request.
 #[derive(Debug)]
 pub(crate) struct SingleRequestStream<T> {
     inner: T,
     unread: Vec<u8>,
-    /// How many of these bytes were given out.
+    /// Number of these bytes that were delivered.
     delivered_bytes: usize,
-    /// How many are given out before the connection seems to end; nothing if it goes on.
+    /// Number of bytes delivered before the end is reported; `None` if the stream continues.
     delivery_limit: Option<usize>,
-    /// Whether everything that was written is on its way.
+    /// True if everything that was written has been flushed.
     is_flushed: bool,
-    /// Whether the reader was told that the connection ended.
+    /// True if the end was reported to the reader.
     is_end_reported: bool,
     reader_waker: Option<Waker>,
 }
 
 impl<T> SingleRequestStream<T> {
-    /// Gives out `unread` and then what comes.
+    /// Delivers `unread` and then further data.
     pub(crate) fn with_all_bytes(inner: T, unread: Vec<u8>) -> Self {
         Self { delivery_limit: None, ..Self::with_first_request(inner, unread, 0) }
     }
 
-    /// Gives out `length` bytes of `unread`.
+    /// Delivers the first `length` bytes of `unread`.
     pub(crate) fn with_first_request(inner: T, unread: Vec<u8>, length: usize) -> Self {
         Self {
             inner,
@@ -171,22 +173,22 @@ impl<T> SingleRequestStream<T> {
         }
     }
 
-    /// Tells whether the request was answered and the client may send another one.
+    /// Returns true if the request was answered and the client may send another one.
     pub(crate) fn is_answered(&self) -> bool {
         self.is_end_reported
     }
 
-    /// Returns the connection, and what was read of it and not given out.
+    /// Returns the connection, and the bytes that were read from it and not delivered.
     pub(crate) fn into_parts(mut self) -> (T, Vec<u8>) {
         self.unread.drain(..self.delivered_bytes.min(self.unread.len()));
-        // A connection may wait for long, and need not hold the room of its largest head.
+        // A connection may wait for a long time and must not retain the memory of its largest head.
         self.unread.shrink_to_fit();
         (self.inner, self.unread)
     }
 }
 
 impl<T: AsyncWrite + Unpin> SingleRequestStream<T> {
-    /// Ends the connection itself.
+    /// Shuts down the underlying connection.
     pub(crate) async fn shutdown_inner(&mut self) -> Result<()> {
         self.inner.shutdown().await
     }
@@ -210,7 +212,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for SingleRequestStream<T> {
         if this.delivery_limit.is_none() {
             return Pin::new(&mut this.inner).poll_read(cx, buffer);
         }
-        // Whoever is told of the end would give the connection up with what it has not written yet.
+        // Do not report the end before the flush: the reader would drop the connection with its unwritten data.
         if !this.is_flushed {
             this.reader_waker = Some(cx.waker().clone());
             return Poll::Pending;
@@ -243,7 +245,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for SingleRequestStream<T> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         if self.is_end_reported {
-            // It only seems to end.
+            // The end is only simulated.
             return self.poll_flush(cx);
         }
         Pin::new(&mut self.inner).poll_shutdown(cx)

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
 use http_body_util::Full;
 
-/// Where agents send flushes by habit; dispatchers recognize the headers, not the path.
+/// Default URL to which agents send flushes; dispatchers recognize the headers, not the path.
 pub const FLUSH_PATH: &str = "/dispatcher/invalidate.cache";
 
 /// `CQ-Action`.
@@ -19,7 +19,7 @@ pub const PATH_HEADER: HeaderName = HeaderName::from_static("cq-path");
 pub const ACTION_SCOPE_HEADER: HeaderName = HeaderName::from_static("cq-action-scope");
 /// `X-Tympan-Seq`: the number of the change at its publisher.
 pub const SEQUENCE_HEADER: HeaderName = HeaderName::from_static("x-tympan-seq");
-/// `X-Tympan-Order`: who sends, and the how many-th flush it is, so that a lost one is missed.
+/// `X-Tympan-Order`: the sender and the number of its flush, so that a lost one is detected.
 pub const NUMBERING_HEADER: HeaderName = HeaderName::from_static("x-tympan-order");
 
 const LEGACY_ACTION_HEADER: HeaderName = HeaderName::from_static("action");
@@ -34,7 +34,7 @@ pub enum FlushAction {
     Deactivate,
     /// It was deleted.
     Delete,
-    /// Nothing; the agent tries the connection.
+    /// Nothing; the agent tests the connection.
     Test,
     /// Its children changed their order.
     Reorder,
@@ -45,7 +45,7 @@ impl FlushAction {
     pub const ALL_ACTIONS: [Self; 5] =
         [Self::Activate, Self::Deactivate, Self::Delete, Self::Test, Self::Reorder];
 
-    /// Returns the action's name on the wire.
+    /// Returns the name of the action in `CQ-Action`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -64,7 +64,7 @@ impl FlushAction {
     }
 }
 
-/// How far the message reaches.
+/// The scope of the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlushScope {
     /// Only the path's own files; no `.stat` file is touched.
@@ -73,35 +73,35 @@ pub enum FlushScope {
 
 const RESOURCE_ONLY_VALUE: &str = "ResourceOnly";
 
-/// One flush.
+/// A flush message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlushMessage {
-    /// What happened.
+    /// The event.
     pub action: FlushAction,
-    /// The absolute path that it happened to.
+    /// The absolute path that is affected.
     pub handle: String,
-    /// How far it reaches; `None` also makes other files below the same `.stat` files stale.
+    /// The scope; `None` also makes other files below the same `.stat` files stale.
     pub scope: Option<FlushScope>,
-    /// URIs to fetch again while their old files stay in use.
+    /// URIs to re-fetch while their old files stay in use.
     pub refetch: Vec<String>,
-    /// The number of the change at its publisher, rising.
+    /// The ascending number of the change at its publisher.
     pub sequence: Option<u64>,
-    /// Which of its sender's flushes it is.
+    /// The position of the message among its sender's flushes.
     pub numbering: Option<FlushNumbering>,
 }
 
-/// Which of its sender's flushes a message is.
+/// The position of a message among its sender's flushes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlushNumbering {
-    /// Who sends: a publisher's agent, the same over restarts; visible ASCII without spaces, as is `run`.
+    /// The sender: a publisher's agent, unchanged over restarts; visible ASCII without spaces, as is `run`.
     pub source: String,
-    /// Tells a run of the sender's process from those before.
+    /// Distinguishes the current run of the sender's process from earlier ones.
     pub run: String,
-    /// One for the first flush of a run, and one more for each that it sends, arrived or not.
+    /// 1 for the first flush of a run, incremented for each one that is sent, whether or not it arrives.
     pub count: u64,
 }
 
-/// A longer name of a sender or run is none.
+/// Maximum length of the name of a sender or run, in bytes.
 const MAX_SENDER_NAME_BYTES: usize = 200;
 
 impl FlushNumbering {
@@ -119,25 +119,26 @@ impl FlushNumbering {
     }
 }
 
-/// Why a message cannot be sent, or is not obeyed: answer 400.
+/// The reason why a message cannot be sent, or is refused with 400.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FlushMessageError {
-    /// `CQ-Action` holds none of the known actions.
+    /// `CQ-Action` is not a known action.
     #[error("unknown action `{0}`; known are Activate, Deactivate, Delete, Test and Reorder")]
     Action(String),
-    /// `CQ-Handle` is missing, relative, climbs, or holds control characters.
+    /// `CQ-Handle` is missing, relative, contains `..`, or contains control characters.
     #[error("the handle must be an absolute path without `..` segments and control characters")]
     Handle,
-    /// A URI to fetch again holds a line break or does not begin with a slash.
+    /// A URI to re-fetch contains a line break or does not begin with a slash.
     #[error("cannot re-fetch `{0}`: expected an absolute path on one line")]
     Refetch(String),
 }
 
 impl FlushMessage {
-    /// Returns the request that carries this message to the dispatcher at `host` (`host:port`).
+    /// Returns the request that sends this message to the dispatcher at `host` (`host:port`).
     ///
     /// # Errors
-    /// [`FlushMessageError::Handle`] and [`FlushMessageError::Refetch`] for values that cannot be written into a request.
+    /// [`FlushMessageError::Handle`] and [`FlushMessageError::Refetch`] for values that cannot be written into a
+    /// request.
     pub fn to_request(&self, host: &str) -> Result<Request<Full<Bytes>>, FlushMessageError> {
         check_handle(&self.handle)?;
         let handle = HeaderValue::from_bytes(self.handle.as_bytes())
@@ -178,10 +179,10 @@ impl FlushMessage {
         Ok(body)
     }
 
-    /// Tells whether a request with these headers is a flush.
+    /// Returns true if a request with these headers is a flush.
     ///
-    /// Only `CQ-Action` makes one: `FlushAction` and `Handle` are too common to refuse a visitor for them, and count
-    /// only where both stand together.
+    /// `CQ-Action` alone is sufficient. `FlushAction` and `Handle` are too common to refuse a visitor for them, and
+    /// count only in combination.
     #[must_use]
     pub fn is_flush(headers: &HeaderMap) -> bool {
         headers.contains_key(ACTION_HEADER)
@@ -189,18 +190,18 @@ impl FlushMessage {
                 && headers.contains_key(LEGACY_HANDLE_HEADER))
     }
 
-    /// Reads a message from a request's headers and complete body.
+    /// Parses a message from the headers and the complete body of a request.
     ///
     /// # Errors
-    /// [`FlushMessageError::Action`] and [`FlushMessageError::Handle`]; a line of the body that is no absolute path is skipped, as old
-    /// agents send their own text there.
+    /// [`FlushMessageError::Action`] and [`FlushMessageError::Handle`]; a line of the body that is not an absolute path
+    /// is skipped, as old agents send their own text there.
     pub fn parse(headers: &HeaderMap, body: &[u8]) -> Result<Self, FlushMessageError> {
         let action =
             header_text(headers, &ACTION_HEADER, &LEGACY_ACTION_HEADER).unwrap_or_default();
         let action = FlushAction::parse(&action).ok_or(FlushMessageError::Action(action))?;
         let handle =
             header_text(headers, &HANDLE_HEADER, &LEGACY_HANDLE_HEADER).unwrap_or_default();
-        // A test names no path that anything happens to.
+        // The path of a test has no meaning.
         if action != FlushAction::Test {
             check_handle(&handle)?;
         }
@@ -224,7 +225,8 @@ impl FlushMessage {
 fn header_text(headers: &HeaderMap, name: &HeaderName, old: &HeaderName) -> Option<String> {
     let value = headers.get(name).or_else(|| headers.get(old))?;
     let bytes = value.as_bytes();
-    // What is no UTF-8 is what headers of HTTP/1.1 once were: ISO 8859-1 (RFC 9110, section 5.5).
+    // Bytes that are not UTF-8 are read as ISO 8859-1, the historical charset of HTTP/1.1 headers (RFC 9110, section
+    // 5.5).
     let text = std::str::from_utf8(bytes)
         .map_or_else(|_| bytes.iter().map(|byte| char::from(*byte)).collect(), str::to_owned);
     Some(text.trim().to_owned())

@@ -1,4 +1,4 @@
-//! Who asks through proxies: `X-Forwarded-For`, as far as trusted proxies wrote it.
+//! The client behind proxies, from `X-Forwarded-For` as far as trusted proxies wrote it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -6,15 +6,15 @@ use http::HeaderMap;
 
 use crate::ip_network::{IpNetwork, any_network_contains};
 
-/// Stands for a client that a trusted proxy does not name by an address: nobody's own address, so that no rule which
-/// names some lets it in.
+/// Represents a client whose address a trusted proxy does not name. It is not a valid client address, so no rule that
+/// lists addresses matches it.
 pub const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Returns who asks through `sender`: the last address of `X-Forwarded-For` that no trusted proxy has, if the sender is
-/// one.
+/// Returns the client behind `sender`: the last address of `X-Forwarded-For` that is not a trusted proxy, if the sender
+/// is one.
 ///
-/// Who stands behind an entry that is no address is not known, and is never taken for the proxy that wrote it. What a client
-/// itself put at the beginning of the list counts for nothing, as each proxy adds to the end.
+/// If that entry is not an address, the client is unknown, and is never mistaken for the proxy that wrote it. Entries
+/// that a client itself put at the beginning of the list have no effect, as each proxy appends to the end.
 #[must_use]
 pub fn forwarded_client_address(
     headers: &HeaderMap,
@@ -36,7 +36,7 @@ pub fn forwarded_client_address(
     client
 }
 
-/// Reads an address that may have a port, and brackets if it is IPv6.
+/// Parses an address with an optional port, and with brackets if it is IPv6.
 fn parse_forwarded_address(bytes: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(bytes).ok()?;
     let with_port = || text.parse().ok().map(|address: SocketAddr| address.ip());

@@ -1,14 +1,14 @@
-//! The charset that an HTML page declares in its head, by the WHATWG's prescan as far as pages go by it.
+//! The charset that an HTML page declares in its head, found by the WHATWG's prescan as far as real pages use it.
 //!
-//! A page without `charset` in its `Content-Type` is read by browsers as its head says. What sends such a page, or makes one,
-//! has to say the same.
+//! Browsers read a page without `charset` in its `Content-Type` as its head declares. A program that sends or creates
+//! such a page has to use the same charset.
 
-/// So many bytes of a page may hold the declaration.
+/// Number of leading bytes that are searched for the declaration.
 const CHARSET_SCAN_BYTES: usize = 1024;
-/// Longer labels are none.
+/// Maximum length of a charset label, in bytes.
 const MAX_CHARSET_LABEL_BYTES: usize = 40;
 
-/// Returns the label of the charset that a page's `<meta>` declares, as it is written there.
+/// Returns the label of the charset that a page's `<meta>` declares, unchanged.
 #[must_use]
 pub fn declared_charset(page: &[u8]) -> Option<&str> {
     let head = page.get(..CHARSET_SCAN_BYTES.min(page.len()))?;
@@ -31,7 +31,7 @@ pub fn declared_charset(page: &[u8]) -> Option<&str> {
     }
 }
 
-/// Returns the label in a `<meta>`, be it in `charset` or in the `content` of an `http-equiv`.
+/// Returns the label in a `<meta>`, from `charset` or from the `content` of an `http-equiv`.
 fn meta_charset_label(attributes: &[u8]) -> Option<&str> {
     const NAME: &[u8] = b"charset";
     let is_name = |window: &[u8]| window.eq_ignore_ascii_case(NAME);

@@ -1,11 +1,12 @@
-//! What happens on an HTTP/2 connection: which streams wait for whom, and whether the client plays by the rules.
+//! Monitoring of an HTTP/2 connection: detects stalled streams and misbehaving clients.
 //!
-//! HTTP/1.1 has one request at a time, so timers at its socket are enough. An HTTP/2 client can keep a connection lively
-//! while it takes no byte of its answers, holds the connection open without asking anything, or asks and takes back in
-//! a loop; only the streams tell.
+//! HTTP/1.1 has one request at a time, so timers at its socket are sufficient. An HTTP/2 client can keep a connection
+//! active while it reads nothing of its responses, hold the connection open without requests, or send and cancel
+//! requests in a loop; only the streams show that.
 //!
-//! A client of which nothing moves is closed. One that lets an answer wait while it takes others loses that answer alone,
-//! later ([`StreamExecutor`]): hyper does not tell whether an answer waits for its window or for its turn.
+//! A connection without any progress is closed. If the client stalls one response while it reads others, only that
+//! response is canceled, and later ([`StreamExecutor`]): hyper does not report whether a response waits for its window
+//! or for its turn.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,15 +22,16 @@ use tracing::debug;
 
 use crate::connection_limit::ConnectionActivity;
 
-/// So many requests that were taken back before their answer are nobody's impatience, if they are most of all.
+/// From this number on, requests canceled before their response count as abuse if they are the majority of all
+/// requests.
 const MAX_CANCELED_REQUESTS: u64 = 100;
 
 tokio::task_local! {
-    /// The answer that this task sends.
+    /// The response that this task sends.
     static OFFER: Arc<SendWaitStart>;
 }
 
-/// Since when the client could take more of one answer.
+/// Start of the wait for the client to read more of a response.
 #[derive(Debug, Default)]
 struct SendWaitStart(Mutex<Option<Instant>>);
 
@@ -38,7 +40,7 @@ impl SendWaitStart {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
-    /// Waits until the client took nothing for so long.
+    /// Waits until the client has read nothing for the given time.
     async fn wait_overdue(&self, after: Duration) {
         loop {
             let now = Instant::now();
@@ -46,17 +48,17 @@ impl SendWaitStart {
             match since.unwrap_or(now).checked_add(after) {
                 Some(end) if end <= now => return,
                 Some(end) => tokio::time::sleep_until(end).await,
-                // What does not fit into the clock is for ever.
+                // A deadline beyond the range of the clock means no timeout.
                 None => std::future::pending().await,
             }
         }
     }
 }
 
-/// Runs the streams of a connection, and ends those of whose answer the client took nothing for too long.
+/// Runs the streams of a connection, and ends those whose client has read nothing of the response for too long.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamExecutor {
-    /// How long that is.
+    /// The timeout of a response.
     pub(crate) write_timeout: Duration,
 }
 
@@ -71,7 +73,7 @@ where
             tokio::select! {
                 biased;
                 () = OFFER.scope(Arc::clone(&offer), stream) => {}
-                // h2 resets a stream that nobody holds any more.
+                // h2 resets a stream when its last handle is dropped.
                 () = offer.wait_overdue(after) => debug!("an answer was given up, as its client takes nothing of it"),
             }
         });
@@ -81,19 +83,19 @@ where
 /// The streams of one connection.
 #[derive(Debug)]
 pub(crate) struct StreamMonitor {
-    /// Requests whose answer has not been sent whole.
+    /// Number of requests whose response has not been sent completely.
     active_requests: AtomicUsize,
-    /// Answers of which the client could take more now.
+    /// Number of responses that wait for the client to read.
     waiting_responses: AtomicUsize,
     request_count: AtomicU64,
     canceled_requests: AtomicU64,
-    /// When a request came, an answer ended, or a client took something.
+    /// Time of the last request, the last completed response, or the last read by the client.
     last_progress: Mutex<Instant>,
-    /// What others see of the connection, if it has a seat.
+    /// The shared activity of the connection, if it has a permit.
     activity: Option<Arc<ConnectionActivity>>,
 }
 
-/// Why a connection is closed.
+/// The reason to close a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Http2CloseReason {
     #[error("the client asked nothing for a while")]
@@ -120,7 +122,7 @@ impl StreamMonitor {
         *self.last_progress.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// Counts a request until its answer is sent or given up.
+    /// Counts a request until its response is sent or dropped.
     pub(crate) fn begin_stream(self: &Arc<Self>) -> MonitoredStream {
         self.request_count.fetch_add(1, Ordering::Relaxed);
         if self.active_requests.fetch_add(1, Ordering::Relaxed) == 0
@@ -136,7 +138,7 @@ impl StreamMonitor {
         }
     }
 
-    /// Waits until there is a reason to close the connection.
+    /// Waits until the connection must be closed, and returns the reason.
     pub(crate) async fn wait_close_reason(
         &self,
         idle: Duration,
@@ -148,7 +150,7 @@ impl StreamMonitor {
             if self.close_reason(idle, stall, Instant::now()).is_none() {
                 continue;
             }
-            // This process may be what is late: what the client sent meanwhile is looked at first.
+            // This process may be the cause of the delay: first handle what the client has sent in the meantime.
             tokio::task::yield_now().await;
             if let Some(closed) = self.close_reason(idle, stall, Instant::now()) {
                 return closed;
@@ -178,7 +180,7 @@ impl StreamMonitor {
     }
 }
 
-/// One request and its answer.
+/// A request and its response.
 #[derive(Debug)]
 pub(crate) struct MonitoredStream {
     monitor: Arc<StreamMonitor>,
@@ -187,17 +189,17 @@ pub(crate) struct MonitoredStream {
 }
 
 impl MonitoredStream {
-    /// Watches the answer's body from now on.
+    /// Monitors the response body from now on.
     pub(crate) fn monitor_body<B>(mut self, body: B) -> MonitoredBody<B> {
         self.is_answered = true;
         self.set_waiting_for_client(true);
         MonitoredBody { body, pending_bytes: Bytes::new(), stream: self }
     }
 
-    /// Notes whether the client could take more now.
+    /// Records whether the response waits for the client.
     fn set_waiting_for_client(&mut self, is_offered: bool) {
         self.monitor.record_progress();
-        // Elsewhere there is nothing to give up.
+        // Outside a stream task there is nothing to cancel.
         OFFER.try_with(|offer| offer.set(is_offered.then(Instant::now))).ok();
         match (self.is_waiting_for_client, is_offered) {
             (false, true) => {
@@ -226,14 +228,14 @@ impl Drop for MonitoredStream {
     }
 }
 
-/// What is given out of a body at once: a frame, so that what the client has not taken is seen.
+/// Maximum size of a piece of the body: one frame, so that data that the client has not read is detected.
 const MAX_FRAME_BYTES: usize = 16 * 1024;
 
-/// A body that tells a [`StreamMonitor`] when the client takes something.
+/// A body that reports the progress of its client to a [`StreamMonitor`].
 #[derive(Debug)]
 pub(crate) struct MonitoredBody<B> {
     body: B,
-    /// What the body gave, and the client was not offered.
+    /// Data from the body that has not been passed on.
     pending_bytes: Bytes,
     stream: MonitoredStream,
 }
@@ -258,7 +260,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for MonitoredBody<B> {
         {
             this.pending_bytes = bytes.split_off(MAX_FRAME_BYTES);
         }
-        // A body that has nothing yet waits for its source, not for the client.
+        // A body without data waits for its source, not for the client.
         this.stream.set_waiting_for_client(frame.is_ready());
         frame
     }

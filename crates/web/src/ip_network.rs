@@ -1,39 +1,39 @@
-//! Ranges of addresses, as `10.0.0.0/8` or a single address.
+//! Address ranges such as `10.0.0.0/8`, or single addresses.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// A range of addresses. IPv4 addresses in IPv6 form count as IPv4.
+/// An address range. IPv4-mapped IPv6 addresses count as IPv4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IpNetwork {
     address: IpAddr,
     prefix_bits: u8,
 }
 
-/// A text that names no range of addresses.
+/// The text is not an address range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no address and no range; write \"10.0.0.7\" or \"10.0.0.0/8\"")]
 pub struct InvalidNetwork {
-    /// What was written.
+    /// The invalid text.
     pub text: String,
 }
 
 impl IpNetwork {
-    /// Tells whether `address` lies in the range.
+    /// Returns true if `address` is in the range.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         mask_address(address.to_canonical(), self.prefix_bits) == Some(self.address)
     }
 }
 
-/// Tells whether one of the ranges holds `address`.
+/// Returns true if `address` is in one of the ranges.
 #[must_use]
 pub fn any_network_contains(networks: &[IpNetwork], address: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(address))
 }
 
-/// Returns the address with all but the first `bits` cleared; nothing if it has fewer bits.
+/// Returns the address with all but the first `bits` cleared; `None` if it has fewer bits.
 pub(crate) fn mask_address(address: IpAddr, bits: u8) -> Option<IpAddr> {
     let bits = u32::from(bits);
     Some(match address {

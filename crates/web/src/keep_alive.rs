@@ -1,13 +1,14 @@
-//! Waiting for the next request with nothing in hand but the socket.
+//! Waiting for the next request without any memory besides the socket.
 //!
-//! hyper holds 16 KiB of buffers and the state of a request for as long as it has a connection, and most connections wait
-//! most of the time. So the head of a request is read here, and hyper has the connection from then until its answer is
-//! written.
+//! hyper holds 16 KiB of buffers and the state of a request for as long as it has a connection, and most connections
+//! are idle most of the time. So the head of a request is read here, and hyper has the connection from then until its
+//! response is written.
 //!
 //! Invariants
 //! * Bytes reach hyper exactly as the client sent them.
-//! * What is not plainly a GET or HEAD without a body is hyper's to judge, with all that follows on the connection.
-//! * A head is looked through once, in however many pieces it comes.
+//! * Anything that is not plainly a GET or HEAD without a body is left to hyper, with all that follows on the
+//!   connection.
+//! * A head is scanned once, in however many pieces it arrives.
 
 use std::future::poll_fn;
 use std::io::Result;
@@ -17,25 +18,25 @@ use std::task::ready;
 use memchr::memchr;
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// What is read at a time.
+/// Number of bytes per read.
 const READ_CHUNK_BYTES: usize = 4 * 1024;
-/// Headers that tell of a body, or of more than an answer, by their first letters. Browsers send `Upgrade-Insecure-Requests`
-/// wherever they go, which is none of these.
+/// Prefixes of headers that announce a body, or require more than a response. `Upgrade-Insecure-Requests`, which
+/// browsers send with every request, does not match.
 const COMPLEX_HEADER_PREFIXES: [&[u8]; 4] =
     [b"content-length", b"transfer-encoding", b"expect:", b"upgrade:"];
 
-/// What a client sent.
+/// The input received from a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeepAliveInput {
-    /// So many of the bytes are one whole request without a body.
+    /// This number of bytes forms one complete request without a body.
     Request(usize),
-    /// Something else, or a part of it.
+    /// Other data, or an incomplete request.
     Other,
-    /// Nothing, and nothing comes any more.
+    /// The end of the stream, without data.
     End,
 }
 
-/// Waits for a request. All that is read is added to `unread`, of which no more than `max` bytes are looked at.
+/// Waits for a request. All data read is added to `unread`, of which at most `max` bytes are scanned.
 ///
 /// # Errors
 /// Of the socket.
@@ -58,13 +59,13 @@ pub(crate) async fn wait_for_input<T: AsyncRead + Unpin>(
     }
 }
 
-/// Adds what is there to the bytes; returns how many these are, none at the end.
+/// Appends the available data; returns the number of bytes, zero at the end.
 async fn read_available<T: AsyncRead + Unpin>(
     stream: &mut T,
     bytes: &mut Vec<u8>,
 ) -> Result<usize> {
     poll_fn(|cx| {
-        // On the stack, so that who waits holds none.
+        // Use the stack, so that a waiting connection holds no buffer.
         let mut piece = [std::mem::MaybeUninit::uninit(); READ_CHUNK_BYTES];
         let mut buffer = ReadBuf::uninit(&mut piece);
         ready!(Pin::new(&mut *stream).poll_read(cx, &mut buffer))?;
@@ -74,17 +75,17 @@ async fn read_available<T: AsyncRead + Unpin>(
     .await
 }
 
-/// A head as far as it has come.
+/// The scan state of an incomplete head.
 #[derive(Debug, Default)]
 struct RequestHeadScan {
-    /// Where the line begins whose end has not come.
+    /// Start of the current incomplete line.
     line_start: usize,
-    /// How far its end was looked for.
+    /// Number of bytes scanned for its end.
     scanned_bytes: usize,
 }
 
 impl RequestHeadScan {
-    /// Looks at what has come since the last look; nothing is said before the head is whole.
+    /// Scans the data that arrived since the last call; `None` until the head is complete.
     fn scan_new_bytes(&mut self, bytes: &[u8]) -> Option<KeepAliveInput> {
         if !may_be_get_or_head(bytes) {
             return Some(KeepAliveInput::Other);
@@ -109,7 +110,7 @@ impl RequestHeadScan {
     }
 }
 
-/// Tells whether this is, or may become, a GET or HEAD.
+/// Returns true if this is, or may become, a GET or HEAD.
 fn may_be_get_or_head(bytes: &[u8]) -> bool {
     [&b"GET "[..], b"HEAD "].iter().any(|method| {
         let length = method.len().min(bytes.len());
@@ -121,7 +122,7 @@ fn may_be_get_or_head(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// Sends pieces one by one; tells what is seen and what is left unread.
+    /// Sends pieces one by one; returns the detected input and the unread bytes.
     async fn seen(pieces: &[&str], max: usize) -> (KeepAliveInput, String) {
         let mut stream = stream_of(pieces);
         let mut unread = Vec::new();
@@ -129,7 +130,7 @@ mod tests {
         (next, String::from_utf8(unread).unwrap())
     }
 
-    /// A stream that gives out one piece with each read.
+    /// Returns a stream that delivers one piece per read.
     fn stream_of(pieces: &[&str]) -> impl AsyncRead + Unpin {
         let pieces: Vec<Vec<u8>> =
             pieces.iter().map(|piece| piece.as_bytes().to_vec()).rev().collect();
@@ -153,7 +154,7 @@ mod tests {
     fn check(runtime: &tokio::runtime::Runtime, text: &str, expected: KeepAliveInput) {
         let whole = runtime.block_on(seen(&[text], 1024));
         assert_eq!(whole, (expected, text.to_owned()), "{text:?}");
-        // Byte by byte the same is seen, as soon as it can be.
+        // The result must be the same byte by byte, as early as possible.
         let bytes: Vec<&str> = text.split("").filter(|one| !one.is_empty()).collect();
         let (next, read) = runtime.block_on(seen(&bytes, 1024));
         assert_eq!(next, expected, "{text:?} byte by byte");
@@ -167,7 +168,7 @@ mod tests {
         check("", KeepAliveInput::End);
         check("GET / HTTP/1.1\r\nHost: h\r\n\r\n", KeepAliveInput::Request(27));
         check("HEAD / HTTP/1.0\n\n", KeepAliveInput::Request(17));
-        // What browsers send.
+        // Requests that browsers send.
         check(
             "GET / HTTP/1.1\r\nUpgrade-Insecure-Requests: 1\r\n\r\n",
             KeepAliveInput::Request(48),

@@ -1,14 +1,15 @@
-//! The HTTP ground under all fronts: what author, publish, dispatcher, backup and lab share.
+//! The HTTP foundation shared by author, publish, dispatcher, backup and lab.
 //!
-//! Entry to this room requires a byte format or a socket; it is no drawer for helpers.
+//! A module belongs here only if it handles a byte format or a socket; this crate is not a collection of helpers.
 //!
-//! * Sockets: [`listen`] (bind, limits, TLS, drain), [`fast_path`] and [`connection_socket`] (who answers before it), [`socket_handover`] (to the process that takes this one's place),
-//!   [`body_limit`] (bounded bodies), [`slow_client_timeout`] (with who takes them slowly), [`rate_limit`] (what one client may ask), [`proxy_protocol`] and [`forwarded_client`] (who is behind a proxy),
-//!   [`client`] (pooled HTTP/1.1).
-//! * Formats: [`request_log`] and [`access_log`] lines, written by [`log_file`] without [`secret_parameter`]; the [`flush_message`] from
-//!   publish to dispatcher; the [`sample_mark`] from lab to servers; [`cache_path`], the rule from a URL to a file below the document root;
-//!   [`sling_url`], the parts of a URL path; [`decimal_digits`] of numbers in them; [`html_charset`], what a page's head declares; the
-//!   [`request_histogram`] of `/metrics`.
+//! * Sockets: [`listen`] (bind, limits, TLS, drain), [`fast_path`] and [`connection_socket`] (handlers in front of it),
+//!   [`socket_handover`] (to the successor process), [`body_limit`] (bounded bodies), [`slow_client_timeout`] (slow
+//!   readers), [`rate_limit`] (requests per client), [`proxy_protocol`] and [`forwarded_client`] (the client behind a
+//!   proxy), [`client`] (pooled HTTP/1.1).
+//! * Formats: [`request_log`] and [`access_log`] lines, written by [`log_file`] without [`secret_parameter`]; the
+//!   [`flush_message`] from publish to dispatcher; the [`sample_mark`] from lab to servers; [`cache_path`], the mapping
+//!   from a URL to a file below the document root; [`sling_url`], the parts of a URL path; [`decimal_digits`] for
+//!   numbers in them; [`html_charset`], the declared charset of a page; the [`request_histogram`] of `/metrics`.
 //!
 //! Not here: content, caching rules, templates, routes.
 

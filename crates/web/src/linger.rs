@@ -1,14 +1,14 @@
-//! A connection that ends so that its last answer arrives.
+//! Lingering close: ends a connection so that its last response arrives.
 //!
-//! A socket that is closed while bytes lie in it unread, or that gets some afterwards, is reset, and a reset takes away
-//! what the peer has not read yet: the answer that says why its upload is refused, or the last one before
-//! `Connection: close`. So the end is announced first, and what a peer in the middle of something still sends is read
-//! and dropped for a short while.
+//! If a socket is closed while it has unread data, or receives data after that, the connection is reset. A reset
+//! discards what the peer has not read yet: the response that says why its upload is refused, or the last one before
+//! `Connection: close`. So the end is announced first, and data that the peer still sends is read and dropped for a
+//! short time.
 //!
 //! Invariants
-//! * A peer of which nothing more is expected is not waited for.
-//! * One that goes on sending is heard for [`MAX_LINGER_BYTES`] and [`LINGER_TIMEOUT`] at most.
-//! * A reader is told that the connection ended when its seat is wanted and nothing of a request has come.
+//! * There is no wait for a peer from which no more data is expected.
+//! * At most [`MAX_LINGER_BYTES`] are read, for at most [`LINGER_TIMEOUT`].
+//! * The end of the connection is reported to a reader when its permit is needed and no part of a request has arrived.
 
 use std::io::{IoSlice, Result};
 use std::pin::Pin;
@@ -23,17 +23,17 @@ use tokio::time::Sleep;
 use crate::connection_limit::ConnectionActivity;
 use crate::listen::ListenerCounters;
 
-/// How long the rest of what a peer sends is waited for.
+/// Maximum time to read the rest of a peer's data.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
-/// How much of it is read.
+/// Maximum number of bytes read and dropped.
 const MAX_LINGER_BYTES: usize = 1024 * 1024;
 
-/// Whether a peer is in the middle of sending something; clones are the same one.
+/// True if the peer is in the middle of sending a request; clones share the state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MoreInputExpected(Arc<AtomicBool>);
 
 impl MoreInputExpected {
-    /// Notes whether the request that came last goes on.
+    /// Records whether the last request is incomplete.
     pub(crate) fn set(&self, goes_on: bool) {
         self.0.store(goes_on, Ordering::Relaxed);
     }
@@ -43,7 +43,7 @@ impl MoreInputExpected {
     }
 }
 
-/// Hears its peer out before it ends.
+/// A connection that lingers before it is closed.
 #[derive(Debug)]
 pub(crate) struct LingeringStream<T> {
     inner: T,
@@ -66,7 +66,7 @@ impl<T> LingeringStream<T> {
         }
     }
 
-    /// Lets the connection seem to end when its seat is wanted.
+    /// Reports the end of the connection when its permit is needed.
     pub(crate) fn with_activity(
         self,
         seat: Arc<ConnectionActivity>,
@@ -75,7 +75,7 @@ impl<T> LingeringStream<T> {
         Self { activity_and_counters: Some((seat, counters)), ..self }
     }
 
-    /// Tells whether the connection is to end, and counts it.
+    /// Returns true if the connection is to end, and counts it.
     fn should_leave(&self, cx: &Context<'_>) -> bool {
         let Some((seat, counters)) = &self.activity_and_counters else { return false };
         let leaves = seat.should_leave(cx);
@@ -92,7 +92,7 @@ impl<T> LingeringStream<T> {
 }
 
 impl<T: AsyncRead + Unpin> LingeringStream<T> {
-    /// Reads and drops; ready when the peer has ended too, or was heard for long enough.
+    /// Reads and drops data; ready when the peer has ended too, or a limit is reached.
     fn poll_discard_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut piece = [std::mem::MaybeUninit::uninit(); 8 * 1024];
         while self.discarded_bytes < MAX_LINGER_BYTES {
@@ -130,7 +130,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for LingeringStream<T> {
         }
         ready!(read)?;
         if buffer.filled().len() > before {
-            // Until the service sees a whole request in it.
+            // Holds until the service has read a complete request.
             self.more_input_expected.set(true);
             if let Some((seat, _)) = &self.activity_and_counters {
                 seat.record_active();

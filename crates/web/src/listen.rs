@@ -1,19 +1,21 @@
-//! The listener of every front: bind, accept within limits, serve HTTP/1.1 and, where TLS offers it, HTTP/2, drain.
+//! The listener of all fronts: binds, accepts within limits, serves HTTP/1.1 and, if negotiated over TLS, HTTP/2, and
+//! drains.
 //!
-//! In: a bound socket, a service, [`ListenerOptions`] (limits, TLS, trusted proxies, counters), a future that ends the serving.
-//! Out: every request carries the extensions [`ConnectionPeer`] and [`crate::body_limit::BodyLimit`], over TLS also [`crate::tls::TlsHandshake`].
+//! In: a bound socket, a service, [`ListenerOptions`] (limits, TLS, trusted proxies, counters), a future that ends the
+//! serving. Out: every request has the extensions [`ConnectionPeer`] and [`crate::body_limit::BodyLimit`], over TLS
+//! also [`crate::tls::TlsHandshake`].
 //!
 //! Invariants
-//! * At most `max_connections` connections are served; further ones wait, and those on which nothing is asked leave for
-//!   them ([`crate::connection_limit`]). They wait in the kernel's backlog, or accepted and in bounds, beyond which they are answered 503
-//!   with `Retry-After` and closed ([`OverflowPolicy`]).
-//! * A head over `header_bytes` is answered 431, a `Content-Length` over `body_bytes` 413, both before the
-//!   service sees the request. A head that is not complete within `header_timeout` closes the connection.
-//! * A connection from one of [`ListenerOptions::proxies`] begins with a PROXY header, and no other one may.
+//! * At most `max_connections` connections are served; further ones wait, and idle connections are evicted for them
+//!   ([`crate::connection_limit`]). They wait in the kernel's backlog, or accepted and up to a limit, beyond which they
+//!   are answered with 503 and `Retry-After` and closed ([`OverflowPolicy`]).
+//! * A head over `max_header_bytes` is answered with 431, a `Content-Length` over `max_body_bytes` with 413, both
+//!   before the service sees the request. A head that is not complete within `header_timeout` closes the connection.
+//! * A connection from one of [`ListenerOptions::proxies`] must begin with a PROXY header, and no other one may.
 //! * After the shutdown future resolves no connection is accepted; open requests have `drain_timeout` to finish.
 //!
-//! Here is the accepting. `connection` waits for a place and finds out what is spoken, `http1` and `http2` speak it, `asked`
-//! lets the service answer, `drain` ends all of it.
+//! This module accepts connections. `connection` waits for a permit and detects the protocol, `http1` and `http2`
+//! implement the protocols, `connection_context` calls the service, `drain` performs the shutdown.
 //!
 //! Not here: chunked bodies over the limit ([`crate::body_limit`], as only the reader of a body sees them grow).
 
@@ -60,22 +62,23 @@ pub use self::socket::{PortReuse, bind_listener};
 
 type ListenBoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What one listener serves with.
+/// The options of one listener.
 #[derive(Debug, Clone, Default)]
 pub struct ListenerOptions {
-    /// The bounds.
+    /// The limits.
     pub limits: ListenerLimits,
-    /// The certificates; without any the front speaks cleartext.
+    /// The certificates; without them the front uses cleartext.
     pub tls: Option<TlsServer>,
-    /// Proxies whose connections begin with a PROXY header, which names the client. Default none.
+    /// Proxies whose connections begin with a PROXY header that names the client. Default none.
     pub proxies: Arc<[IpNetwork]>,
-    /// What the front counts; share one to add up several listeners.
+    /// The counters of the front; share one instance to sum several listeners.
     pub counters: Arc<ListenerCounters>,
-    /// How the front ends.
+    /// The shutdown of the front.
     pub drain: ListenerDrain,
-    /// Answers what it can on connections of HTTP/1.1, before the service sees a request.
+    /// Handles requests on HTTP/1.1 connections before the service, where possible.
     pub fast_path: Option<Arc<dyn FastPath>>,
-    /// Answers what is at hand on connections without TLS that no lane has, before the service sees a request.
+    /// Sends available responses before the service sees a request, on connections without TLS that are not on the fast
+    /// path.
     pub shortcut: Option<Arc<dyn Shortcut>>,
 }
 
@@ -85,32 +88,32 @@ impl From<ListenerLimits> for ListenerOptions {
     }
 }
 
-/// Who sent the request; an extension of every request.
+/// The sender of a request; an extension of every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionPeer {
-    /// The other end of the connection.
+    /// Address of the peer.
     pub addr: SocketAddr,
-    /// Whether the connection is encrypted.
+    /// True if the connection is encrypted.
     pub is_tls: bool,
-    /// Whether the other end is this machine.
+    /// True if the peer is this machine.
     pub is_loopback: bool,
 }
 
 impl ConnectionPeer {
-    /// Describes the peer at `addr`.
+    /// Creates the description of the peer at `addr`.
     #[must_use]
     pub fn new(addr: SocketAddr, is_tls: bool) -> Self {
         Self { addr, is_tls, is_loopback: addr.ip().to_canonical().is_loopback() }
     }
 }
 
-/// So many connections are accepted before others have their turn.
+/// Maximum number of connections accepted before other tasks run.
 const MAX_ACCEPT_BATCH: u64 = 1024;
 
 /// Serves `service` on `listener` until `shutdown` resolves and the open requests have ended.
 ///
 /// # Errors
-/// [`Error::Serve`] when the socket cannot be used on this runtime. Errors of single connections are counted.
+/// [`Error::Serve`] if the socket cannot be used on this runtime. Errors of single connections are counted.
 pub async fn serve_listener<S, B>(
     listener: TcpListener,
     service: S,
@@ -126,7 +129,7 @@ where
 {
     let listener =
         tokio::net::TcpListener::from_std(listener).map_err(|source| Error::Serve { source })?;
-    // All connections have it in common.
+    // All connections share it.
     let front = Arc::new(front);
     let limits = &front.limits;
     let seats = ConnectionLimiter::new(
@@ -169,7 +172,7 @@ where
                         seated = seats.acquire() => Some(seated),
                     };
                     let is_end = seated.is_none();
-                    // Nobody else has this one, so it is served beyond the limit when all end.
+                    // This connection was accepted by this process only, so it is served beyond the limit at shutdown.
                     let seated = seated.unwrap_or_else(|| seats.acquire_beyond_limit());
                     tokio::spawn(arrival.admit(seated).run_connection(stream));
                     if is_end {
@@ -192,10 +195,11 @@ where
             }
         }
     };
-    // A task gives way to others after some operations, which many busy connections would make a long time each: the
-    // kernel's queue of those who wait would run over, and it resets them.
+    // A task yields after a number of operations, and many busy connections would make each yield long: the kernel's
+    // accept queue would overflow, and it resets connections beyond it.
     tokio::task::unconstrained(accepting).await;
-    // New clients are refused at once instead of waiting in the backlog of a socket that nobody accepts from.
+    // Refuse new clients immediately instead of leaving them in the backlog of a socket that is no longer accepted
+    // from.
     drop(listener);
     ends.drain_connections(&front, &seats).await;
     Ok(())
@@ -208,7 +212,8 @@ async fn accept_connection(
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
-            // Out of file descriptors or memory: the connection stays in the backlog and the cause may pass.
+            // File descriptors or memory are exhausted: the connection stays in the backlog, and the cause may be
+            // temporary.
             Err(error) => {
                 if outage.record_failure(Instant::now()) {
                     warn!(reason = %error, "cannot accept connections");
@@ -219,18 +224,18 @@ async fn accept_connection(
     }
 }
 
-/// After so long without a failure to accept the next one is news: where few files are free, connections are accepted now and
-/// then and others fail between.
+/// A failure to accept is reported again only after this time without one: where few files are free, connections are
+/// accepted occasionally and others fail in between.
 const OUTAGE_QUIET_PERIOD: Duration = Duration::from_mins(1);
 
-/// A time in which connections cannot be accepted, or hardly.
+/// A period in which connections cannot be accepted, or only rarely.
 #[derive(Debug, Default)]
 struct AcceptOutage {
     last_failure: Option<Instant>,
 }
 
 impl AcceptOutage {
-    /// Notes that a connection could not be accepted. Tells whether this is another outage than the last one.
+    /// Records a failed accept. Returns true if it begins a new outage.
     fn record_failure(&mut self, now: Instant) -> bool {
         let before = self.last_failure.replace(now);
         before.is_none_or(|before| now.duration_since(before) > OUTAGE_QUIET_PERIOD)

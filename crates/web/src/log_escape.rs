@@ -1,11 +1,11 @@
 //! Escapes of log values: one line stays one line, and a quoted value stays inside its quotes.
 //!
-//! `\` is written `\\`, `"` as `\"`, control characters and (where asked) spaces as `\xHH`. Reading undoes exactly
-//! these, and leaves any other backslash as it is, so that foreign logs lose nothing.
+//! `\` is written `\\`, `"` as `\"`, control characters and (where required) spaces as `\xHH`. Parsing reverses exactly
+//! these, and leaves any other backslash unchanged, so that foreign logs lose nothing.
 
 use std::fmt::{self, Display, Write};
 
-/// Where a value stands, which decides whether a space may be bare.
+/// The context of a value, which determines whether spaces are escaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogEscapeContext {
     /// Between spaces.
@@ -14,12 +14,12 @@ pub(crate) enum LogEscapeContext {
     Quoted,
 }
 
-/// Writes `text` escaped for its place; an empty or one-dash word gets its first character escaped.
+/// Writes the text escaped for its context; in an empty or one-dash value the first character is escaped.
 pub(crate) struct EscapedLogField<'a>(pub(crate) &'a str, pub(crate) LogEscapeContext);
 
-/// The bytes that stay as they are, looked up for each byte of each line.
+/// Bytes that need no escape; a table, because it is used for each byte of each line.
 const UNESCAPED_IN_BARE_FIELD: [bool; 256] = unescaped_bytes(false);
-/// The same with the space.
+/// Same table with the space.
 const UNESCAPED_IN_QUOTED_FIELD: [bool; 256] = unescaped_bytes(true);
 
 #[expect(clippy::indexing_slicing, reason = "a byte is below 256")]
@@ -52,11 +52,11 @@ impl EscapedLogField<'_> {
             LogEscapeContext::Quoted => &UNESCAPED_IN_QUOTED_FIELD,
         };
         let is_plain = |byte: u8| plain.get(usize::from(byte)).is_some_and(|is_plain| *is_plain);
-        // Nearly every value; character by character it would cost more than the rest of a line.
+        // The case of nearly every value; formatting it character by character would cost more than the rest of a line.
         if text != "-" && text.bytes().all(is_plain) {
             return f.write_str(text);
         }
-        // A lone dash means "absent" in these formats.
+        // A single dash means "absent" in these formats.
         if text == "-" {
             return f.write_str("\\x2d");
         }
@@ -68,7 +68,7 @@ impl EscapedLogField<'_> {
                 char if char.is_ascii() && (char.is_control() || char == ' ') => {
                     write!(f, "\\x{:02x}", char as u32)?;
                 }
-                // Line separators of Unicode, which some readers split lines at.
+                // Unicode line separators, at which some readers split lines.
                 char if char.is_control() || matches!(char, '\u{2028}' | '\u{2029}') => {
                     write!(f, "\\u{:04x}", char as u32)?;
                 }
@@ -79,7 +79,7 @@ impl EscapedLogField<'_> {
     }
 }
 
-/// Undoes [`EscapedLogField`].
+/// Reverses [`EscapedLogField`].
 pub(crate) fn unescape_log_field(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -93,7 +93,7 @@ pub(crate) fn unescape_log_field(text: &str) -> String {
     plain
 }
 
-/// Returns the character that the escape after a backslash stands for, and the escape's length.
+/// Returns the character for the escape after a backslash, and the length of the escape.
 fn parse_escape(after: &str) -> (char, usize) {
     let hex = |digits: usize| {
         let text = after.get(1..=digits)?;
@@ -110,7 +110,7 @@ fn parse_escape(after: &str) -> (char, usize) {
     }
 }
 
-/// Returns the quoted value at the start of `text` (unescaped) and what follows its closing quote.
+/// Returns the quoted value at the start of `text` (unescaped) and the text after its closing quote.
 pub(crate) fn split_quoted_field(text: &str) -> Option<(String, &str)> {
     let inner = text.strip_prefix('"')?;
     let mut is_escaped = false;

@@ -1,15 +1,15 @@
 //! A log file written by its own thread, so that no request waits for a disk.
 //!
-//! In: lines, which are turned into text behind those that wait already. Out: an append-only text file, and with
-//! [`LogRotation`] one more for each day before, named as AEM does: `request.log.2026-11-20`, and behind it
-//! `request.log.2026-11-20.1` where a day had more than a file may hold.
+//! In: lines, which are formatted at the end of a queue. Out: an append-only text file, and with [`LogRotation`] one
+//! more for each earlier day, named as in AEM: `request.log.2026-11-20`, followed by `request.log.2026-11-20.1` if the
+//! lines of a day exceed the maximum size of a file.
 //!
 //! Invariants
-//! * [`LogFile::write`] waits for no disk: when too much text waits for the writer the line is dropped and counted.
-//! * Lines of one sender keep their order. Text is on its way to the kernel at most one second after `write`.
+//! * [`LogFile::write`] does not wait for a disk: when too much text is queued, the line is dropped and counted.
+//! * Lines of one sender keep their order. Text is passed to the kernel at most one second after `write`.
 //!
 //! On failure: a line that cannot be written (full disk) is dropped and counted; the next one is tried again. A file
-//! that cannot be renamed goes on under its name.
+//! that cannot be renamed continues under its name.
 
 use std::fmt::{self, Display};
 use std::fs::File;
@@ -25,52 +25,52 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::{Error, Result};
 
-/// Text that waits for the writer at most, in bytes: about 16,000 lines.
+/// Maximum size of the queued text, in bytes: about 16,000 lines.
 const MAX_QUEUE_BYTES: usize = 4 * 1024 * 1024;
-/// More memory than this is given back when the writer has taken what it held.
+/// Buffers larger than this are freed after the writer has taken their contents.
 const MAX_RETAINED_BUFFER_BYTES: usize = 256 * 1024;
 const FILE_BUFFER_BYTES: usize = 64 * 1024;
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
-/// After it has written all there was, the writer lets lines gather for so long: to wake it costs a request more than to
-/// make a line, and a busy server would do it for each.
+/// After it has written all text, the writer lets lines accumulate for this time: waking it costs a request more than
+/// formatting a line, and on a busy server each request would do so.
 const BATCH_DELAY: Duration = Duration::from_millis(5);
 
-/// A new file for each day, in UTC, and perhaps more of them on a day of many requests.
+/// Daily rotation in UTC, with further files on a day of many requests.
 #[derive(Debug, Clone, Copy)]
 pub struct LogRotation {
-    /// How many files that were put aside are kept.
+    /// Maximum number of rotated files.
     pub max_rotated_files: usize,
-    /// The size at which a file is put aside before its day is over.
+    /// File size in bytes at which a file is rotated before the end of its day.
     pub max_bytes: Option<u64>,
-    /// Tells the time.
+    /// The clock.
     pub clock: fn() -> SystemTime,
 }
 
 impl Default for LogRotation {
-    /// Two weeks.
+    /// Keeps 14 rotated files, those of two weeks.
     fn default() -> Self {
         Self { max_rotated_files: 14, max_bytes: None, clock: SystemTime::now }
     }
 }
 
-/// What the writer does between two lines.
+/// A command for the writer between two lines.
 enum LogWriterCommand {
     Reopen,
     Sync(SyncSender<()>),
 }
 
-/// What waits for the writer.
+/// The data queued for the writer.
 #[derive(Default)]
 struct PendingLogText {
     text: String,
-    /// Each with the length of the text before it.
+    /// Commands, each with the length of the text before it.
     commands: Vec<(usize, LogWriterCommand)>,
-    /// Whether the writer waits for the bell.
+    /// True if the writer waits to be notified.
     is_writer_waiting: bool,
     is_closed: bool,
 }
 
-/// The place where lines wait.
+/// The queue of log lines.
 #[derive(Default)]
 struct LogQueue {
     pending: Mutex<PendingLogText>,
@@ -79,11 +79,11 @@ struct LogQueue {
 
 impl LogQueue {
     fn lock_pending(&self) -> MutexGuard<'_, PendingLogText> {
-        // Text that a line left unfinished, as its value panicked, is text all the same.
+        // The text of a line whose formatting panicked is still valid text.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds something, and wakes the writer if it waits for anything.
+    /// Adds to the queue, and wakes the writer if it is waiting.
     fn enqueue(&self, add: impl FnOnce(&mut PendingLogText)) {
         let mut pending = self.lock_pending();
         add(&mut pending);
@@ -95,7 +95,7 @@ impl LogQueue {
     }
 }
 
-/// A line of a log that is written straight into what waits for the writer: a busy server writes several for a request.
+/// A log line that is formatted directly into the queue, because a busy server writes several lines per request.
 pub trait WriteLogLine {
     /// Writes the line, without its line break.
     ///
@@ -104,7 +104,7 @@ pub trait WriteLogLine {
     fn write_line(&self, out: &mut impl fmt::Write) -> fmt::Result;
 }
 
-/// A line that writes itself otherwise.
+/// Adapter for a line that implements `Display`.
 struct DisplayLogLine<'a, L>(&'a L);
 
 impl<L: Display> WriteLogLine for DisplayLogLine<'_, L> {
@@ -113,7 +113,7 @@ impl<L: Display> WriteLogLine for DisplayLogLine<'_, L> {
     }
 }
 
-/// The sending side of a log whose lines are `L`; clones share the writer, which ends with the last of them.
+/// The sender of a log whose lines are `L`; clones share the writer, which ends with the last of them.
 #[derive(Debug)]
 pub struct LogFile<L> {
     shared: Arc<LogFileShared>,
@@ -145,7 +145,7 @@ impl Drop for LogFileShared {
     fn drop(&mut self) {
         self.queue.enqueue(|pending| pending.is_closed = true);
         if let Some(writer) = self.writer_thread.take() {
-            // The writer's own panic has been reported by then, and dropping cannot fail.
+            // A panic of the writer has already been reported, and drop cannot fail.
             drop(writer.join());
         }
     }
@@ -155,12 +155,12 @@ impl<L: Display> LogFile<L> {
     /// Opens `file` for appending and starts its writer.
     ///
     /// # Errors
-    /// [`Error::LogFile`] when the file cannot be opened or no thread started.
+    /// [`Error::LogFile`] if the file cannot be opened or the thread cannot be started.
     pub fn open(file: &Path) -> Result<Self> {
         Self::open_with_rotation(file, None)
     }
 
-    /// Opens `file` for appending, with a new one for each day.
+    /// Opens `file` for appending, with daily rotation.
     ///
     /// # Errors
     /// As [`LogFile::open`].
@@ -171,7 +171,7 @@ impl<L: Display> LogFile<L> {
     fn open_with_rotation(file: &Path, rotation: Option<LogRotation>) -> Result<Self> {
         let failed = |source| Error::LogFile { file: file.to_owned(), source };
         let opened = open_for_append(file).map_err(failed)?;
-        // What an earlier run wrote on another day is put aside with the first line.
+        // The contents of an earlier run on another day are rotated at the first line.
         let written = opened.metadata().ok().filter(|metadata| metadata.len() > 0);
         let bytes = written.as_ref().map_or(0, std::fs::Metadata::len);
         let written = written.and_then(|metadata| metadata.modified().ok());
@@ -201,12 +201,12 @@ impl<L: Display> LogFile<L> {
         Ok(Self { shared, line_type: PhantomData })
     }
 
-    /// Queues `line`, or drops it if too much waits.
+    /// Queues `line`, or drops it if the queue is full.
     pub fn write(&self, line: L) {
         self.write_line(&DisplayLogLine(&line));
     }
 
-    /// Queues the line that `line` writes, or drops it if too much waits: for lines whose parts are elsewhere.
+    /// Queues the line that `line` formats, or drops it if the queue is full; for borrowed lines.
     pub fn write_line(&self, line: &impl WriteLogLine) {
         self.shared.queue.enqueue(|pending| {
             if pending.text.len() >= MAX_QUEUE_BYTES {
@@ -219,7 +219,7 @@ impl<L: Display> LogFile<L> {
         });
     }
 
-    /// Queues whole lines that are text already, each with its line break; drops all of them if too much waits.
+    /// Queues complete lines of text, each with its line break; drops all of them if the queue is full.
     pub fn write_text(&self, lines: &str) {
         self.shared.queue.enqueue(|pending| {
             if pending.text.len() >= MAX_QUEUE_BYTES {
@@ -231,13 +231,13 @@ impl<L: Display> LogFile<L> {
         });
     }
 
-    /// Returns how many lines were lost to too many that waited, or to the disk.
+    /// Returns the number of lines lost to a full queue or to disk errors.
     #[must_use]
     pub fn dropped_lines(&self) -> u64 {
         self.shared.dropped_lines.load(Ordering::Relaxed)
     }
 
-    /// Opens the path anew after what is queued, for tools that rotate logs by renaming.
+    /// Reopens the file after the queued lines, for tools that rotate logs by renaming.
     pub fn reopen(&self) {
         self.send_command(LogWriterCommand::Reopen);
     }
@@ -246,7 +246,7 @@ impl<L: Display> LogFile<L> {
     pub fn flush(&self) {
         let (done, wait) = sync_channel(1);
         self.send_command(LogWriterCommand::Sync(done));
-        // An error means that the writer ended, so nothing is left to wait for.
+        // An error means that the writer has ended, so there is nothing to wait for.
         wait.recv().ok();
     }
 
@@ -257,13 +257,13 @@ impl<L: Display> LogFile<L> {
 
 const DAY_SECONDS: u64 = 86_400;
 
-/// Returns the day of a time, in UTC, since 1970.
+/// Returns the number of days since 1970, in UTC.
 fn unix_day(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() / DAY_SECONDS)
 }
 
 fn open_for_append(file: &Path) -> std::io::Result<File> {
-    // Addresses and URLs of visitors are not for everybody on the machine.
+    // Addresses and URLs of visitors must not be readable by all users of the machine.
     File::options().append(true).create(true).mode(0o600).open(file)
 }
 
@@ -274,23 +274,22 @@ struct LogWriter {
     rotation: Option<LogRotation>,
     /// The day of the file, since 1970.
     day: u64,
-    /// What the file holds, with what is on its way to it.
+    /// Size of the file in bytes, including data not yet written.
     file_bytes: u64,
 }
 
-/// What the writer took from the desk.
+/// A batch that the writer took from the queue.
 enum LogQueueBatch {
-    /// What waited, in place of the text that was given.
+    /// The queued commands; the queued text replaces the buffer passed in.
     Batch(Vec<(usize, LogWriterCommand)>),
-    /// Nothing came for a while.
+    /// Nothing was queued in time.
     TimedOut,
-    /// Nothing will come any more.
+    /// All senders are dropped.
     Closed,
 }
 
 impl LogQueue {
-    /// Takes what waits, and leaves `text`, which is empty, in its place. Waits for something, but no longer than `patience`
-    /// if there is one.
+    /// Takes the queued text in exchange for the empty buffer `text`. Waits for data, at most for `patience` if given.
     fn take_batch(&self, text: &mut String, patience: Option<Duration>) -> LogQueueBatch {
         let mut pending = self.lock_pending();
         loop {
@@ -322,7 +321,7 @@ impl LogQueue {
 
 impl LogWriter {
     fn run_loop(mut self, desk: &LogQueue) {
-        // Since when there is text that is not on its way to the kernel.
+        // Time since which there is text that was not passed to the kernel.
         let (mut text, mut since) = (String::new(), None::<Instant>);
         loop {
             let patience = since.map(|since| FLUSH_INTERVAL.saturating_sub(since.elapsed()));
@@ -367,13 +366,13 @@ impl LogWriter {
         }
     }
 
-    /// Writes whole lines, and puts the file aside before the line with which it would go on too long.
+    /// Writes complete lines, and rotates the file before the line with which it would exceed its size.
     fn write_lines(&mut self, mut text: &str) {
         while !text.is_empty() {
             self.rotate();
             let most = self.rotation.and_then(|rotation| rotation.max_bytes);
             let length = most.map_or(text.len(), |most| {
-                // Up to the end of the line with which the file is large enough.
+                // Up to the end of the line with which the file reaches its size.
                 let left = usize::try_from(most.max(1).saturating_sub(self.file_bytes))
                     .unwrap_or(usize::MAX);
                 let rest = text.as_bytes().get(left.saturating_sub(1)..).unwrap_or_default();
@@ -390,7 +389,7 @@ impl LogWriter {
         }
     }
 
-    /// Puts the file aside when its day is over, or when it is as large as it may be.
+    /// Rotates the file at the end of its day, or when it reaches its maximum size.
     fn rotate(&mut self) {
         let Some(rotation) = self.rotation else { return };
         let today = unix_day((rotation.clock)());
@@ -403,7 +402,7 @@ impl LogWriter {
         self.day = today;
         if let Err(error) = std::fs::rename(&self.path, &aside) {
             tracing::warn!(file = %self.path.display(), reason = %error, "cannot put a log aside");
-            // Tried again after as many bytes, not with each line.
+            // After a failure, retry after the same number of bytes, not with each line.
             self.file_bytes = 0;
             return;
         }
@@ -411,7 +410,7 @@ impl LogWriter {
         self.prune_rotated_files(rotation.max_rotated_files);
     }
 
-    /// Returns the name for the file of its day: behind all that the day has already.
+    /// Returns the name of the rotated file: the next free number of its day.
     fn rotated_path(&self) -> PathBuf {
         let days = i64::try_from(self.day).unwrap_or(i64::MAX);
         let date = jiff::Timestamp::from_second(days.saturating_mul(DAY_SECONDS as i64));
@@ -426,7 +425,7 @@ impl LogWriter {
         PathBuf::from(name)
     }
 
-    /// Returns the files that were put aside, with day and number.
+    /// Returns the rotated files with day and number.
     fn list_rotated_files(&self) -> Vec<(jiff::civil::Date, u64, String)> {
         let (Some(folder), Some(own)) = (self.path.parent(), self.path.file_name()) else {
             return Vec::new();
@@ -436,7 +435,7 @@ impl LogWriter {
             let rest = name.strip_prefix(&own)?;
             let (date, number) = rest.split_at_checked(10)?;
             let number = match number.strip_prefix('.') {
-                // Packed files (`.gz`) belong to their day, too.
+                // Compressed files (`.gz`) belong to their day, too.
                 Some(number) => number.split('.').next()?.parse().unwrap_or(0),
                 None => 0,
             };
@@ -447,7 +446,7 @@ impl LogWriter {
         names.filter_map(read).collect()
     }
 
-    /// Removes the files that were put aside but for the newest ones.
+    /// Removes all rotated files except the newest `keep`.
     fn prune_rotated_files(&self, keep: usize) {
         let Some(folder) = self.path.parent() else { return };
         let mut files = self.list_rotated_files();

@@ -1,4 +1,4 @@
-//! The time in log lines: `21/Nov/2026:00:50:16 +0000`, to the second, with its offset.
+//! Timestamps in log lines: `21/Nov/2026:00:50:16 +0000`, with second precision and offset.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use jiff::Timestamp;
 use jiff::tz::Offset;
 
-/// A second with the offset that it is written in.
+/// A timestamp in seconds, with its UTC offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogTime {
     unix_seconds: i64,
@@ -15,7 +15,7 @@ pub struct LogTime {
 }
 
 impl LogTime {
-    /// Returns the second that `time` lies in, written in UTC.
+    /// Returns the second of `time`, in UTC.
     #[must_use]
     pub fn from_system(time: SystemTime) -> Self {
         let unix_seconds = match time.duration_since(UNIX_EPOCH) {
@@ -31,9 +31,9 @@ impl LogTime {
         self.unix_seconds
     }
 
-    /// Returns the length of a time at the start of `text` and the time.
+    /// Returns the time at the start of `text`, and the rest of the text.
     pub(crate) fn parse_time_prefix(text: &str) -> Option<(Self, &str)> {
-        // All places are filled: years below 0 and hours of one digit would be written otherwise than they were read.
+        // Require all digits: negative years and one-digit hours would be written differently from how they were read.
         const SHAPE: &str = "00/aaa/0000:00:00:00 +0000";
         let (stamp, rest) = (text.get(..SHAPE.len())?, text.get(SHAPE.len()..)?);
         let has_shape = stamp.bytes().zip(SHAPE.bytes()).all(|(byte, place)| match place {
@@ -69,7 +69,7 @@ const fn two_digit_numbers() -> [[u8; 2]; 100] {
 }
 
 thread_local! {
-    /// The text of the second that this thread wrote last: a busy server writes many lines in each.
+    /// The second that this thread formatted last, and its text: a busy server writes many lines in each second.
     static LAST: RefCell<Option<(LogTime, String)>> = const { RefCell::new(None) };
 }
 
@@ -80,7 +80,7 @@ impl fmt::Display for LogTime {
 }
 
 impl LogTime {
-    /// Writes the time, as a text that is remembered for the next line.
+    /// Writes the time, with its text cached for the next line.
     pub(crate) fn write_cached(self, out: &mut impl fmt::Write) -> fmt::Result {
         LAST.with_borrow_mut(|last| match last {
             Some((time, text)) if *time == self => out.write_str(text),
@@ -93,7 +93,7 @@ impl LogTime {
         })
     }
 
-    /// Writes the time anew.
+    /// Formats the time without the cache.
     fn write_uncached(self, f: &mut impl fmt::Write) -> fmt::Result {
         let timestamp = Timestamp::from_second(self.unix_seconds).map_err(|_range| fmt::Error)?;
         let offset = Offset::from_seconds(self.offset_seconds).map_err(|_range| fmt::Error)?;
@@ -106,7 +106,8 @@ impl LogTime {
             .ok_or(fmt::Error)?;
         let sign = if self.offset_seconds < 0 { "-" } else { "+" };
         let minutes = self.offset_seconds.unsigned_abs() / 60;
-        // Two digits each, but for years before 1 or after 9999: a line of a log is mostly its time.
+        // Two digits each, except for years before 1 or after 9999; formatted directly, because the time is most of a
+        // log line.
         let two = |number: u32| {
             TWO_DIGIT_NUMBERS
                 .get(number as usize)

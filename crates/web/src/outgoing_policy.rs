@@ -1,18 +1,18 @@
-//! Whom the program asks on behalf of content: hosts that are listed, at addresses that are public or listed.
+//! Outgoing connections on behalf of content: only listed hosts, at addresses that are public or listed.
 //!
-//! In: what `tympan.toml` lists. Out: whether a host may be asked, and whether an address that its name led to may be
-//! connected to.
+//! In: the lists in `tympan.toml`. Out: whether a host may be requested, and whether the program may connect to an
+//! address that its name resolved to.
 //!
 //! Invariants
-//! * Nothing is asked that is not listed; an empty list admits nobody.
-//! * The address is judged after the name was resolved, and it is that address which is connected to. So it does not
-//!   matter how an address is written (`2130706433`, `0177.0.0.1`, `[::ffff:127.0.0.1]`), nor that a name leads elsewhere
-//!   the next time.
-//! * A host that is listed by its address may be asked at that address; a name leads to other than public addresses only
-//!   in networks that are listed.
-//! * A host that the configuration names elsewhere ([`OutgoingPolicy::for_configured_host`]) is as good as listed, and may be a neighbor. But
-//!   its name never leads nearer to this machine than it led when it was first asked, and to the addresses by which clouds
-//!   tell a machine its secrets only if they are listed.
+//! * No host is requested that is not listed; an empty list allows no host.
+//! * The address is checked after the name was resolved, and the connection is made to that address. So neither the
+//!   notation of an address (`2130706433`, `0177.0.0.1`, `[::ffff:127.0.0.1]`) nor a different result of the next
+//!   resolution matters.
+//! * A host that is listed by its address may be requested at that address; a name may resolve to non-public addresses
+//!   only in listed networks.
+//! * A host that the configuration names elsewhere ([`OutgoingPolicy::for_configured_host`]) counts as listed, and may
+//!   be in a private network. But its name must never resolve to an address nearer to this machine than at the first
+//!   request, and to cloud metadata addresses only if they are listed.
 //!
 //! Not here: following redirects, which no client of this crate does.
 
@@ -24,25 +24,25 @@ use http::Uri;
 
 use crate::ip_network::{IpNetwork, any_network_contains};
 
-/// The hosts and networks that are listed. Clones share what is known of hosts that are named elsewhere.
+/// The listed hosts and networks. Clones share the state of hosts that are named elsewhere.
 #[derive(Debug, Clone, Default)]
 pub struct OutgoingPolicy {
     allowed_hosts: Vec<AllowedHost>,
     allowed_networks: Vec<IpNetwork>,
-    /// The only host that may be asked, which the configuration names elsewhere.
+    /// The only allowed host, if the configuration names it elsewhere.
     configured_host: Option<ConfiguredHost>,
-    /// How near to this machine the names of such hosts led when they were first asked.
+    /// The distance from this machine to which the names of such hosts resolved at first.
     first_reach: Arc<Mutex<BTreeMap<String, AddressReach>>>,
 }
 
-/// A host that the configuration names where it says what is asked.
+/// A host that the configuration names at the place of its use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ConfiguredHost {
     host: String,
     port: u16,
 }
 
-/// How near to this machine an address is.
+/// The distance of an address from this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum AddressReach {
     Public,
@@ -64,46 +64,46 @@ impl AddressReach {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct AllowedHost {
     pattern: HostPattern,
-    /// The only port; every one if nothing.
+    /// The only allowed port; `None` allows all ports.
     port: Option<u16>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum HostPattern {
     Exact(String),
-    /// Whatever lies below a domain.
+    /// All subdomains of a domain.
     Subdomain(String),
     Address(IpAddr),
 }
 
-/// A text that names no host.
+/// The text is not a host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is no host; write \"api.example.com\", \"api.example.com:8443\", \"*.example.com\" or \"10.0.0.7:8080\""
 )]
 pub struct InvalidHost {
-    /// What was written.
+    /// The invalid text.
     pub text: String,
 }
 
 impl OutgoingPolicy {
-    /// Takes the hosts that may be asked, and the networks that are not public to which their names may lead.
+    /// Creates a policy from the allowed hosts, and the non-public networks to which their names may resolve.
     ///
     /// # Errors
-    /// With the first text that names no host.
+    /// The first text that is not a host.
     pub fn new(hosts: &[String], networks: Vec<IpNetwork>) -> Result<Self, InvalidHost> {
         let hosts = hosts.iter().map(|text| AllowedHost::parse(text)).collect::<Result<_, _>>()?;
         Ok(Self { allowed_hosts: hosts, allowed_networks: networks, ..Self::default() })
     }
 
-    /// Returns the rule for the one host of an address that the machine's configuration names, such as a back end's.
+    /// Returns the policy for the single host of a URI from the machine's configuration, such as a back end's.
     #[must_use]
     pub fn for_configured_host(&self, uri: &Uri) -> Self {
         let host = normalize_host(uri.host().unwrap_or_default());
         Self { configured_host: Some(ConfiguredHost { host, port: uri_port(uri) }), ..self.clone() }
     }
 
-    /// Tells whether a host may be asked at a port.
+    /// Returns true if a host may be requested at a port.
     #[must_use]
     pub fn allows_host(&self, host: &str, port: u16) -> bool {
         let host = normalize_host(host);
@@ -125,7 +125,7 @@ impl OutgoingPolicy {
         })
     }
 
-    /// Separates the addresses that a host's name led to into those that may be connected to and the others.
+    /// Splits the addresses of a host's name into those that are allowed and the others.
     #[must_use]
     pub fn partition_addresses(
         &self,
@@ -153,7 +153,7 @@ impl OutgoingPolicy {
         })
     }
 
-    /// Says why an address is none that may be connected to.
+    /// Returns the reason why an address is not allowed.
     pub(crate) fn refusal_reason(&self, address: IpAddr) -> String {
         let listed = "is in no network of `networks` below `[outgoing]` in `tympan.toml`";
         if self.configured_host.is_none() {
@@ -167,7 +167,7 @@ impl OutgoingPolicy {
         )
     }
 
-    /// Tells whether an address may be connected to, because it is public or listed.
+    /// Returns true if an address is allowed, because it is public or listed.
     fn allows_address(&self, address: IpAddr) -> bool {
         is_public_address(address) || self.is_in_allowed_networks(address)
     }
@@ -180,7 +180,7 @@ impl OutgoingPolicy {
     }
 }
 
-/// Returns the port that a request goes to.
+/// Returns the port of a request URI.
 pub(crate) fn uri_port(uri: &Uri) -> u16 {
     let usual = if uri.scheme_str() == Some("https") { 443 } else { 80 };
     uri.port_u16().unwrap_or(usual)
@@ -206,7 +206,7 @@ impl AllowedHost {
         };
         let is_plain =
             |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
-        // A name that is all digits and dots is an address in another form, which nobody should list by accident.
+        // A name of digits and dots is an address in another notation, which must not be listed by accident.
         let is_number = domain.split('.').next_back().is_some_and(|last| {
             last.starts_with("0x") || last.chars().all(|digit| digit.is_ascii_digit())
         });
@@ -219,15 +219,15 @@ impl AllowedHost {
     }
 }
 
-/// Returns a host's name without brackets and final dot, in small letters.
+/// Returns a host name in lower case, without brackets and final dot.
 fn normalize_host(host: &str) -> String {
     let host = host.strip_suffix('.').unwrap_or(host);
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     inner.unwrap_or(host).to_ascii_lowercase()
 }
 
-/// Tells whether an address is one of the public internet: not of this machine, a private network, a neighborhood or a
-/// group, and none that stands for such an address.
+/// Returns true if an address is on the public internet: not of this machine, a private or link-local network or a
+/// multicast group, and not an address that embeds one of these.
 #[must_use]
 pub fn is_public_address(address: IpAddr) -> bool {
     match address.to_canonical() {
@@ -246,18 +246,18 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         || address.is_multicast()
         || first == 0
         || first >= 240
-        // Shared by providers, protocol assignments, and measurements of networks.
+        // Carrier-grade NAT, protocol assignments, and benchmarking networks.
         || (first == 100 && (64..128).contains(&second))
         || (first == 192 && second == 0 && third == 0)
         || (first == 198 && (18..20).contains(&second));
     !is_special
 }
 
-/// Tells whether an address is one at which clouds tell a machine who it is and what opens its doors: those of the link
-/// (`169.254.0.0/16`, `fe80::/10`), and the few others that are known.
+/// Returns true if an address is used by cloud metadata services, which provide credentials to a machine: link-local
+/// addresses (`169.254.0.0/16`, `fe80::/10`), and the few others that are known.
 fn is_cloud_metadata_address(address: IpAddr) -> bool {
     const OTHERS: [IpAddr; 4] = [
-        // Amazon's and Google's by IPv6, Alibaba's, Oracle's.
+        // Amazon's and Google's over IPv6, Alibaba's, Oracle's.
         IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
         IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
         IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
@@ -274,7 +274,7 @@ fn is_cloud_metadata_address(address: IpAddr) -> bool {
     is_of_link || OTHERS.contains(&address)
 }
 
-/// Returns the address of IPv4 for which one of IPv6 stands, translated or tunneled.
+/// Returns the IPv4 address that an IPv6 address embeds, by translation or tunneling.
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [a, b, c, d, e, f, g, h] = address.segments();
     let joined = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
@@ -292,7 +292,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     let [a, b, ..] = address.segments();
     match (a, b) {
         (0x2001, 0 | 0xdb8) | (0x64, 0xff9b) => false,
-        // All that is global unicast; nothing else is.
+        // All of global unicast, and nothing else.
         _ => (0x2000..0x4000).contains(&a),
     }
 }
@@ -390,7 +390,7 @@ mod tests {
         assert!(far.allows_host("DAM.example.com.", 80) && !far.allows_host("dam.example.com", 81));
         assert!(!far.allows_host("other.example.com", 80));
         assert_eq!(judged(&far, &["93.184.216.34"]), ["93.184.216.34"]);
-        // The name leads elsewhere the next time, whoever asks.
+        // The name resolves differently the next time, for all users.
         let again = named("http://dam.example.com/b");
         for nearer in ["10.0.0.7", "127.0.0.1", "0.0.0.0", "::1", "::ffff:127.0.0.1", "fd12::1"] {
             assert_eq!(judged(&again, &[nearer]), [""; 0], "{nearer}");
@@ -424,7 +424,7 @@ mod tests {
             let named = none.for_configured_host(&"http://meta.example/".parse().unwrap());
             assert_eq!(judged(&named, &[address]), [""; 0], "{address}");
             assert!(named.refusal_reason(address.parse().unwrap()).contains("secrets"));
-            // What is refused says nothing of how near the host is.
+            // A refused address does not change the recorded distance of the host.
             assert_eq!(judged(&named, &[address, "1.1.1.1"]), ["1.1.1.1"], "{address}");
         }
         let literal = none.for_configured_host(&"http://169.254.169.254/latest".parse().unwrap());

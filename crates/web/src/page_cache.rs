@@ -1,7 +1,7 @@
-//! Whether a part of a file is in memory, and how it gets there, so that who sends it does not wait for a disk.
+//! Checks whether a part of a file is in the page cache, and loads it, so that the sender does not wait for a disk.
 //!
-//! A thread that serves many connections holds all of them up while `sendfile` reads from a disk. What is asked for often is
-//! in the page cache, and asking whether it is costs a fraction of a microsecond.
+//! A thread that serves many connections blocks all of them while `sendfile` reads from a disk. Frequently requested
+//! files are in the page cache, and the check costs a fraction of a microsecond.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-/// Files are read into memory in parts of so many bytes.
+/// Size of the parts in which files are read into memory.
 const READ_PART_BYTES: usize = 64 * 1024;
 
-/// Tells whether reading a part of a file, which is not empty, would wait for the disk. It looks at the last byte and at one
-/// in each stretch of 64 KiB: the kernel reads ahead and forgets in stretches that are mostly longer, but what was asked for
-/// in pieces may have holes between them. Where a file system cannot tell, nothing waits.
+/// Returns true if reading a non-empty part of a file would wait for the disk. It checks the last byte and one byte in
+/// each range of 64 KiB: the kernel mostly reads ahead and evicts in longer ranges, but a file that was read in pieces
+/// may have gaps between them. If a file system does not support the check, the result is false.
 ///
 /// Source: `preadv2(2)`, `RWF_NOWAIT`.
 pub(crate) fn would_block_on_disk(file: &File, start: u64, length: u64) -> bool {
@@ -28,8 +28,7 @@ pub(crate) fn would_block_on_disk(file: &File, start: u64, length: u64) -> bool 
     (start..last).step_by(READ_PART_BYTES).any(is_absent) || is_absent(last)
 }
 
-/// Reads a part of a file into the page cache, on a thread that may wait. What cannot be read is left for the one who
-/// sends it to find.
+/// Reads a part of a file into the page cache, on a blocking thread. Read errors are left to the sender.
 pub(crate) async fn load_into_page_cache(file: Arc<File>, start: u64, length: u64) {
     let read = move || {
         let mut part = vec![0; READ_PART_BYTES];
@@ -42,7 +41,7 @@ pub(crate) async fn load_into_page_cache(file: Arc<File>, start: u64, length: u6
             }
         }
     };
-    // It ends early only when the runtime does.
+    // It ends early only if the runtime does.
     tokio::task::spawn_blocking(read).await.ok();
 }
 
@@ -56,12 +55,12 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// The bytes of the longest file that is sent so.
+    /// Maximum length of a file that is sent this way.
     const LENGTH: u64 = crate::shortcut::MAX_SHORTCUT_FILE_BYTES;
 
     fn forgotten_in(folder: &Path, from: u64, count: u64) -> Arc<File> {
         let mut file = tempfile::tempfile_in(folder).unwrap();
-        // Page by page: the kernel forgets as a whole what was written in one go.
+        // Page by page: the kernel evicts data that was written at once as a whole.
         for _ in 0..LENGTH / 4096 {
             file.write_all(&[7; 4096]).unwrap();
         }
@@ -70,12 +69,12 @@ pub(crate) mod tests {
         Arc::new(file)
     }
 
-    /// Returns a folder whose files the kernel forgets when it is told to, and says so when asked. Files below `/tmp` may be
-    /// nowhere but in memory; a program is on a disk, but perhaps below a file system that cannot tell.
+    /// Returns a folder whose files the kernel evicts on request, and reports as evicted. Files below `/tmp` may exist
+    /// only in memory; the program file is on a disk, but perhaps on a file system that cannot report it.
     fn folder(from: u64, count: u64) -> Option<PathBuf> {
         let program = std::env::current_exe().unwrap();
         let folders = [std::env::temp_dir(), program.parent().unwrap().to_owned()];
-        // By a file of its own: to ask may make the kernel read.
+        // Use a separate file, because the check may make the kernel read.
         folders.into_iter().find(|folder| {
             let (file, mut byte) = (forgotten_in(folder, from, count), [0]);
             let bytes = &mut [IoSliceMut::new(&mut byte)];
@@ -83,12 +82,12 @@ pub(crate) mod tests {
         })
     }
 
-    /// Returns a file of which the kernel was told to forget a part; only where [`is_forgotten`] holds.
+    /// Returns a file of which a part was evicted from the page cache; only if [`is_forgotten`] holds.
     pub(crate) fn forgotten(from: u64, count: u64) -> Arc<File> {
         forgotten_in(&folder(from, count).unwrap(), from, count)
     }
 
-    /// Tells whether such a part is forgotten anywhere.
+    /// Returns true if such a part can be evicted in some folder.
     pub(crate) fn is_forgotten(from: u64, count: u64) -> bool {
         let is_forgotten = folder(from, count).is_some();
         if !is_forgotten {
@@ -134,7 +133,7 @@ pub(crate) mod tests {
         let file = Arc::new(file);
         load_into_page_cache(Arc::clone(&file), 2, 1 << 40).await;
         assert!(!would_block_on_disk(&file, 0, 5));
-        // Behind the end there is nothing to wait for.
+        // There is nothing to wait for beyond the end.
         assert!(!would_block_on_disk(&file, 0, LENGTH));
     }
 }

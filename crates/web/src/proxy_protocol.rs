@@ -1,44 +1,44 @@
-//! The PROXY protocol, versions 1 and 2: who the client of a proxy in front is.
+//! The PROXY protocol, versions 1 and 2: the client of a proxy in front.
 //!
-//! In: the first bytes of a connection from a proxy that is trusted. Out: the client's address, and whether it spoke TLS
-//! to the proxy.
+//! In: the first bytes of a connection from a trusted proxy. Out: the client's address, and whether it used TLS to the
+//! proxy.
 //!
 //! Invariants
-//! * Nothing behind the header is read.
-//! * A connection that should begin with a header and does not is given up: whoever guessed would let clients name
-//!   addresses of their choice.
+//! * Nothing after the header is read.
+//! * A connection that should begin with a header and does not is closed: any guess would let clients choose their own
+//!   address.
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The first bytes of version 2.
+/// The first bytes of a version 2 header.
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// The longest line of version 1, with its end.
+/// Maximum length of a version 1 line, including its end.
 const MAX_V1_LINE_BYTES: usize = 107;
 
-/// More than this is no header that a proxy sends: addresses and a few hundred bytes about its TLS.
+/// Maximum length of a header: addresses and a few hundred bytes about the proxy's TLS.
 const MAX_PROXY_HEADER_BYTES: usize = 4096;
 
-/// The part of version 2 that tells about TLS, and the bit in it that says so.
+/// The TLV of version 2 about TLS, and its flag for a client that uses TLS.
 const TLS_TLV_TYPE: u8 = 0x20;
 const TLS_CLIENT_FLAG: u8 = 0x01;
 
-/// Who is behind a proxy.
+/// The client behind a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProxyHeader {
-    /// The client; nothing when the proxy speaks for itself, as for a health check.
+    /// The client; `None` if the connection is the proxy's own, as for a health check.
     pub client: Option<SocketAddr>,
-    /// Whether the client spoke TLS to the proxy; version 1 does not tell.
+    /// True if the client used TLS to the proxy; always false in version 1, which does not report it.
     pub is_tls: bool,
 }
 
 /// Reads a header.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidData`] if there is none, otherwise what the connection says.
+/// [`ErrorKind::InvalidData`] if there is none, otherwise the error of the connection.
 pub async fn read_proxy_header<T: AsyncRead + Unpin>(stream: &mut T) -> Result<ProxyHeader> {
     let mut start = [0; V2_SIGNATURE.len()];
     stream.read_exact(&mut start).await?;
@@ -46,7 +46,7 @@ pub async fn read_proxy_header<T: AsyncRead + Unpin>(stream: &mut T) -> Result<P
         return read_v2_header(stream).await;
     }
     let mut line = start.to_vec();
-    // Byte by byte, as what follows the line belongs to another reader.
+    // Read byte by byte, as the data after the line belongs to another reader.
     while !line.ends_with(b"\r\n") {
         if line.len() >= MAX_V1_LINE_BYTES || !line.starts_with(b"PROXY ") {
             return Err(invalid_header_error("the connection does not begin with a PROXY header"));
@@ -70,7 +70,7 @@ async fn read_v2_header<T: AsyncRead + Unpin>(stream: &mut T) -> Result<ProxyHea
         .ok_or_else(|| invalid_header_error("the PROXY header cannot be read"))
 }
 
-/// Parses a header that is complete; for tests of arbitrary bytes.
+/// Parses a complete header; for tests with arbitrary bytes.
 #[must_use]
 pub fn parse_proxy_header(bytes: &[u8]) -> Option<ProxyHeader> {
     match bytes.strip_prefix(V2_SIGNATURE) {
@@ -107,7 +107,7 @@ fn parse_v1_line(line: &[u8]) -> Option<ProxyHeader> {
 
 fn parse_v2_header(version: u8, family: u8, rest: &[u8]) -> Option<ProxyHeader> {
     match version {
-        // The proxy's own connection.
+        // A connection of the proxy itself.
         0x20 => return Some(ProxyHeader { client: None, is_tls: false }),
         0x21 => {}
         _ => return None,
@@ -123,7 +123,7 @@ fn parse_v2_header(version: u8, family: u8, rest: &[u8]) -> Option<ProxyHeader> 
             let ip = Ipv6Addr::from(<[u8; 16]>::try_from(addresses.get(..16)?).ok()?);
             (Some(SocketAddr::from((ip, read_port(addresses, 32)?))), parts)
         }
-        // Unix sockets, datagrams and what the proxy does not tell: the client has no address that anyone could judge.
+        // Unix sockets, datagrams and unknown protocols: the client has no address that can be checked.
         0x00 | 0x12 | 0x22 | 0x31 | 0x32 => (None, &[][..]),
         _ => return None,
     };
@@ -134,7 +134,7 @@ fn read_port(addresses: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(<[u8; 2]>::try_from(addresses.get(at..at + 2)?).ok()?))
 }
 
-/// Looks for the part about TLS: kind, length in two bytes, value.
+/// Searches for the TLV about TLS: type, length in two bytes, value.
 fn has_tls_client_tlv(mut parts: &[u8]) -> bool {
     while let Some((&[kind, high, low], rest)) = parts.split_first_chunk::<3>() {
         let length = usize::from(u16::from_be_bytes([high, low]));

@@ -1,12 +1,13 @@
-//! How much one client may ask: a bucket of tokens for each address, in a table of bounded size. [`TokenBuckets`] is the same for
-//! other keys.
+//! Rate limit of clients: a token bucket for each address, in a table of bounded size. [`TokenBuckets`] does the same
+//! for other keys.
 //!
-//! A bucket holds `burst` tokens and gains `requests_per_second` of them; a request takes one. IPv4 addresses have a bucket each,
-//! IPv6 addresses one for each /64, as a single machine has as many addresses as it likes in there.
+//! A bucket holds `burst` tokens and gains `requests_per_second` of them; a request takes one. IPv4 addresses have a
+//! bucket each, IPv6 addresses one for each /64, as a single machine can use any number of addresses within it.
 //!
 //! Invariants
-//! * At most [`RequestRate::max_tracked_clients`] buckets exist. Where no place is left, new clients share one bucket, so that an attack
-//!   from many addresses holds up other newcomers, but neither known clients nor the memory.
+//! * At most [`RequestRate::max_tracked_clients`] buckets exist. When the table is full, new clients share one bucket,
+//!   so that an attack from many addresses slows down other new clients, but neither affects known clients nor exhausts
+//!   memory.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,25 +18,25 @@ use std::time::{Duration, Instant};
 
 use crate::ip_network::mask_address;
 
-/// The bits of an IPv6 address that name a client.
+/// Number of leading bits of an IPv6 address that identify a client.
 const CLIENT_PREFIX_BITS: u8 = 64;
 
-/// So many parts of the table are locked apart.
+/// Number of shards of the table, each with its own lock.
 const BUCKET_SHARD_COUNT: usize = 16;
 
-/// What one client may ask.
+/// The rate limit of one client.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RequestRate {
-    /// Requests a second in the long run.
+    /// Average number of requests per second.
     pub requests_per_second: f64,
-    /// Requests at once.
+    /// Maximum number of requests at once.
     pub burst: u32,
-    /// Clients that are told apart; default 100,000, of about 64 bytes each.
+    /// Maximum number of clients that are tracked separately; default 100,000, of about 64 bytes each.
     pub max_tracked_clients: usize,
 }
 
 impl RequestRate {
-    /// Returns a rate with the usual number of clients.
+    /// Creates a rate with the default number of clients.
     #[must_use]
     pub fn new(per_second: f64, burst: u32) -> Self {
         Self { requests_per_second: per_second, burst, max_tracked_clients: 100_000 }
@@ -47,13 +48,13 @@ impl RequestRate {
 pub struct RateLimiter(TokenBuckets<IpAddr>);
 
 impl RateLimiter {
-    /// Returns a limiter that knows no client yet.
+    /// Returns a limiter without clients.
     #[must_use]
     pub fn new(rate: RequestRate) -> Self {
         Self(TokenBuckets::new(rate))
     }
 
-    /// Returns what is limited to.
+    /// Returns the rate limit.
     #[must_use]
     pub fn rate(&self) -> RequestRate {
         self.0.rate()
@@ -62,20 +63,20 @@ impl RateLimiter {
     /// Takes a token of the client at `address`.
     ///
     /// # Errors
-    /// How long to wait for the next one, if there is none.
+    /// The time until the next token, if there is none.
     pub fn take_token(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
         let client = client_prefix(address);
         self.0.take_token((client, client_hash(client)), now)
     }
 
-    /// Returns how many clients are known.
+    /// Returns the number of known clients.
     #[must_use]
     pub fn client_count(&self) -> usize {
         self.0.len()
     }
 }
 
-/// Returns the address that stands for a client: that of an IPv4 address is itself, that of an IPv6 address its /64.
+/// Returns the address that identifies a client: an IPv4 address itself, or the /64 of an IPv6 address.
 #[must_use]
 pub fn client_prefix(address: IpAddr) -> IpAddr {
     let address = address.to_canonical();
@@ -85,7 +86,7 @@ pub fn client_prefix(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A bucket of tokens for each key, in a table of bounded size.
+/// A token bucket for each key, in a table of bounded size.
 #[derive(Debug)]
 pub struct TokenBuckets<K> {
     rate: RequestRate,
@@ -106,7 +107,8 @@ struct TokenBucket {
 }
 
 impl<K: Eq + Hash> TokenBuckets<K> {
-    /// Returns buckets of which all are full; [`RequestRate::max_tracked_clients`] is the number of keys that are told apart.
+    /// Returns a table in which all buckets are full; [`RequestRate::max_tracked_clients`] is the maximum number of
+    /// keys tracked separately.
     #[must_use]
     pub fn new(rate: RequestRate) -> Self {
         let full = TokenBucket { tokens: f64::from(rate.burst.max(1)), updated_at: None };
@@ -118,7 +120,7 @@ impl<K: Eq + Hash> TokenBuckets<K> {
         Self { rate, shards: (0..BUCKET_SHARD_COUNT).map(|_| Mutex::new(shard())).collect() }
     }
 
-    /// Returns what each key may take.
+    /// Returns the rate limit of each key.
     #[must_use]
     pub fn rate(&self) -> RequestRate {
         self.rate
@@ -127,7 +129,7 @@ impl<K: Eq + Hash> TokenBuckets<K> {
     /// Takes a token of `key`; its number spreads keys over the table and is the same for equal keys.
     ///
     /// # Errors
-    /// How long to wait for the next one, if there is none.
+    /// The time until the next token, if there is none.
     pub fn take_token(&self, (key, number): (K, u64), now: Instant) -> Result<(), Duration> {
         let Some(shard) = self.shards.get(shard_index(number)) else { return Ok(()) };
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,7 +139,7 @@ impl<K: Eq + Hash> TokenBuckets<K> {
         }
     }
 
-    /// As [`TokenBuckets::take_token`], but nothing is taken for a new key for which there is no place.
+    /// Same as [`TokenBuckets::take_token`], but takes no token for a new key if the table is full.
     pub fn take_own_token(
         &self,
         (key, number): (K, u64),
@@ -148,7 +150,7 @@ impl<K: Eq + Hash> TokenBuckets<K> {
         self.own_bucket(&mut shard, key, now).map(|bucket| bucket.take_token(&self.rate, now))
     }
 
-    /// Returns the bucket of `key`, if it has one or there is a place for it.
+    /// Returns the bucket of `key`, if it exists or the table has space for it.
     fn own_bucket<'a>(
         &self,
         shard: &'a mut TokenBucketShard<K>,
@@ -167,7 +169,7 @@ impl<K: Eq + Hash> TokenBuckets<K> {
         }
     }
 
-    /// Returns how many keys are known.
+    /// Returns the number of known keys.
     #[must_use]
     pub fn len(&self) -> usize {
         let len = |shard: &Mutex<TokenBucketShard<K>>| {
@@ -176,7 +178,7 @@ impl<K: Eq + Hash> TokenBuckets<K> {
         self.shards.iter().map(len).sum()
     }
 
-    /// Tells whether no key is known.
+    /// Returns true if no key is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -184,9 +186,9 @@ impl<K: Eq + Hash> TokenBuckets<K> {
 }
 
 impl<K> TokenBucketShard<K> {
-    /// Forgets keys whose buckets are full again: a new bucket would be the same.
+    /// Removes keys whose buckets are full again: a new bucket would be equal.
     fn remove_full_buckets(&mut self, rate: &RequestRate, now: Instant) {
-        // A sweep looks at the whole shard, so a flood of new keys must not cause one each.
+        // A sweep scans the whole shard, so a flood of new keys must not cause one each.
         let is_recent = |at: Instant| now.saturating_duration_since(at) < Duration::from_secs(1);
         if self.last_sweep.is_some_and(is_recent) {
             return;
@@ -220,13 +222,13 @@ impl TokenBucket {
 fn client_hash(client: IpAddr) -> u64 {
     match client {
         IpAddr::V4(address) => u64::from(u32::from(address)),
-        // The upper half: the lower one is cleared.
+        // Use the upper half, because the lower one is cleared.
         IpAddr::V6(address) => (u128::from(address) >> 64) as u64,
     }
 }
 
 fn shard_index(number: u64) -> usize {
-    // The golden section spreads neighbors, and the upper bits are the best mixed ones.
+    // Multiplying by the golden ratio spreads adjacent numbers, and the upper bits are mixed best.
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize % BUCKET_SHARD_COUNT
 }
 

@@ -1,7 +1,7 @@
-//! Bodies from blocking readers: files and blobs, sent piece by piece.
+//! Bodies from blocking readers: files and blobs, sent in pieces.
 //!
-//! A reader runs on the blocking pool and stays at most a few pieces ahead of the connection, so a slow client holds
-//! a few hundred KiB whatever the length.
+//! A reader runs on the blocking pool and stays at most a few pieces ahead of the connection, so a slow client holds a
+//! few hundred KiB whatever the length.
 
 use std::io::Read;
 
@@ -11,13 +11,13 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::StreamBody;
 use tokio::sync::mpsc;
 
-/// Bytes read, queued and sent at a time.
+/// Number of bytes read, queued and sent at a time.
 const BODY_CHUNK_BYTES: u64 = 128 * 1024;
-/// Pieces that may wait for the connection.
+/// Maximum number of pieces queued for the connection.
 const MAX_QUEUED_CHUNKS: usize = 4;
 
-/// Returns a body of the first `length` bytes of `reader`. A reader that ends early fails the body, so that the peer
-/// does not take the part for the whole.
+/// Returns a body of the first `length` bytes of `reader`. If the reader ends early, the body fails, so that the peer
+/// does not mistake the part for the whole.
 ///
 /// # Panics
 /// Outside of a tokio runtime.
@@ -34,7 +34,7 @@ pub fn body_from_reader(
     SizedBody { body: Box::pin(StreamBody::new(pieces)), remaining_bytes: length }
 }
 
-/// Reads until the end, an error, or until nobody listens any more.
+/// Reads until the end, an error, or until the receiver is dropped.
 fn send_body_chunks(
     mut reader: impl Read,
     length: u64,
@@ -59,7 +59,7 @@ fn send_body_chunks(
     }
 }
 
-/// A stream whose length is known, so that it goes out with `Content-Length`.
+/// A stream with a known length, sent with `Content-Length`.
 struct SizedBody<B> {
     body: std::pin::Pin<Box<B>>,
     remaining_bytes: u64,

@@ -1,9 +1,9 @@
-//! How long requests took, by method and class of status, as histograms in Prometheus' text format.
+//! Request durations by method and status class, as histograms in Prometheus' text format.
 //!
 //! In: a method, a status and a duration for each request. Out: the lines of one metric of type `histogram`.
 //!
-//! Methods that HTTP does not define share the label `other`, so that no client can make more series than there are here.
-//! Series of which nothing was counted are left out.
+//! Methods that HTTP does not define share the label `other`, so that clients cannot create further series. Empty
+//! series are left out.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use http::{Method, StatusCode};
 
-/// The upper ends of the buckets, in seconds; what took longer stands in one more.
+/// Upper bounds of the buckets, in seconds; longer durations are counted in one more bucket.
 const BUCKET_BOUNDS_SECONDS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
-/// The labels of methods; the last one is that of all others.
+/// Labels of methods; the last one stands for all other methods.
 const METHOD_LABELS: [&str; 8] =
     ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "other"];
-/// The labels of classes of status, by the first digit less one.
+/// Labels of status classes, by the first digit minus one.
 const STATUS_CLASS_LABELS: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// Durations of requests of one method that ended with one class of status.
+/// Durations of requests of one method and one status class.
 #[derive(Debug, Default)]
 struct DurationHistogram {
     bucket_counts: [AtomicU64; BUCKET_BOUNDS_SECONDS.len() + 1],
@@ -58,7 +58,7 @@ impl DurationHistogram {
     }
 }
 
-/// Durations of requests by method and class of status.
+/// Durations of requests by method and status class.
 #[derive(Debug, Default)]
 pub struct RequestHistogram([[DurationHistogram; STATUS_CLASS_LABELS.len()]; METHOD_LABELS.len()]);
 
@@ -68,7 +68,7 @@ impl RequestHistogram {
         self.record_request_by_name(method.as_str(), status, elapsed);
     }
 
-    /// Counts a request whose method is given by its name.
+    /// Counts a request whose method is given by name.
     pub fn record_request_by_name(&self, method: &str, status: StatusCode, elapsed: Duration) {
         let last = METHOD_LABELS.len() - 1;
         let row = METHOD_LABELS.iter().position(|known| *known == method).unwrap_or(last);
@@ -78,14 +78,14 @@ impl RequestHistogram {
         }
     }
 
-    /// Writes the head of the metric `name`.
+    /// Writes the `HELP` and `TYPE` lines of the metric `name`.
     pub fn write_metric_head(text: &mut String, name: &str, help: &str) {
         // Writing to a string cannot fail.
         write!(text, "# HELP {name} {help}\n# TYPE {name} histogram\n").ok();
     }
 
-    /// Writes the metric `name` without its head; each line has `labels`, such as `role="author"`, the method and the class
-    /// of status.
+    /// Writes the metric `name` without its head; each line has `labels`, such as `role="author"`, the method and the
+    /// status class.
     pub fn write_metric(&self, text: &mut String, name: &str, labels: &str) {
         for (method, row) in METHOD_LABELS.iter().zip(&self.0) {
             for (class, histogram) in STATUS_CLASS_LABELS.iter().zip(row) {

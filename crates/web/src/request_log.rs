@@ -22,21 +22,21 @@ use crate::log_time::LogTime;
 use crate::sample_mark;
 use crate::secret_parameter::redact_secrets;
 
-/// One line.
+/// A line of a `request.log`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestLogLine {
-    /// When the request entered, or its answer left.
+    /// Time at which the request arrived, or its response was sent.
     pub logged_at: LogTime,
-    /// The request's number, counted from 1 at each start.
+    /// Number of the request, counted from 1 at each start.
     pub request_number: u64,
-    /// What happened.
+    /// The event.
     pub event: RequestLogEvent,
 }
 
-/// What a line tells.
+/// The event that a line records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestLogEvent {
-    /// The request came in.
+    /// The request arrived.
     Entry {
         /// `GET`.
         method: String,
@@ -45,20 +45,20 @@ pub enum RequestLogEvent {
         /// `HTTP/1.1`.
         version: String,
     },
-    /// The answer is complete.
+    /// The response is complete.
     Exit {
-        /// Its status.
+        /// Status of the response.
         status: u16,
-        /// Its content type, without parameters where we write it.
+        /// Media type of the response; lines written by this program omit its parameters.
         media_type: Option<String>,
-        /// From entry to exit, in whole milliseconds.
+        /// Time from entry to exit, in whole milliseconds.
         elapsed: Duration,
-        /// The lab's sample that the request belongs to, if it said so: see [`sample_mark`].
+        /// The lab sample to which the request belongs, if it is marked: see [`sample_mark`].
         sample: Option<String>,
     },
 }
 
-/// One line whose parts are elsewhere, for writers of many lines.
+/// A borrowed line, for writers of many lines.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestLogLineRef<'a> {
     /// As in [`RequestLogLine`].
@@ -69,7 +69,7 @@ pub struct RequestLogLineRef<'a> {
     pub event: RequestLogEventRef<'a>,
 }
 
-/// What a [`RequestLogLineRef`] tells.
+/// The event of a [`RequestLogLineRef`].
 #[derive(Debug, Clone, Copy)]
 pub enum RequestLogEventRef<'a> {
     /// As in [`RequestLogEvent`].
@@ -94,7 +94,7 @@ pub enum RequestLogEventRef<'a> {
     },
 }
 
-/// Gives requests their numbers.
+/// Assigns numbers to requests.
 #[derive(Debug, Default)]
 pub struct RequestNumberSequence(AtomicU64);
 
@@ -105,7 +105,7 @@ impl RequestNumberSequence {
     }
 }
 
-/// The text is no line of a `request.log`.
+/// The text is not a line of a `request.log`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected `<date> [<number>] -> <method> <url> <version>` or `<date> [<number>] <- <status> <type> <n>ms`"
@@ -179,12 +179,12 @@ impl WriteLogLine for RequestLogLineRef<'_> {
     }
 }
 
-/// What stands before a mark: it has the form of a parameter of the media type, which all readers of these logs know.
+/// Prefix of a mark: it has the form of a parameter of the media type, which all readers of these logs accept.
 const SAMPLE_MARK_PREFIX: &str = "; lab=";
 
-/// Writes a media type so that no part of it reads as a mark.
+/// Writes a media type so that no part of it can be parsed as a mark.
 fn write_media_type(media_type: &str, out: &mut impl fmt::Write) -> fmt::Result {
-    // Old servers write parameters after a space, so a bare space is part of the format here.
+    // Old servers write parameters after a space, so an unescaped space is part of the format here.
     let Some((before, after)) = media_type.split_once(SAMPLE_MARK_PREFIX) else {
         return EscapedLogField(media_type, LogEscapeContext::Quoted).write_to(out);
     };
@@ -193,17 +193,16 @@ fn write_media_type(media_type: &str, out: &mut impl fmt::Write) -> fmt::Result 
     write_media_type(after, out)
 }
 
-/// Reads one line, without its line break.
+/// Parses one line, without its line break.
 ///
 /// # Errors
-/// [`MalformedRequestLogLine`] for any other text, for example a line that was cut by a crash.
+/// [`MalformedRequestLogLine`] for any other text, for example a line that was cut off by a crash.
 pub fn parse_request_log_line(text: &str) -> Result<RequestLogLine, MalformedRequestLogLine> {
     parse_request_log_fields(text).ok_or(MalformedRequestLogLine)
 }
 
-/// Returns a line without the name of the instance that wrote it, and that name: AEM as a Cloud Service puts the logs of
-/// several instances together and ends each line with ` [cm-p1-e1-aem-publish-1]`. Numbers of requests are those of one
-/// instance.
+/// Returns a line without the name of the instance that wrote it, and that name: AEM as a Cloud Service merges the logs
+/// of several instances and ends each line with ` [cm-p1-e1-aem-publish-1]`. Request numbers are those of one instance.
 #[must_use]
 pub fn split_instance_name(text: &str) -> (&str, Option<&str>) {
     let split = text.strip_suffix(']').and_then(|text| text.rsplit_once(" ["));

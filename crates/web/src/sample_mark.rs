@@ -1,22 +1,22 @@
-//! `X-Tympan-Lab: <run>-<number>`: which sample of which run of the lab a request belongs to.
+//! `X-Tympan-Lab: <run>-<number>`: the lab run and sample to which a request belongs.
 //!
-//! The lab sends it where a run asks for it, and servers write it beside the time of the request, so that what a client
-//! waited for can be told apart from what the server did.
+//! The lab sends it if a run requires it, and servers log it with the time of the request, to distinguish the waiting
+//! time of a client from the time spent by the server.
 //!
-//! Invariant: a mark is short and made of ASCII letters, digits and one hyphen. Whatever else stands in the header is no
-//! mark and is never written down.
+//! Invariant: a mark is short and consists of ASCII letters, digits and one hyphen. Any other value of the header is
+//! not a mark and is never logged.
 
 use http::{HeaderMap, HeaderName};
 
-/// The header that holds a mark.
+/// The header with the mark.
 pub static SAMPLE_MARK_HEADER: HeaderName = HeaderName::from_static("x-tympan-lab");
 
-/// Most letters and digits of a run's name.
+/// Maximum number of letters and digits in a run's name.
 const MAX_RUN_NAME_CHARS: usize = 24;
-/// Most digits of a sample's number.
+/// Maximum number of digits in a sample's number.
 const MAX_SAMPLE_DIGITS: usize = 16;
 
-/// Returns the mark that a header's value is; nothing for any other bytes.
+/// Parses the mark in a header's value; `None` for any other bytes.
 #[must_use]
 pub fn parse_sample_mark(value: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(value).ok()?;
@@ -28,7 +28,7 @@ pub fn parse_sample_mark(value: &[u8]) -> Option<&str> {
     (is_run && is_number).then_some(text)
 }
 
-/// Returns the mark of a request; nothing if it has none, or several.
+/// Returns the mark of a request; `None` if it has none or several.
 #[must_use]
 pub fn sample_mark_of(headers: &HeaderMap) -> Option<&str> {
     let mut values = headers.get_all(&SAMPLE_MARK_HEADER).into_iter();

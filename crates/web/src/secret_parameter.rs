@@ -1,21 +1,21 @@
-//! Parameters of URLs whose values nobody may read in a log: the tokens of login links, and passwords that somebody put
-//! into a URL by mistake.
+//! URL parameters whose values must not be logged: the tokens of login links, and passwords that were put into a URL by
+//! mistake.
 //!
-//! All log lines of all fronts are written without them, whoever writes the line.
+//! All log lines of all fronts are written without them, whatever code writes the line.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-/// The names of such parameters.
+/// The names of secret parameters.
 const SECRET_PARAMETER_NAMES: [&str; 5] =
     ["token", "access_token", "password", "j_password", "current"];
-/// What stands in place of a value.
+/// The replacement for a secret value.
 const REDACTED_VALUE: &str = "-";
-/// How often a value is decoded to look for URLs in it.
+/// Maximum number of times a value is decoded in search of nested URLs.
 const MAX_DECODE_DEPTH: usize = 3;
 
-/// Returns a text with URLs in it, such as a request line, without the values of secret parameters.
+/// Returns a text that contains URLs, such as a request line, without the values of secret parameters.
 #[must_use]
 pub fn redact_secrets(text: &str) -> Cow<'_, str> {
     redact_at_depth(text, MAX_DECODE_DEPTH)
@@ -42,7 +42,7 @@ fn redact_at_depth(text: &str, depth: usize) -> Cow<'_, str> {
     if is_changed { Cow::Owned(shown) } else { Cow::Borrowed(text) }
 }
 
-/// Tells whether the value of a parameter is a secret, or a URL with one.
+/// Returns true if the value of a parameter is a secret, or a URL with one.
 fn is_secret_parameter(name: &str, value: &str, depth: usize) -> bool {
     let name = percent_decode_str(name).decode_utf8_lossy();
     if SECRET_PARAMETER_NAMES.iter().any(|secret| name.eq_ignore_ascii_case(secret)) {

@@ -1,17 +1,17 @@
-//! Answers that are at hand when the head of a request has been read: written to the socket as they are, without hyper.
+//! Available responses that are sent directly to the socket once the head of a request has been read, without hyper.
 //!
-//! In: the bytes of a head, which announces no body. Out: the same answer that the service would give, or nothing; then
-//! the service gives it.
+//! In: the bytes of a head that announces no body. Out: the same response as that of the service, or `None`; then the
+//! service handles the request.
 //!
 //! Invariants
-//! * Nothing is read of the client here, and nothing is known of what follows the request.
-//! * Files go from the page cache to the socket without a copy. One that is not there is read by a thread that may wait,
-//!   so that a disk holds up nobody else.
+//! * Nothing is read from the client here, and nothing is known of the data after the request.
+//! * Files are sent from the page cache to the socket without a copy. A file that is not cached is read by a blocking
+//!   thread, so that a disk delays no other connection.
 //!
-//! On failure: a client that takes nothing for the stall time, or takes it too slowly, or a file that ends too early, ends the connection, which
-//! tells the client that the answer is not whole.
+//! On failure: a client that reads nothing within the timeout or reads too slowly, or a file that ends early, ends the
+//! connection, which tells the client that the response is incomplete.
 //!
-//! Not here: which requests have such an answer (`server`).
+//! Not here: which requests have such a response (`server`).
 
 use std::fmt::{self, Debug};
 use std::fs::File;
@@ -29,40 +29,40 @@ use crate::listen::ConnectionPeer;
 use crate::page_cache::{load_into_page_cache, would_block_on_disk};
 use crate::slow_client_timeout::SlowClientTimeout;
 
-/// No file that is sent so is longer.
+/// Maximum length of a file that is sent this way, in bytes.
 pub const MAX_SHORTCUT_FILE_BYTES: u64 = 256 * 1024;
 
-/// Answers requests from what is at hand.
+/// Provides available responses to requests.
 pub trait Shortcut: Send + Sync + Debug {
-    /// Returns the answer to a GET or HEAD; nothing if the service has to give it. `head` is the whole head of one request
-    /// without a body. Never waits, and takes the processor for a millisecond or so at most.
+    /// Returns the response to a GET or HEAD; `None` if the service has to handle it. `head` is the complete head of
+    /// one request without a body. Must not block, and may use the processor for about a millisecond at most.
     fn try_respond(&self, head: &[u8], peer: ConnectionPeer) -> Option<ReadyResponse>;
 }
 
-/// A whole answer, after which the connection goes on.
+/// A complete response, after which the connection continues.
 pub struct ReadyResponse {
-    /// Status line and headers, with the empty line at the end.
+    /// Status line and headers, including the empty line at the end.
     pub head: Vec<u8>,
-    /// What follows it.
+    /// The body.
     pub body: ReadyResponseBody,
-    /// Is told how many bytes of the body were sent, when all were or none will be any more.
+    /// Called with the number of body bytes that were sent, when the transfer is complete or has ended.
     pub on_sent: Box<dyn FnOnce(u64) + Send>,
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
 pub enum ReadyResponseBody {
-    /// None.
+    /// No body.
     Empty,
     /// Bytes in memory.
     Bytes(Bytes),
     /// A part of a file, of at most [`MAX_SHORTCUT_FILE_BYTES`] bytes.
     File {
-        /// The file, whose position does not matter.
+        /// The file; its position is not used.
         file: Arc<File>,
-        /// Where the part begins.
+        /// Offset of the part.
         start: u64,
-        /// How long it is.
+        /// Length of the part.
         length: u64,
     },
 }
@@ -78,9 +78,9 @@ impl Debug for ReadyResponse {
 }
 
 impl ReadyResponse {
-    /// Tells the client that this is the connection's last answer.
+    /// Adds the header that makes this the connection's last response.
     pub(crate) fn mark_connection_close(&mut self) {
-        // Before the line that ends the head.
+        // Insert before the line that ends the head.
         self.head.truncate(self.head.len().saturating_sub(2));
         self.head.extend_from_slice(b"connection: close\r\n\r\n");
     }
@@ -96,11 +96,11 @@ impl ReadyResponseBody {
     }
 }
 
-/// An answer on its way.
+/// A response that is being sent.
 struct ResponseTransfer {
     head: Vec<u8>,
     body: ReadyResponseBody,
-    /// Bytes of head and body together.
+    /// Number of bytes sent of head and body together.
     sent_bytes: u64,
     on_sent: Option<Box<dyn FnOnce(u64) + Send>>,
 }
@@ -114,10 +114,11 @@ impl Drop for ResponseTransfer {
     }
 }
 
-/// Sends an answer.
+/// Sends a response.
 ///
 /// # Errors
-/// Of the socket; [`ErrorKind::TimedOut`] if the client takes nothing for `patience`, or less than [`SlowClientTimeout`] asks for.
+/// Of the socket; [`ErrorKind::TimedOut`] if the client reads nothing for `patience`, or less than
+/// [`SlowClientTimeout`] requires.
 pub(crate) async fn send_ready_response(
     stream: &TcpStream,
     ready: ReadyResponse,
@@ -125,7 +126,7 @@ pub(crate) async fn send_ready_response(
 ) -> Result<()> {
     let ReadyResponse { head, body, on_sent: done } = ready;
     let total = head.len() as u64 + body.length();
-    // From here on whoever waits is told, also when this is given up.
+    // From here on `on_sent` is called in any case, even if this future is dropped.
     let mut sending = ResponseTransfer { head, body, sent_bytes: 0, on_sent: Some(done) };
     if let ReadyResponseBody::File { file, start, length: length @ 1.. } = &sending.body
         && would_block_on_disk(file, *start, *length)
@@ -166,7 +167,7 @@ fn elapsed_ms(since: Instant) -> u64 {
 }
 
 impl ResponseTransfer {
-    /// Sends what the socket takes now.
+    /// Sends as much as the socket accepts now.
     fn send_available(&self, stream: &TcpStream) -> Result<usize> {
         let at = usize::try_from(self.sent_bytes).unwrap_or(usize::MAX);
         let head = self.head.get(at..).unwrap_or_default();
@@ -241,7 +242,7 @@ mod tests {
         ] {
             let (server, mut client) = pair().await;
             let (ready, told) = ready(body);
-            // It reads late, so that the socket is full before.
+            // The reader starts late, so that the socket is full before.
             let reader = std::thread::spawn(move || {
                 let mut seen = Vec::new();
                 client.read_to_end(&mut seen).unwrap();
@@ -254,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Returns a runtime of which no thread reads files until what is returned with it is dropped.
+    /// Returns a runtime on which no thread reads files until the returned sender is dropped.
     fn busy() -> (tokio::runtime::Runtime, Sender<()>) {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.enable_all().max_blocking_threads(1).build().unwrap();
@@ -314,7 +315,7 @@ mod tests {
     #[tokio::test]
     async fn what_cannot_be_sent_is_told_with_what_was() {
         let (server, client) = pair().await;
-        // A file that lost its end.
+        // A truncated file.
         let body = ReadyResponseBody::File { file: file(&[1; 10]), start: 0, length: 20 };
         let (ready, told) = ready(body);
         let error = send_ready_response(&server, ready, Duration::from_secs(30)).await.unwrap_err();
@@ -326,7 +327,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_reads_nothing_is_given_up() {
         let (server, client) = pair().await;
-        // More than both sockets hold.
+        // More than both socket buffers hold.
         let (ready, told) = ready(ReadyResponseBody::Bytes(vec![0; 64 << 20].into()));
         let error =
             send_ready_response(&server, ready, Duration::from_millis(50)).await.unwrap_err();

@@ -1,35 +1,36 @@
-//! The one decomposition of URL paths: into resource path, selectors, extension, suffix and path parameters, as Sling does.
+//! Decomposition of URL paths into resource path, selectors, extension, suffix and path parameters, as in Sling.
 //!
 //! The publisher, which knows which resources exist, gets a [`SlingUrl`]. The dispatcher, which does not, gets every
-//! [`SlingUrlReading`] that a publisher may come to, and judges with the same code what the publisher draws.
+//! [`SlingUrlReading`] that a publisher may arrive at, and applies the same code to it as the publisher.
 //!
-//! In: the raw path of a request (still percent-encoded) and a question: does a resource exist at this path?
-//! Out: a [`SlingUrl`]; or from a decoded path, its [`SlingUrlReading`]s.
+//! In: the raw path of a request (still percent-encoded) and a predicate that tells whether a resource exists at a
+//! path. Out: a [`SlingUrl`]; or from a decoded path, its [`SlingUrlReading`]s.
 //!
 //! Rules
-//! * The resource path is the longest prefix at which a resource exists and which the end of the path or a
-//!   dot follows. Between that dot and the next slash stand selectors and, last, the extension; from the
-//!   slash on it is the suffix.
-//! * Where no such resource exists, the first dot splits, and [`SlingUrl::exists`] is false.
-//! * `;name=value` after the resource path or the extension is a path parameter; a value with a dot is
-//!   quoted (`;v='1.0'`) unless it stands at the very end.
+//! * The resource path is the longest prefix at which a resource exists and which is followed by the end of the path or
+//!   a dot. Between that dot and the next slash are the selectors and, last, the extension; the suffix begins at the
+//!   slash.
+//! * Where no such resource exists, the path is split at the first dot, and [`SlingUrl::exists`] is false.
+//! * `;name=value` after the resource path or the extension is a path parameter; a value with a dot is quoted
+//!   (`;v='1.0'`) unless it is at the very end.
 //! * `_jcr_content` means `jcr:content`, for every namespace prefix that content uses.
 //!
-//! Paths with `.` or `..` segments, control characters or broken percent escapes are refused: nothing
-//! below this point sees one.
+//! Paths with `.` or `..` segments, control characters or broken percent escapes are refused here, so later code never
+//! sees them.
 
 use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode_str;
 
-/// The request header in which a dispatcher lists the [`SlingUrlReading::depth`] of each reading of the path that its filter refuses.
+/// The request header in which a dispatcher lists the [`SlingUrlReading::depth`] of each reading of the path that its
+/// filter refuses.
 ///
-/// Only the publisher knows which reading is right; it answers as if nothing was there if that one is listed. A dispatcher
-/// never passes on what a client says here.
+/// Only the publisher knows which reading is correct; if that one is listed, it responds as if nothing existed at the
+/// path. A dispatcher never forwards the value that a client sends.
 pub const REFUSED_READINGS: HeaderName = HeaderName::from_static("x-tympan-refused-readings");
 
-/// A request path that no resource can have.
+/// The request path cannot belong to a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedUrl {
     /// The path does not begin with a slash.
@@ -41,26 +42,26 @@ pub enum MalformedUrl {
     /// The path has a `.` or `..` segment.
     #[error("the path has a `.` or `..` segment")]
     Traversal,
-    /// The path holds a control character.
+    /// The path contains a control character.
     #[error("the path holds a control character")]
     ControlCharacter,
-    /// A quoted path parameter does not end.
+    /// A quoted path parameter is not terminated.
     #[error("a quoted path parameter does not end")]
     UnclosedQuote,
 }
 
-/// The parts of a request path, decoded.
+/// The decoded parts of a request path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SlingUrl {
-    /// The path of the resource, or where it would be.
+    /// The path of the resource, whether or not it exists.
     pub path: String,
-    /// Tells whether a resource exists at `path`.
+    /// True if a resource exists at `path`.
     pub exists: bool,
-    /// The selectors in order; none is empty.
+    /// The selectors in order, without empty ones.
     pub selectors: Vec<String>,
     /// The extension without its dot.
     pub extension: Option<String>,
-    /// Everything from the slash after the extension on.
+    /// The suffix, from the slash after the extension.
     pub suffix: Option<String>,
     /// The path parameters in order, without quotes.
     pub parameters: Vec<(String, String)>,
@@ -69,10 +70,10 @@ pub struct SlingUrl {
 impl SlingUrl {
     /// Splits a raw request path.
     ///
-    /// `exists` is asked for longer prefixes first, at most once for each dot in the path.
+    /// `exists` is called for longer prefixes first, at most once for each dot in the path.
     ///
     /// # Errors
-    /// [`MalformedUrl`] for paths that no resource can have.
+    /// [`MalformedUrl`] for paths that cannot belong to a resource.
     pub fn split(raw: &str, exists: impl Fn(&str) -> bool) -> Result<Self, MalformedUrl> {
         let (path, parameters) = extract_parameters(raw)?;
         let path = match path {
@@ -96,22 +97,22 @@ impl SlingUrl {
         Ok(url)
     }
 
-    /// Reads what follows the resource path: empty, or a dot and more.
+    /// Parses the text after the resource path: empty, or beginning with a dot.
     fn parse_rest(&mut self, rest: &str) {
-        // A slash that ends the path of a resource follows no dot.
+        // A trailing slash after a resource path does not follow a dot.
         let reading = SlingUrlReading::from_rest("", if rest.starts_with('.') { rest } else { "" });
         self.selectors = split_selectors(reading.selectors.unwrap_or_default());
         self.extension = reading.extension.map(str::to_owned);
         self.suffix = reading.suffix.map(str::to_owned);
     }
 
-    /// Tells which of the [`SlingUrlReading`]s of its path this is, as [`SlingUrlReading::depth`] does.
+    /// Returns the depth of this reading of its path, like [`SlingUrlReading::depth`].
     #[must_use]
     pub fn depth(&self) -> usize {
         count_segments(self.suffix.as_deref())
     }
 
-    /// Tells whether a dispatcher's filter refuses what was read here, by [`REFUSED_READINGS`] of its request.
+    /// Returns true if a dispatcher's filter refuses this reading, according to [`REFUSED_READINGS`] of its request.
     #[must_use]
     pub fn is_refused_by(&self, headers: &HeaderMap) -> bool {
         let mut lists = headers.get_all(REFUSED_READINGS).iter();
@@ -127,13 +128,13 @@ impl SlingUrl {
             })
     }
 
-    /// Returns the selectors joined by dots; empty without any.
+    /// Returns the selectors joined by dots; empty if there are none.
     #[must_use]
     pub fn selector_string(&self) -> String {
         self.selectors.join(".")
     }
 
-    /// Tells whether a selector is present, at any place.
+    /// Returns true if the selector is present at any position.
     #[must_use]
     pub fn has_selector(&self, name: &str) -> bool {
         self.selectors.iter().any(|selector| selector == name)
@@ -146,21 +147,21 @@ impl SlingUrl {
     }
 }
 
-/// The parts of a decoded path, if the extension stands in a certain one of its segments.
+/// The parts of a decoded path, if the extension is in a given one of its segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlingUrlReading<'a> {
-    /// Before the first dot of that segment.
+    /// The text before the first dot of that segment.
     pub path: &'a str,
-    /// Between path and extension, joined by dots.
+    /// The text between path and extension, joined by dots.
     pub selectors: Option<&'a str>,
-    /// After the last dot of that segment.
+    /// The text after the last dot of that segment.
     pub extension: Option<&'a str>,
-    /// From the next slash on.
+    /// The text from the next slash on.
     pub suffix: Option<&'a str>,
 }
 
 impl<'a> SlingUrlReading<'a> {
-    /// Returns the reading that goes by the text alone: the first dot splits. A path without a dot is a path only.
+    /// Returns the reading based on the text alone, which splits at the first dot. A path without a dot is only a path.
     #[must_use]
     pub fn by_first_dot(path: &'a str) -> Self {
         Self::all_readings(path).next().unwrap_or(Self {
@@ -171,10 +172,12 @@ impl<'a> SlingUrlReading<'a> {
         })
     }
 
-    /// Yields what a publisher may read, depending on which resources exist: one reading for each segment with a dot.
+    /// Yields the possible readings of a publisher, depending on which resources exist: one for each segment with a
+    /// dot.
     ///
     /// Folders and files may have dots in their names: `/dam/a.jpg/jcr:content.json` is the picture `/dam/a` with a
-    /// suffix, or data of `/dam/a.jpg`. Where a resource's own last name has a dot, selectors are among those given here.
+    /// suffix, or data of `/dam/a.jpg`. If the last name of a resource has a dot itself, its selectors are among those
+    /// returned here.
     pub fn all_readings(path: &'a str) -> impl Iterator<Item = Self> {
         let mut from = Some(0);
         std::iter::from_fn(move || {
@@ -186,7 +189,7 @@ impl<'a> SlingUrlReading<'a> {
         })
     }
 
-    /// Reads what follows a resource path: nothing, or a dot and more.
+    /// Parses the text after a resource path: empty, or beginning with a dot.
     fn from_rest(path: &'a str, rest: &'a str) -> Self {
         let present = |text: &&str| !text.is_empty();
         let rest = rest.strip_prefix('.').unwrap_or(rest);
@@ -200,7 +203,7 @@ impl<'a> SlingUrlReading<'a> {
         }
     }
 
-    /// Tells the readings of one path apart: how many segments follow the extension.
+    /// Distinguishes the readings of one path: the number of segments after the extension.
     #[must_use]
     pub fn depth(&self) -> usize {
         count_segments(self.suffix)
@@ -219,27 +222,27 @@ pub fn strip_parameters(raw: &str) -> Result<Cow<'_, str>, MalformedUrl> {
     Ok(extract_parameters(raw)?.0)
 }
 
-/// Returns a path without what stands between each `;` and the next slash, as servlet containers cut it.
+/// Returns a path without the text between each `;` and the next slash, which servlet containers remove.
 #[must_use]
 pub fn strip_to_slashes(path: &str) -> String {
     let segments = path.split('/').map(|segment| segment.split(';').next().unwrap_or_default());
     segments.collect::<Vec<_>>().join("/")
 }
 
-/// Splits a selector string at its dots; empty selectors vanish.
+/// Splits a selector string at its dots; empty selectors are dropped.
 #[must_use]
 pub fn split_selectors(text: &str) -> Vec<String> {
     text.split('.').filter(|selector| !selector.is_empty()).map(str::to_owned).collect()
 }
 
-/// Yields the prefixes at which a resource may end, longest first: the whole path, then up to each dot.
+/// Yields the prefixes at which a resource path may end, longest first: the whole path, then up to each dot.
 fn resource_path_candidates(path: &str) -> impl Iterator<Item = &str> {
     let whole = if path.len() > 1 { path.strip_suffix('/').unwrap_or(path) } else { path };
     let dots = path.rmatch_indices('.').map(|(at, _)| path.get(..at).unwrap_or_default());
     std::iter::once(whole).chain(dots)
 }
 
-/// Refuses what cannot name a resource.
+/// Returns an error for a path that cannot name a resource.
 fn check_resource_path(path: &str) -> Result<(), MalformedUrl> {
     if !path.starts_with('/') {
         return Err(MalformedUrl::NotAbsolute);
@@ -257,7 +260,7 @@ fn check_resource_path(path: &str) -> Result<(), MalformedUrl> {
     Ok(())
 }
 
-/// Decodes percent escapes; a lone `%` is an error, not text.
+/// Decodes percent escapes; a `%` without two digits is an error, not text.
 fn decode_escapes(text: &str) -> Result<Cow<'_, str>, MalformedUrl> {
     if !text.contains('%') {
         return Ok(Cow::Borrowed(text));
@@ -275,7 +278,7 @@ fn decode_escapes(text: &str) -> Result<Cow<'_, str>, MalformedUrl> {
 /// A path without its parameters, and the parameters.
 type StrippedPath<'a> = (Cow<'a, str>, Vec<(String, String)>);
 
-/// Cuts the `;name=value` parameters out of a raw path.
+/// Removes the `;name=value` parameters from a raw path, and returns both.
 fn extract_parameters(raw: &str) -> Result<StrippedPath<'_>, MalformedUrl> {
     let Some((path, mut rest)) = raw.split_once(';') else {
         return Ok((Cow::Borrowed(raw), Vec::new()));
@@ -283,7 +286,7 @@ fn extract_parameters(raw: &str) -> Result<StrippedPath<'_>, MalformedUrl> {
     let mut path = path.to_owned();
     let mut parameters = Vec::new();
     loop {
-        // After an extension, a dot can only belong to the value; before one, it begins the selectors.
+        // After an extension, a dot can only belong to the value; before an extension, it begins the selectors.
         let after_extension = path.rsplit('/').next().is_some_and(|segment| segment.contains('.'));
         let (name, after) = split_before_any(rest, &['=', ';', '/', '.']);
         let (value, after) = match after.strip_prefix('=') {
@@ -314,7 +317,7 @@ fn split_before_any<'a>(text: &'a str, ends: &[char]) -> (&'a str, &'a str) {
     text.split_at(text.find(ends).unwrap_or(text.len()))
 }
 
-/// The namespace prefixes that stand mangled in URLs.
+/// The namespace prefixes that are mangled in URLs.
 const MANGLED_PREFIXES: [&str; 17] = [
     "jcr",
     "nt",
@@ -335,7 +338,7 @@ const MANGLED_PREFIXES: [&str; 17] = [
     "crx",
 ];
 
-/// Turns `_jcr_content` at the begin of a segment into `jcr:content`; nothing if no segment begins so.
+/// Converts `_jcr_content` at the beginning of a segment to `jcr:content`; `None` if no segment has such a prefix.
 #[must_use]
 pub fn unmangle_namespaces(path: &str) -> Option<String> {
     if !path.contains("/_") {
@@ -348,13 +351,13 @@ pub fn unmangle_namespaces(path: &str) -> Option<String> {
     Some(segments.collect::<Vec<_>>().join("/"))
 }
 
-/// Finds the known prefix of a mangled segment.
+/// Splits the known prefix off a mangled segment.
 fn split_mangled_segment(segment: &str) -> Option<(&str, &str)> {
     let (prefix, name) = segment.strip_prefix('_')?.split_once('_')?;
     (!name.is_empty() && MANGLED_PREFIXES.contains(&prefix)).then_some((prefix, name))
 }
 
-/// Turns `jcr:content` into `_jcr_content`, the opposite of what [`SlingUrl::split`] does.
+/// Converts `jcr:content` to `_jcr_content`, the reverse of [`SlingUrl::split`].
 #[must_use]
 pub fn mangle_namespaces(path: &str) -> String {
     let segments = path.split('/').map(|segment| match segment.split_once(':') {
@@ -368,7 +371,7 @@ pub fn mangle_namespaces(path: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Splits with resources at the given paths and writes the parts as one line.
+    /// Splits a path with resources at the given paths, and returns the parts as one line.
     fn split(raw: &str, resources: &[&str]) -> String {
         let url = match SlingUrl::split(raw, |path| resources.contains(&path)) {
             Ok(url) => url,

@@ -1,40 +1,42 @@
-//! How long a client is waited for that takes its answer piece by piece: without a byte, and on average.
+//! Timeout for a client that reads its response in pieces: a limit on the time without progress, and a minimum average
+//! rate.
 //!
-//! In: when it is waited for, and what it took. Out: when to give it up.
+//! In: the start and end of waits for the client, and the number of bytes it read. Out: the time at which to give up.
 //!
-//! Time is a balance. Waiting for the client spends it, and each byte that the client takes brings some back, up to what the
-//! balance was at first. So a client that takes nothing is given up when the balance is spent, and one that takes less than
-//! [`MIN_CLIENT_BYTES_PER_SECOND`] somewhat later, in however small or rare pieces it takes its answer.
+//! The time is a budget. Waiting for the client spends it, and each byte that the client reads restores some of it, up
+//! to the initial value. So a client that reads nothing times out when the budget is spent, and one that reads less
+//! than [`MIN_CLIENT_BYTES_PER_SECOND`] somewhat later, in however small or rare pieces it reads.
 //!
-//! Not here: bodies that arrive ([`crate::body_limit`]).
+//! Not here: request bodies ([`crate::body_limit`]).
 
 use std::time::Duration;
 
-/// What a client must take in a second, in bytes, on average; as httpd's `RequestReadTimeout` has it for what is sent to it.
+/// Minimum average read rate of a client, in bytes per second; the same as httpd's `RequestReadTimeout` for received
+/// data.
 pub const MIN_CLIENT_BYTES_PER_SECOND: u64 = 500;
 
-/// What is owed at most. Without debts, a client that takes a byte between any two looks at the clock would never be given up;
-/// with large ones, it would be blamed for a machine that stood still.
+/// Maximum overdraft of the budget, in milliseconds. Without an overdraft, a client that reads a byte between any two
+/// checks of the clock would never time out; with a large one, the client would be blamed for a stall of this machine.
 const MAX_BUDGET_DEBT_MS: i64 = 1000;
 
-/// The patience with one client, on a clock of milliseconds.
+/// The timeout state of one client, on a clock of milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlowClientTimeout {
     budget_ms: i64,
     remaining_ms: i64,
-    /// Since when the client is waited for.
+    /// Start of the current wait for the client.
     waiting_since_ms: Option<u64>,
 }
 
 impl SlowClientTimeout {
-    /// Returns the patience with a client that may take nothing for `most`.
+    /// Creates the timeout for a client that may read nothing for `most`.
     #[must_use]
     pub fn new(most: Duration) -> Self {
         let most_ms = i64::try_from(most.as_millis()).unwrap_or(i64::MAX);
         Self { budget_ms: most_ms, remaining_ms: most_ms, waiting_since_ms: None }
     }
 
-    /// Notes what the client took since the last note, and whether it is waited for from now on.
+    /// Records the bytes that the client read since the last call, and whether it is being waited for from now on.
     pub fn record_progress(&mut self, now_ms: u64, taken: u64, is_waiting: bool) {
         if let Some(since_ms) = self.waiting_since_ms {
             let waited = i64::try_from(now_ms.saturating_sub(since_ms)).unwrap_or(i64::MAX);
@@ -46,19 +48,20 @@ impl SlowClientTimeout {
         self.waiting_since_ms = is_waiting.then_some(now_ms);
     }
 
-    /// Tells whether the client is waited for.
+    /// Returns true if the client is being waited for.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.waiting_since_ms.is_some()
     }
 
-    /// Tells whether the client is not waited for and the balance is whole.
+    /// Returns true if the client is not being waited for and the budget is full.
     #[must_use]
     pub fn is_idle_with_full_budget(&self) -> bool {
         self.waiting_since_ms.is_none() && self.remaining_ms == self.budget_ms
     }
 
-    /// Returns when the client is given up if it takes nothing more; nothing while it is not waited for.
+    /// Returns the time at which the client times out without further progress; `None` while it is not being waited
+    /// for.
     #[must_use]
     pub fn deadline_ms(&self) -> Option<u64> {
         self.waiting_since_ms.map(|since_ms| since_ms.saturating_add_signed(self.remaining_ms))
@@ -72,7 +75,7 @@ mod tests {
 
     const MOST: Duration = Duration::from_secs(30);
 
-    /// Returns when a client is given up that takes so much every so many seconds, if it is within a day.
+    /// Returns the time at which a client times out that reads `bytes` every `every` seconds, if it is within a day.
     fn end_of(bytes: u64, every: u64) -> Option<u64> {
         let mut patience = SlowClientTimeout::new(MOST);
         patience.record_progress(0, 0, true);
@@ -99,7 +102,7 @@ mod tests {
             (MIN_CLIENT_BYTES_PER_SECOND, 1, None),
             (MIN_CLIENT_BYTES_PER_SECOND * 29, 29, None),
             (1 << 40, 29, None),
-            // However much it took before.
+            // However much it read before.
             (1 << 40, 30, Some(30)),
         ] {
             assert_eq!(end_of(bytes, every), expected, "{bytes} bytes every {every} s");
@@ -120,7 +123,7 @@ mod tests {
         assert!(!patience.is_waiting() && !patience.is_idle_with_full_budget());
         patience.record_progress(99_000_000, 0, true);
         assert_eq!(patience.deadline_ms(), Some(99_010_000));
-        // A thread that looks late finds what came meanwhile.
+        // A thread that checks late finds what was read in the meantime.
         patience.record_progress(99_500_000, 3 * MIN_CLIENT_BYTES_PER_SECOND, true);
         assert_eq!(patience.deadline_ms(), Some(99_502_000));
         patience.record_progress(99_500_000, u64::MAX, false);

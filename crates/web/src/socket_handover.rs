@@ -1,12 +1,12 @@
-//! Handing listening sockets from a process to the one that takes its place, over a Unix socket.
+//! Handover of listening sockets from a process to its successor, over a Unix socket.
 //!
-//! The new process asks at the path; the old one sends its sockets and stops accepting, and says so; only then does the
-//! new one accept. What clients sent in between waits in the kernel's backlog, which belongs to the sockets, so that no
-//! connection is refused or reset.
+//! The new process connects to the path. The old one sends its sockets, stops accepting, and reports that; only then
+//! does the new one accept. Connections that arrive in between wait in the kernel's backlog, which belongs to the
+//! sockets, so that no connection is refused or reset.
 //!
 //! Invariants
-//! * Only processes of the same user can ask: the socket's file is made with mode 0600.
-//! * At no time do both accept.
+//! * Only processes of the same user can request the sockets: the file of the Unix socket has mode 0600.
+//! * The two processes never accept at the same time.
 
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Read, Result, Write};
 use std::mem::MaybeUninit;
@@ -21,16 +21,16 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-/// At most so many sockets are handed over.
+/// Maximum number of sockets that are handed over.
 pub const MAX_SOCKETS: usize = 64;
 
-/// How long each side waits for the other.
+/// Maximum time that each side waits for the other.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the old process says when it accepts no more.
+/// Message of the old process that it has stopped accepting.
 const STOPPED_MESSAGE: &[u8; 8] = b"stopped\n";
 
-/// Where a process offers its sockets; the file goes when this is dropped, unless another process took the path over.
+/// An offer of sockets at a path; the file is removed on drop, unless another process has replaced it.
 #[derive(Debug)]
 pub struct SocketOffer {
     listener: UnixListener,
@@ -38,15 +38,15 @@ pub struct SocketOffer {
     file_identity: (u64, u64),
 }
 
-/// A process that asked for the sockets.
+/// A process that requested the sockets.
 #[derive(Debug)]
 pub struct SuccessorProcess(UnixStream);
 
 impl SocketOffer {
-    /// Offers sockets at `path`, in place of what stands there.
+    /// Offers sockets at `path`, replacing an existing file.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Of the file system.
     pub fn open(path: &Path) -> Result<Self> {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
         let temporary = path.with_extension(format!("{}.new", std::process::id()));
@@ -54,16 +54,16 @@ impl SocketOffer {
         let listener = UnixListener::bind(&temporary)?;
         std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(0o600))?;
         let metadata = std::fs::symlink_metadata(&temporary)?;
-        // Renamed, so that at no time a process finds nothing at the path.
+        // Rename the file, so that the path exists at all times.
         std::fs::rename(&temporary, path)?;
         let identity = (metadata.dev(), metadata.ino());
         Ok(Self { listener, path: path.to_owned(), file_identity: identity })
     }
 
-    /// Waits for a process that asks; blocks the thread.
+    /// Waits for a successor process; blocks the thread.
     ///
     /// # Errors
-    /// What the socket says.
+    /// Of the socket.
     pub fn wait_for_successor(&self) -> Result<SuccessorProcess> {
         let (stream, _) = self.listener.accept()?;
         stream.set_read_timeout(Some(HANDOVER_TIMEOUT))?;
@@ -87,7 +87,7 @@ impl SuccessorProcess {
     /// Sends the sockets.
     ///
     /// # Errors
-    /// What the connection says; the sockets then stay with this process.
+    /// Of the connection; the sockets then stay with this process.
     pub fn send_sockets(&mut self, sockets: &[TcpListener]) -> Result<()> {
         let descriptors: Vec<_> = sockets.iter().take(MAX_SOCKETS).map(AsFd::as_fd).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS))];
@@ -109,16 +109,16 @@ impl SuccessorProcess {
         self.0.read_exact(&mut ready)
     }
 
-    /// Tells the process that this one accepts no more.
+    /// Tells the successor that this process has stopped accepting.
     ///
     /// # Errors
-    /// What the connection says.
+    /// Of the connection.
     pub fn send_stopped(&mut self) -> Result<()> {
         self.0.write_all(STOPPED_MESSAGE)
     }
 }
 
-/// Sockets of a process that waits to be relieved.
+/// Sockets received from a process that waits for its successor.
 #[derive(Debug)]
 pub struct InheritedSockets {
     /// The sockets, non-blocking.
@@ -127,14 +127,14 @@ pub struct InheritedSockets {
 }
 
 impl InheritedSockets {
-    /// Asks the process that offers its sockets at `path`; nothing if there is none.
+    /// Requests the sockets of the process that offers them at `path`; `None` if there is no such process.
     ///
     /// # Errors
-    /// If a process is there and does not hand over.
+    /// If the process exists and does not hand over.
     pub fn request_sockets(path: &Path) -> Result<Option<Self>> {
         let stream = match UnixStream::connect(path) {
             Ok(stream) => stream,
-            // No process, or one that is gone.
+            // There is no process, or it has ended.
             Err(error)
                 if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) =>
             {
@@ -171,12 +171,12 @@ impl InheritedSockets {
         Ok(Some(Self { sockets, stream }))
     }
 
-    /// Says that this process is ready, and waits until the old one accepts no more.
+    /// Reports that this process is ready, and waits until the old one has stopped accepting.
     ///
     /// # Errors
-    /// If the old process takes too long. One that ended accepts no more either.
+    /// If the old process takes too long. A process that has ended counts as stopped.
     pub fn take_over(mut self) -> Result<Vec<TcpListener>> {
-        // One that ended meanwhile reads nothing.
+        // Ignore errors: the old process may have ended.
         self.stream.write_all(&[1]).ok();
         let mut said = [0; STOPPED_MESSAGE.len()];
         match self.stream.read_exact(&mut said) {

@@ -1,10 +1,10 @@
-//! Certificates for the listener and trust for the client, always with the ring provider.
+//! Certificates for the listener and trusted roots for the client, always with the ring provider.
 //!
-//! The provider is passed explicitly: another dependency may bring a second one, and rustls refuses to choose.
+//! The provider is passed explicitly: another dependency may add a second one, and rustls refuses to choose.
 //!
-//! AES with 128 bits comes first, as browsers ask for it (whose makers weighed it): its hash is SHA-256, for which processors
-//! have instructions. With 256 bits the hash is SHA-384, for which most have none, and a seventh of a full handshake's work.
-//! Clients that ask for ChaCha20 first have no instructions for AES, and get what they ask for.
+//! AES-128 comes first, which is also the preference of browsers: its hash is SHA-256, for which processors have
+//! instructions. The hash of AES-256 is SHA-384, for which most have none, and which takes a seventh of the work of a
+//! full handshake. Clients that prefer ChaCha20 have no instructions for AES, and get their preference.
 
 use std::sync::Arc;
 
@@ -31,10 +31,10 @@ use crate::{Error, Result};
 pub struct TlsIdentity(Arc<CertifiedKey>);
 
 impl TlsIdentity {
-    /// Reads a certificate chain and its key, both in PEM.
+    /// Parses a certificate chain and its key, both in PEM.
     ///
     /// # Errors
-    /// [`Error::Tls`] names the part that is malformed or does not fit the other.
+    /// [`Error::Tls`] names the part that is malformed or does not match the other.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self> {
         let chain = parse_certificates(certificate, "certificate")?;
         let key = PrivateKeyDer::from_pem_slice(key)
@@ -51,36 +51,36 @@ impl TlsIdentity {
     }
 }
 
-/// Whose certificates a listener asks its clients for.
+/// Client certificates that a listener requests.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientCertificateRoots<'a> {
-    /// Who signs them, in PEM.
+    /// The trusted roots, in PEM.
     pub roots_pem: &'a [u8],
-    /// Whether a client without one is refused.
+    /// True if a client without a certificate is refused.
     pub is_required: bool,
 }
 
-/// What a listener offers over TLS.
+/// The TLS settings of a listener.
 #[derive(Debug, Clone, Default)]
 pub struct TlsServerSettings<'a> {
-    /// The certificates; a client gets the first one for the name that it asks for, or the first of all.
+    /// The certificates. A client gets the first one that matches the requested name, or the first of all.
     pub identities: Vec<TlsIdentity>,
-    /// Whether and how clients prove themselves.
+    /// The request for client certificates, if any.
     pub client_roots: Option<ClientCertificateRoots<'a>>,
-    /// Whether HTTP/2 is spoken with clients that can.
+    /// True if HTTP/2 is offered.
     pub has_http2: bool,
 }
 
-/// What a listener proves itself with; clones are the same one.
+/// The TLS configuration of a listener; clones share it.
 #[derive(Debug, Clone)]
 pub struct TlsServer(Arc<ArcSwap<TlsServerConfigs>>);
 
-/// What a listener offers, twice.
+/// The two variants of a listener's configuration.
 #[derive(Debug)]
 struct TlsServerConfigs {
-    /// In the order of [`crypto_provider`].
+    /// With the cipher order of [`crypto_provider`].
     server_order: Arc<ServerConfig>,
-    /// In the client's order.
+    /// With the cipher order of the client.
     client_order: Arc<ServerConfig>,
 }
 
@@ -92,9 +92,9 @@ impl TlsServerConfigs {
         Ok(Self { server_order: Arc::new(by_listener), client_order: Arc::new(by_client) })
     }
 
-    /// Returns what a client with these ciphers gets.
+    /// Returns the configuration for a client with these ciphers.
     fn config_for_ciphers(&self, ciphers: &[CipherSuite]) -> &Arc<ServerConfig> {
-        // What nobody knows is there to see whether it is passed over (RFC 8701).
+        // Unknown ciphers serve to test that servers ignore them (RFC 8701).
         let is_known = |suite: &CipherSuite| suite.as_str().is_some();
         let first = ciphers.iter().copied().find(is_known);
         if first.is_some_and(is_chacha) { &self.client_order } else { &self.server_order }
@@ -102,24 +102,24 @@ impl TlsServerConfigs {
 }
 
 impl TlsServer {
-    /// Returns TLS with one certificate, for HTTP/1.1; chain and key are in PEM.
+    /// Creates TLS with one certificate, for HTTP/1.1; chain and key are in PEM.
     ///
     /// # Errors
-    /// [`Error::Tls`] names the part that is malformed or does not fit the other.
+    /// [`Error::Tls`] names the part that is malformed or does not match the other.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self> {
         let identities = vec![TlsIdentity::from_pem(certificate, key)?];
         Self::new(&TlsServerSettings { identities, ..TlsServerSettings::default() })
     }
 
-    /// Returns TLS as `offering` says.
+    /// Creates TLS with the given settings.
     ///
     /// # Errors
-    /// [`Error::Tls`] if there is no certificate, or nobody whom clients could be signed by.
+    /// [`Error::Tls`] if there is no certificate, or no root for client certificates.
     pub fn new(offering: &TlsServerSettings<'_>) -> Result<Self> {
         Ok(Self(Arc::new(ArcSwap::from_pointee(TlsServerConfigs::new(offering)?))))
     }
 
-    /// Shakes hands as `offering` says from now on; open connections stay.
+    /// Replaces the settings for new connections; open connections stay.
     ///
     /// # Errors
     /// As [`TlsServer::new`]; then nothing changes.
@@ -128,10 +128,10 @@ impl TlsServer {
         Ok(())
     }
 
-    /// Shakes hands with a client.
+    /// Performs the handshake with a client.
     ///
     /// # Errors
-    /// If it does not speak TLS, or nothing that is offered, or is gone.
+    /// If the client does not use TLS, supports nothing that is offered, or has disconnected.
     pub(crate) async fn accept<T>(&self, stream: T) -> std::io::Result<TlsStream<T>>
     where
         T: AsyncRead + AsyncWrite + Unpin,
@@ -143,7 +143,7 @@ impl TlsServer {
     }
 }
 
-/// Returns ring's ciphers in the order of this module.
+/// Returns ring's provider with the cipher order of this module.
 fn crypto_provider() -> CryptoProvider {
     let mut provider = ring::default_provider();
     provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
@@ -192,28 +192,28 @@ fn server_config(offering: &TlsServerSettings<'_>) -> Result<ServerConfig> {
         .map_err(fault("certificate"))?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::new(CertificateByName(offering.identities.clone())));
-    // Tickets hold what resumption needs, so that no memory is kept for visitors who may never come again.
+    // Tickets contain the resumption state, so that no memory is used for visitors who may never return.
     config.ticketer = ring::Ticketer::new().map_err(fault("key"))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     if offering.has_http2 {
         config.alpn_protocols.insert(0, HTTP2_ALPN.to_vec());
-        // A browser opens one connection then, which brings what opens the next one. Each further ticket costs a key, an
-        // encryption and a record for each handshake.
+        // A browser then opens one connection, which provides the ticket for the next one. Each further ticket costs a
+        // key, an encryption and a record per handshake.
         config.send_tls13_tickets = 1;
     }
     Ok(config)
 }
 
-/// The name of HTTP/2 in handshakes.
+/// The ALPN name of HTTP/2.
 pub(crate) const HTTP2_ALPN: &[u8] = b"h2";
 
-/// Chooses a certificate by the name that a client asks for.
+/// Selects a certificate by the name that a client requests.
 #[derive(Debug)]
 struct CertificateByName(Vec<TlsIdentity>);
 
 impl ResolvesServerCert for CertificateByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        // To compare a name, a certificate is parsed.
+        // Skip the comparison of names, which would parse the certificate.
         if let [only] = &*self.0 {
             return Some(Arc::clone(&only.0));
         }
@@ -229,12 +229,12 @@ fn is_certificate_valid_for(certificate: &CertificateDer<'_>, name: &ServerName<
         .is_ok_and(|certificate| verify_server_name(&certificate, name).is_ok())
 }
 
-/// What a client and the listener agreed on; an extension of requests over TLS.
+/// The result of a TLS handshake; an extension of requests over TLS.
 #[derive(Debug, Clone)]
 pub struct TlsHandshake {
     /// The cipher suite, such as `TLS13_AES_128_GCM_SHA256`.
     pub cipher: Option<&'static str>,
-    /// The certificate that the client proved itself with, signed by the listener's [`ClientCertificateRoots`].
+    /// The client's certificate, signed by a root of the listener's [`ClientCertificateRoots`].
     pub client_certificate: Option<ClientCertificate>,
 }
 
@@ -250,12 +250,12 @@ impl TlsHandshake {
     }
 }
 
-/// A client's certificate whose signature was checked.
+/// A client certificate with a verified signature.
 #[derive(Debug, Clone)]
 pub struct ClientCertificate(Arc<CertificateDer<'static>>);
 
 impl ClientCertificate {
-    /// Tells whether the certificate is for `name`, as one of its alternative names says.
+    /// Returns true if one of the certificate's alternative names is `name`.
     #[must_use]
     pub fn is_valid_for(&self, name: &str) -> bool {
         ServerName::try_from(name).is_ok_and(|name| is_certificate_valid_for(&self.0, &name))
@@ -268,23 +268,23 @@ impl ClientCertificate {
     }
 }
 
-/// Whom a client believes.
+/// The trusted roots of a client.
 #[derive(Debug, Clone)]
 pub struct TlsTrust(Arc<ClientConfig>);
 
 impl TlsTrust {
-    /// Believes servers whose certificates one of the roots in `pem` signed.
+    /// Trusts servers whose certificates are signed by a root in `pem`.
     ///
     /// # Errors
-    /// [`Error::Tls`] when `pem` holds no usable certificate.
+    /// [`Error::Tls`] if `pem` contains no usable certificate.
     pub fn from_pem(pem: &[u8]) -> Result<Self> {
         Self::from_roots(parse_roots(pem)?)
     }
 
-    /// Believes servers as [`TlsTrust::from_pem`] does, and proves itself with a certificate to those that ask.
+    /// Trusts servers as [`TlsTrust::from_pem`] does, and presents a client certificate to those that request it.
     ///
     /// # Errors
-    /// [`Error::Tls`] when `pem` holds no usable certificate, or the identity cannot be used.
+    /// [`Error::Tls`] if `pem` contains no usable certificate, or the identity cannot be used.
     pub fn with_identity(pem: &[u8], identity: &TlsIdentity) -> Result<Self> {
         let fault = |error: rustls::Error| Error::Tls { item: "roots", reason: error.to_string() };
         let config = ClientConfig::builder_with_provider(Arc::new(crypto_provider()))
@@ -295,10 +295,10 @@ impl TlsTrust {
         Ok(Self(Arc::new(config)))
     }
 
-    /// Believes servers whose certificates one of the system's roots signed.
+    /// Trusts servers whose certificates are signed by a root of the system.
     ///
     /// # Errors
-    /// [`Error::Tls`] when the system has none.
+    /// [`Error::Tls`] if the system has no roots.
     pub fn system_roots() -> Result<Self> {
         let mut roots = RootCertStore::empty();
         let found = rustls_native_certs::load_native_certs();

@@ -1,6 +1,6 @@
-//! A connection that gives up on a peer that reads nothing, or too slowly.
+//! A connection that times out if the peer reads nothing, or too slowly.
 //!
-//! Reading is bounded elsewhere: heads by the listener's timer, bodies by [`crate::body_limit`].
+//! Reads are limited elsewhere: heads by the listener's timer, bodies by [`crate::body_limit`].
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
@@ -12,13 +12,13 @@ use tokio::time::{Instant, Sleep};
 
 use crate::slow_client_timeout::SlowClientTimeout;
 
-/// Fails a write for which a peer was waited for beyond its [`SlowClientTimeout`].
+/// Fails a write when the wait for the peer exceeds its [`SlowClientTimeout`].
 pub(crate) struct WriteTimeoutStream<T> {
     inner: T,
     client_timeout: SlowClientTimeout,
-    /// When the clock of the patience began.
+    /// Origin of the timeout's clock.
     clock_start: Instant,
-    // Made at the first stall only, so that a connection whose peer reads costs no timer.
+    // Created at the first stall only, so that a connection whose peer reads costs no timer.
     deadline_timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -32,7 +32,7 @@ impl<T> WriteTimeoutStream<T> {
         }
     }
 
-    /// Returns the connection, of which a writer has to bound its waits itself.
+    /// Returns the connection; its writer has to limit its own waits.
     pub(crate) fn get_ref(&self) -> &T {
         &self.inner
     }
@@ -62,7 +62,7 @@ impl<T> WriteTimeoutStream<T> {
         if !self.client_timeout.is_waiting() {
             self.client_timeout.record_progress(self.now_ms(), 0, true);
             let end = self.client_timeout.deadline_ms().map(Duration::from_millis);
-            // What does not fit into the clock is for ever.
+            // A deadline beyond the range of the clock means no timeout.
             match (end.and_then(|end| self.clock_start.checked_add(end)), &mut self.deadline_timer)
             {
                 (None, alarm) => *alarm = None,
@@ -129,7 +129,7 @@ mod tests {
     use std::time::Duration;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    /// Writes 100,000 bytes to a peer that takes so many every 29 s; tells whether all of them went out.
+    /// Writes 100,000 bytes to a peer that reads `bytes` of them every 29 s; returns true if all were sent.
     async fn is_taken_by(bytes: usize) -> bool {
         let (near, mut far) = tokio::io::duplex(64);
         let mut near = WriteTimeoutStream::new(near, Duration::from_secs(30));

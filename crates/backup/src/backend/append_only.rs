@@ -1,9 +1,10 @@
-//! A vault to which only can be added: what is there stays, whatever the process that uses it is made to do.
+//! An append-only vault backend: existing files are never removed or replaced, whatever the process that uses the
+//! backend tries to do.
 //!
-//! Locks can be removed: each process writes and removes its own.
+//! Locks can be removed, because each process writes and removes its own.
 //!
-//! Not here: a guard against somebody who has the keys to the place itself; that is up to the rights which the place
-//! gives.
+//! Not here: protection against someone who has the credentials of the storage itself; that is up to the storage's
+//! access rights.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -11,14 +12,14 @@ use std::sync::Arc;
 use super::{BackendWrapper, StagedFile, VaultBackend, VaultFileKind, VaultFileListing};
 use crate::object_id::VaultObjectId;
 
-/// A backend that removes and replaces nothing but locks.
+/// A backend that refuses to remove or replace any file except locks.
 #[derive(Debug)]
 pub struct AppendOnlyBackend {
     inner: Arc<dyn VaultBackend>,
 }
 
 impl AppendOnlyBackend {
-    /// Guards a backend.
+    /// Wraps a backend.
     #[must_use]
     pub const fn new(inner: Arc<dyn VaultBackend>) -> Self {
         Self { inner }
@@ -35,7 +36,7 @@ impl BackendWrapper for AppendOnlyBackend {
     }
 
     fn write(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) -> io::Result<()> {
-        // The one file that is not named by its bytes.
+        // The config is the only file whose name is not the hash of its bytes.
         if kind == VaultFileKind::Config && self.inner.contains(kind, id)? {
             return Err(append_only_error("its `config` stays as it is"));
         }

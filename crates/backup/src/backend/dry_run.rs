@@ -1,4 +1,4 @@
-//! A place that is read and never written: what a run would write is counted by the run, and dropped here.
+//! A backend that is read and never written: the run counts what it would write, and the backend drops it.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use super::{BackendWrapper, VaultBackend, VaultFileKind};
 use crate::object_id::VaultObjectId;
 
-/// Reads from another place.
+/// Reads from the inner backend and discards writes.
 #[derive(Debug)]
 pub(crate) struct DryRunBackend(pub(crate) Arc<dyn VaultBackend>);
 

@@ -1,11 +1,12 @@
-//! A vault in a folder.
+//! A vault in a local folder.
 //!
 //! Invariants
-//! * A file is written under a name of its own in `tmp`, synced, renamed, and its folder synced: after a loss of power
-//!   it is whole or absent.
-//! * A file system that cannot sync folders, lock files or take away the right to write, as some network file systems,
-//!   is told about once and holds a vault all the same.
-//! * What a crash left in `tmp` is removed by a later run: its writer held a lock on it, which nobody holds any more.
+//! * A file is written under a unique name in `tmp`, synced, renamed, and its folder synced: after a power loss it is
+//!   complete or absent.
+//! * A file system that cannot sync folders, lock files or remove write permission, as some network file systems, is
+//!   reported once and can still hold a vault.
+//! * Files that a crash left in `tmp` are removed by a later run: their writer held a lock on them, which is released
+//!   when the process ends.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -24,54 +25,54 @@ use super::{
 };
 use crate::object_id::VaultObjectId;
 
-/// What a vault's folder has done by the file system, call by call: the seam at which a test sees what a loss of power may
-/// leave. Reading needs none.
+/// The file system calls that a vault folder makes, one method per call. Tests implement it to simulate what a power
+/// loss may leave behind. Reads do not go through it.
 pub trait VaultFileSystem: Send + Sync + std::fmt::Debug {
-    /// Makes a file that is not there yet, locked until it is closed, with its bytes; nothing of it is durable.
+    /// Creates a new file with the given bytes and locks it until it is closed. Nothing is durable yet.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any I/O error of the system.
     fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<File>;
 
     /// Makes the bytes of a file durable.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any I/O error of the system.
     fn sync_file(&self, file: &File, path: &Path) -> io::Result<()>;
 
-    /// Gives a file another name, in place of what has it.
+    /// Renames a file, replacing an existing file with the new name.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any I/O error of the system.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Makes a folder, and those above it.
+    /// Creates a folder and its missing parents.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any I/O error of the system.
     fn create_folder(&self, path: &Path) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any I/O error of the system.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
     /// Makes the names in a folder durable.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any I/O error of the system.
     fn sync_folder(&self, path: &Path) -> io::Result<()>;
 }
 
-/// The file system itself.
+/// The operating system's file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NativeFileSystem;
 
 impl VaultFileSystem for NativeFileSystem {
     fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<File> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        // Without a lock, which some file systems do not offer, a sweep takes the file for nobody's after an hour.
+        // Some file systems offer no locks. Without a lock, a sweep treats the file as abandoned after an hour.
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::NOLCK) => {}
             Err(error) if is_unsupported(&error.into()) => {}
@@ -107,37 +108,38 @@ impl VaultFileSystem for NativeFileSystem {
     }
 }
 
-/// A file in `tmp` that is younger may not have been locked yet by the process that made it.
+/// Minimum age of a file in `tmp` before it may be swept. A younger file may not have been locked yet by the process
+/// that created it.
 const MIN_SWEEP_AGE: Duration = Duration::from_hours(1);
-/// Packs that stay open for reading.
+/// Maximum number of packs that stay open for reading.
 const MAX_OPEN_PACKS: usize = 64;
 
-/// A vault's folder.
+/// A vault in a local folder.
 #[derive(Debug)]
 pub struct LocalBackend {
     dir: PathBuf,
-    /// The packs read last, newest at the end.
+    /// The most recently read packs, newest at the end.
     open_packs: Mutex<Vec<(VaultObjectId, std::sync::Arc<File>)>>,
     file_system: Box<dyn VaultFileSystem>,
-    /// Whether it was told that folders cannot be synced.
+    /// Set once the warning that folders cannot be synced has been logged.
     has_warned_of_sync: AtomicBool,
 }
 
 impl LocalBackend {
-    /// Names the folder; nothing is touched yet.
+    /// Creates a backend for the folder, without accessing it.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self::with_file_system(Box::new(NativeFileSystem), dir)
     }
 
-    /// As [`LocalBackend::new`], over a file system of the caller's own.
+    /// Like [`LocalBackend::new`], with a given file system.
     #[must_use]
     pub fn with_file_system(disk: Box<dyn VaultFileSystem>, dir: impl Into<PathBuf>) -> Self {
         let (open, is_warned) = (Mutex::new(Vec::new()), AtomicBool::new(false));
         Self { dir: dir.into(), open_packs: open, file_system: disk, has_warned_of_sync: is_warned }
     }
 
-    /// Makes the names in a folder durable, where the file system offers that.
+    /// Makes the names in a folder durable, where the file system supports it.
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         match self.file_system.sync_folder(folder) {
             Err(error) if is_unsupported(&error) => {
@@ -154,7 +156,7 @@ impl LocalBackend {
         self.dir.join(vault_file_path(kind, id))
     }
 
-    /// Returns a pack, opened.
+    /// Returns the open file of a pack.
     fn open_pack(&self, id: &VaultObjectId) -> io::Result<std::sync::Arc<File>> {
         if let Some((_, file)) = self.open_packs.lock().iter().find(|(of, _)| of == id) {
             return Ok(file.clone());
@@ -168,7 +170,7 @@ impl LocalBackend {
         Ok(file)
     }
 
-    /// Removes what crashed writers left.
+    /// Removes files that crashed writers left.
     fn remove_abandoned_files(&self, now: SystemTime) -> io::Result<()> {
         let Ok(entries) = fs::read_dir(self.dir.join(TEMP_DIR)) else { return Ok(()) };
         for entry in entries {
@@ -245,7 +247,7 @@ impl VaultBackend for LocalBackend {
             VaultFileKind::Pack => self.open_pack(id)?,
             _ => std::sync::Arc::new(File::open(self.file_path(kind, id))?),
         };
-        // The length comes from an index, which may be wrong: the file bounds what is reserved for it.
+        // The length comes from an index, which may be wrong: the file's length bounds the allocation.
         if file.metadata()?.len() < start.saturating_add(length as u64) {
             return Err(ErrorKind::UnexpectedEof.into());
         }
@@ -271,7 +273,8 @@ impl VaultBackend for LocalBackend {
             self.sync_folder(folder)
         });
         if written.is_err() {
-            // What is said is why the write failed; the file is swept away later, if it cannot be removed now.
+            // The error to report is the one of the failed write. If the file cannot be removed now, a later sweep
+            // removes it.
             self.file_system.remove_file(&temporary).ok();
         }
         written
@@ -295,31 +298,31 @@ impl VaultBackend for LocalBackend {
 
     fn remove_folders(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.dir.join(TEMP_DIR)).into_iter().flatten().flatten() {
-            // What stays is told by its folder, which stays with it.
+            // A file that cannot be removed makes the removal of its folder fail, which reports it.
             self.file_system.remove_file(&entry.path()).ok();
         }
         let folders = vault_folders().map(|folder| self.dir.join(folder)).chain([self.dir.clone()]);
-        // All that can go does, whatever is in the way of others.
+        // Remove every folder that can be removed, even if others fail.
         folders.map(|folder| remove_folder(&folder)).fold(Ok(()), Result::and)
     }
 }
 
 impl LocalBackend {
-    /// Returns a name in `tmp` that nobody else uses.
+    /// Returns an unused path in `tmp`.
     fn temp_path(&self) -> io::Result<PathBuf> {
         let mut random = [0; 12];
         getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
         let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let folder = self.dir.join(TEMP_DIR);
         if !folder.is_dir() {
-            // Vaults that restic made have no such folder.
+            // Vaults created by restic have no such folder.
             self.file_system.create_folder(&folder)?;
         }
         Ok(folder.join(name))
     }
 }
 
-/// Removes an empty folder; it is fine if it is gone.
+/// Removes an empty folder; a missing folder is not an error.
 fn remove_folder(folder: &Path) -> io::Result<()> {
     match fs::remove_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -335,7 +338,7 @@ fn list_folder(folder: &Path, found: &mut Vec<(VaultObjectId, u64)>) -> io::Resu
         match entry.metadata() {
             Ok(facts) if facts.is_file() => found.push((id, facts.len())),
             Ok(_) => {}
-            // Another process removed it meanwhile.
+            // Another process removed it concurrently.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -343,7 +346,7 @@ fn list_folder(folder: &Path, found: &mut Vec<(VaultObjectId, u64)>) -> io::Resu
     Ok(())
 }
 
-/// Tells whether the file system does not know what it was asked for.
+/// Returns true if the file system does not support the requested operation.
 fn is_unsupported(error: &io::Error) -> bool {
     let known = [Errno::INVAL, Errno::NOTSUP, Errno::OPNOTSUPP, Errno::NOSYS];
     Errno::from_io_error(error).is_some_and(|error| known.contains(&error))
@@ -353,7 +356,7 @@ fn is_unsupported(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// The system's, with another way to sync folders.
+    /// The system's file system with a replaced folder sync.
     struct FaultySyncFileSystem(fn(&Path) -> io::Result<()>);
 
     impl std::fmt::Debug for FaultySyncFileSystem {

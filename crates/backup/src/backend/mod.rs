@@ -1,10 +1,10 @@
-//! Where the files of a vault lie: the seam that folders, folders of other machines and buckets fill in.
+//! Storage of vault files: the trait that is implemented for local folders, remote folders and buckets.
 //!
-//! All of them have restic's layout. Calls block, and come from any number of threads.
+//! All backends use restic's layout. Calls block, and may come from any number of threads.
 //!
 //! Invariants of every backend
-//! * A file is whole and durable when `write` returns, or not there: nobody sees one that is half written.
-//! * A file is never changed, only made and removed.
+//! * A file is complete and durable when `write` returns, or does not exist: a partially written file is never visible.
+//! * A file is never changed, only created and removed.
 
 mod append_only;
 mod dry_run;
@@ -35,7 +35,7 @@ use crate::object_id::VaultObjectId;
 /// The kinds of files in a vault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VaultFileKind {
-    /// The one that says what the vault is.
+    /// The vault's configuration.
     Config,
     /// The vault's key, sealed with a password.
     Key,
@@ -43,7 +43,7 @@ pub enum VaultFileKind {
     Lock,
     /// A finished backup.
     Snapshot,
-    /// What is in some packs.
+    /// The contents of some packs.
     Index,
     /// Pieces of files, and folders.
     Pack,
@@ -62,10 +62,10 @@ impl fmt::Display for VaultFileKind {
     }
 }
 
-/// Files of a kind, with their lengths.
+/// Files of one kind, with their lengths in bytes.
 pub(crate) type VaultFileListing = Vec<(VaultObjectId, u64)>;
 
-/// Returns the folder of a kind of files, from the vault's folder on.
+/// Returns the folder of a kind of files, relative to the vault's folder.
 const fn kind_folder_name(kind: VaultFileKind) -> &'static str {
     match kind {
         VaultFileKind::Config => "",
@@ -77,7 +77,7 @@ const fn kind_folder_name(kind: VaultFileKind) -> &'static str {
     }
 }
 
-/// Returns where a file lies, from the vault's folder on.
+/// Returns the path of a file, relative to the vault's folder.
 fn vault_file_path(kind: VaultFileKind, id: &VaultObjectId) -> String {
     match kind {
         VaultFileKind::Config => "config".to_owned(),
@@ -89,8 +89,8 @@ fn vault_file_path(kind: VaultFileKind, id: &VaultObjectId) -> String {
     }
 }
 
-/// Returns an address as it may be shown: a password, or what else stands behind a user's name or a question mark, is left
-/// out.
+/// Returns an address that is safe to display: a password, and anything else that follows a user name or a question
+/// mark, is removed.
 #[must_use]
 pub fn redact_address(address: &str) -> String {
     let address = match address.split_once('?') {
@@ -100,12 +100,12 @@ pub fn redact_address(address: &str) -> String {
     let (head, rest) = match address.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
         None => match address.split_once(':') {
-            // The words before a host: `sftp:`, `s3:`, `rest:`.
+            // The prefixes before a host: `sftp:`, `s3:`, `rest:`.
             Some((scheme, rest)) if !scheme.contains(['/', '@']) => (format!("{scheme}:"), rest),
             _ => return address,
         },
     };
-    // A password may hold a slash, against all rules; a path may hold the sign, too.
+    // A password may contain a slash, against all rules; a path may contain the `@`, too.
     let end = rest.find('/').filter(|end| rest.get(..*end).is_some_and(|host| host.contains('@')));
     let authority = rest.get(..end.unwrap_or(rest.len())).unwrap_or(rest);
     let Some(at) = authority.rfind('@') else { return address };
@@ -115,37 +115,37 @@ pub fn redact_address(address: &str) -> String {
     }
 }
 
-/// A place that keeps the files of a vault.
+/// Storage for the files of a vault.
 pub trait VaultBackend: Send + Sync + fmt::Debug {
-    /// Returns how people name the place.
+    /// Returns the location as shown to users.
     fn location(&self) -> String;
 
-    /// Returns how many calls at once pay off.
+    /// Returns the number of concurrent calls that is worthwhile.
     fn connections(&self) -> usize {
         2
     }
 
-    /// Tells whether each call costs a round trip to another machine.
+    /// Returns true if each call costs a round trip to another machine.
     fn is_remote(&self) -> bool {
         false
     }
 
-    /// Makes the folders of a new vault in an empty place.
+    /// Creates the folders of a new vault in an empty location.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AlreadyExists`] if anything is there; otherwise what the system says.
+    /// [`io::ErrorKind::AlreadyExists`] if the location is not empty; otherwise any I/O error of the system.
     fn create(&self) -> io::Result<()>;
 
-    /// Lists the files of a kind with their lengths, in no order. Files with other names are passed over.
+    /// Lists the files of a kind with their lengths, in no order. Files with other names are skipped.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any I/O error of the system.
     fn list(&self, kind: VaultFileKind) -> io::Result<Vec<(VaultObjectId, u64)>>;
 
-    /// Tells whether a file is there.
+    /// Returns true if the file exists.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any I/O error of the system.
     fn contains(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<bool> {
         Ok(self.list(kind)?.iter().any(|(one, _)| one == id))
     }
@@ -153,10 +153,10 @@ pub trait VaultBackend: Send + Sync + fmt::Debug {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`], or what else the system says.
+    /// [`io::ErrorKind::NotFound`], or any other I/O error of the system.
     fn read(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<Vec<u8>>;
 
-    /// Reads a part of a file.
+    /// Reads a range of a file.
     ///
     /// # Errors
     /// As [`VaultBackend::read`]; [`io::ErrorKind::UnexpectedEof`] if the file is shorter.
@@ -168,17 +168,17 @@ pub trait VaultBackend: Send + Sync + fmt::Debug {
         length: usize,
     ) -> io::Result<Vec<u8>>;
 
-    /// Makes a file, durably.
+    /// Creates a file, durably.
     ///
     /// # Errors
-    /// What the system says; the file is not there then.
+    /// Any I/O error of the system; the file does not exist then.
     fn write(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) -> io::Result<()>;
 
-    /// Brings a file to the place without its name: nobody sees it until it is revealed. Files that wait for each other
-    /// to appear can be brought at once this way. A place that has no such thing keeps the bytes here until then.
+    /// Uploads a file without its final name: it is not visible until it is revealed. This way files that must appear
+    /// in order can be uploaded concurrently. A backend without this feature retains the bytes in memory until then.
     ///
     /// # Errors
-    /// What the system says; nothing is there then.
+    /// Any I/O error of the system; nothing is stored then.
     fn stage(
         &self,
         kind: VaultFileKind,
@@ -188,7 +188,7 @@ pub trait VaultBackend: Send + Sync + fmt::Debug {
         Ok(StagedFile::in_memory(kind, *id, bytes))
     }
 
-    /// Lets a staged file appear under its name, whole and durable.
+    /// Makes a staged file visible under its final name, complete and durable.
     ///
     /// # Errors
     /// As [`VaultBackend::write`].
@@ -196,8 +196,8 @@ pub trait VaultBackend: Send + Sync + fmt::Debug {
         self.write(staged.kind, &staged.id, &staged.bytes)
     }
 
-    /// Lets a staged file appear, and then lists files of some kinds, which may take one round trip less: a file that was
-    /// there by then is among them unless it was removed since.
+    /// Reveals a staged file and then lists files of some kinds, which may save one round trip: a file that existed by
+    /// then is listed unless it was removed since.
     ///
     /// # Errors
     /// As [`VaultBackend::reveal`]; for each kind as [`VaultBackend::list`].
@@ -218,51 +218,51 @@ pub trait VaultBackend: Send + Sync + fmt::Debug {
         }))
     }
 
-    /// Removes a staged file that is not to appear, as far as that is possible now.
+    /// Removes a staged file that is not to be revealed, on a best-effort basis.
     fn discard(&self, staged: &StagedFile) {
         let _ = staged;
     }
 
-    /// Says that up to so many short files will be written soon: a place may prepare for them while nobody waits.
+    /// Announces up to `files` short writes in the near future: a backend may prepare for them in the background.
     fn expect_writes(&self, files: usize) {
         let _ = files;
     }
 
-    /// Says that no more files will be written soon: what was prepared goes.
+    /// Announces that no more writes follow soon: the backend releases what it prepared.
     fn expect_no_writes(&self) {}
 
-    /// Removes a file; it is fine if it is gone.
+    /// Removes a file; a missing file is not an error.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any I/O error of the system.
     fn remove(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<()>;
 
-    /// Removes what crashed writers left, as far as it is certain that nobody writes it any more.
+    /// Removes files that crashed writers left, as far as it is certain that they are no longer being written.
     ///
     /// # Errors
-    /// If something that was left cannot be removed.
+    /// If a leftover file cannot be removed.
     fn remove_leftovers(&self, now: SystemTime) -> io::Result<()> {
         let _ = now;
         Ok(())
     }
 
-    /// Removes the folders of a vault of which all files were removed and that nobody uses, with what writers left in them.
-    /// A folder in which somebody else put something stays; a place without folders has nothing to remove.
+    /// Removes the folders of a vault whose files were all removed and that is not in use, including leftover temporary
+    /// files. A folder with foreign files stays; a backend without folders does nothing.
     ///
     /// # Errors
-    /// What the system says of what could not be removed.
+    /// The error of the system for what could not be removed.
     fn remove_folders(&self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// The folders of a vault, each after those in it, from the vault's folder on.
+/// Returns the folders of a vault, relative to the vault's folder, each after its subfolders.
 fn vault_folders() -> impl Iterator<Item = String> {
     let packs = (0..=u8::MAX).map(|number| format!("data/{number:02x}"));
     packs.chain(["data", "index", "keys", "locks", "snapshots", TEMP_DIR].map(str::to_owned))
 }
 
-/// The folder for files that have no name yet.
+/// The folder for temporary files.
 const TEMP_DIR: &str = "tmp";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Writing and reading at no more than a rate each.
+//! A backend wrapper that limits upload and download rates.
 
 use std::io;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use super::{BackendWrapper, StagedFile, VaultBackend, VaultFileKind, VaultFileLi
 use crate::object_id::VaultObjectId;
 use crate::rate_limit::{RateLimit, RatePacer};
 
-/// Bytes in a second that go to a place, and come from it, at most.
+/// Maximum transfer rates in bytes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransferLimits {
-    /// Those that go there.
+    /// The upload limit.
     pub upload: Option<RateLimit>,
-    /// Those that come from there.
+    /// The download limit.
     pub download: Option<RateLimit>,
 }
 
-/// A backend that is written and read at no more than a rate, taken over some files: each goes at once when its turn has
-/// come.
+/// A backend with rate limits that hold on average over several files: each file is transferred at full speed when its
+/// turn has come.
 #[derive(Debug)]
 pub struct RateLimitedBackend {
     inner: Arc<dyn VaultBackend>,
@@ -29,7 +29,7 @@ pub struct RateLimitedBackend {
 }
 
 impl RateLimitedBackend {
-    /// Bounds how fast a backend is used.
+    /// Limits the transfer rates of a backend.
     #[must_use]
     pub fn new(inner: Arc<dyn VaultBackend>, limits: TransferLimits) -> Self {
         let pace = |rate: Option<RateLimit>| rate.map(|rate| Mutex::new(RatePacer::new(rate)));
@@ -37,9 +37,9 @@ impl RateLimitedBackend {
     }
 }
 
-/// Waits until so many bytes of a file may go.
+/// Waits until `bytes` bytes of a file may be transferred.
 fn wait_for_rate(pace: Option<&Mutex<RatePacer>>, kind: VaultFileKind, bytes: usize) {
-    // A lock says that its process lives: it must not wait behind what the process does.
+    // A lock signals that its process is alive: it must not wait behind the process's data.
     if let Some(pace) = pace.filter(|_| kind != VaultFileKind::Lock) {
         let wait = pace.lock().reserve(bytes as u64, Instant::now());
         std::thread::sleep(wait);
@@ -55,7 +55,7 @@ impl BackendWrapper for RateLimitedBackend {
         wait_for_rate(self.download.as_ref(), kind, 0);
         let bytes = self.inner.read(kind, id)?;
         if let Some(pace) = self.download.as_ref().filter(|_| kind != VaultFileKind::Lock) {
-            // How long it is was not known before; whoever reads next waits for it.
+            // The length was not known before the read; the next read waits for it.
             pace.lock().reserve(bytes.len() as u64, Instant::now());
         }
         Ok(bytes)
@@ -112,7 +112,8 @@ mod tests {
     use super::*;
     use crate::backend::LocalBackend;
 
-    /// Nobody waits here: the first who comes goes at once, and what it took is waited for by the next.
+    /// The first transfer starts at once, and the next one waits for the time that it took from the budget. This test
+    /// never waits.
     #[test]
     fn what_is_read_and_written_takes_the_time_of_its_own_budget() {
         let dir = tempfile::tempdir().unwrap();

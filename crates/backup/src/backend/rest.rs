@@ -1,13 +1,14 @@
-//! A vault behind a server that speaks restic's REST protocol, version 1 or 2: restic's own `rest-server`, rclone, and
+//! A vault on a server that speaks restic's REST protocol, version 1 or 2: restic's own `rest-server`, rclone, and
 //! others.
 //!
-//! In: an address, and who asks. Out: a backend. Each file is a resource below its kind: `data/NAME`, without the folders
-//! that places of files have.
+//! In: an address, and a login. Out: a backend. Each file is a resource below its kind: `data/NAME`, without the
+//! subfolders that other backends use.
 //!
 //! Invariants
-//! * Every wait has an end, and every answer a bound in bytes.
-//! * A request is sent again while that can help. A file whose sending broke off is looked for before it is sent again.
-//! * Passwords are in no error and no log.
+//! * Every wait has a timeout, and every response a maximum length in bytes.
+//! * A request is repeated while that can help. Before an interrupted upload is repeated, the backend checks whether
+//!   the file exists.
+//! * No error and no log contains a password.
 
 use std::fmt;
 use std::future::Future;
@@ -30,20 +31,20 @@ use tympan_web::tls::TlsTrust;
 use super::{VaultBackend, VaultFileKind, kind_folder_name, redact_address};
 use crate::object_id::VaultObjectId;
 
-/// How lists with lengths are asked for.
+/// The media type that requests lists with lengths.
 const REST_V2_MEDIA_TYPE: &str = "application/vnd.x.restic.rest.v2";
-/// How often a request is sent.
+/// Maximum number of attempts per request.
 const MAX_REQUEST_ATTEMPTS: u32 = 5;
-/// The wait before the second time; it doubles.
+/// The wait before the second attempt; it doubles with each further one.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(250);
-/// From the first byte sent to the head of the answer: a pack over a slow line takes its time.
+/// Timeout from the first byte sent to the head of the response: a pack takes a while over a slow line.
 const RESPONSE_TIMEOUT: Duration = Duration::from_mins(15);
-/// An answer must go on within this time.
+/// Maximum time without progress while a response is received.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
-/// No file, and no list, is longer.
+/// Maximum length of a file or list.
 const MAX_RESPONSE_BYTES: u64 = 1 << 30;
 
-/// Where a server is, in restic's words: `rest:http://HOST:PORT/PATH/`.
+/// The address of a server in restic's notation: `rest:http://HOST:PORT/PATH/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestAddress {
     /// The URL without a user, ending with `/`.
@@ -53,10 +54,10 @@ pub struct RestAddress {
 }
 
 impl RestAddress {
-    /// Takes an address apart; nothing if it does not begin with `rest:`.
+    /// Parses an address; `None` if it does not begin with `rest:`.
     ///
     /// # Errors
-    /// What is wrong with it, and how to write it.
+    /// A message that describes the mistake and the correct form.
     pub fn parse(text: &str) -> Option<Result<Self, String>> {
         let rest = text.strip_prefix("rest:")?;
         Some(parse_rest_address(rest).map_err(|reason| {
@@ -92,7 +93,7 @@ fn parse_rest_address(rest: &str) -> Result<RestAddress, &'static str> {
     if is_whole { Ok(RestAddress { url, user }) } else { Err("names no server") }
 }
 
-/// Who asks.
+/// The credentials for a server.
 #[derive(Clone, Default)]
 pub struct RestLogin {
     /// The user's name.
@@ -107,13 +108,13 @@ impl fmt::Debug for RestLogin {
     }
 }
 
-/// A vault behind a server.
+/// A vault on a REST server.
 pub struct RestBackend {
     location: String,
     url: String,
     authorization: Option<HeaderValue>,
     client: HttpClient,
-    /// Taken when this is dropped.
+    /// Taken on drop.
     runtime: Option<Runtime>,
     connections: usize,
 }
@@ -133,7 +134,7 @@ impl Drop for RestBackend {
     }
 }
 
-/// An entry of a list, of either version.
+/// An entry of a list, of either protocol version.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(crate) enum RestListEntry {
@@ -141,23 +142,23 @@ pub(crate) enum RestListEntry {
     Name(String),
 }
 
-/// Decodes a list; one of nothing may be `null`.
+/// Decodes a list; an empty one may be `null`.
 pub(crate) fn parse_list(body: &[u8]) -> io::Result<Vec<RestListEntry>> {
     let listed: Option<Vec<RestListEntry>> = serde_json::from_slice(body)
         .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
     Ok(listed.unwrap_or_default())
 }
 
-/// An answer, complete.
+/// A complete response.
 struct RestResponse {
     status: StatusCode,
     length: Option<u64>,
-    /// Whether rclone says so, which says "not found" of what it cannot read, too.
+    /// True if the server identifies as rclone, which also answers "not found" for what it cannot read.
     is_from_rclone: bool,
     body: Bytes,
 }
 
-/// Why there is none.
+/// The reason a request has no response.
 struct RestFailure {
     error: io::Error,
     is_transient: bool,
@@ -168,16 +169,17 @@ struct RestRequest {
     method: Method,
     uri: String,
     authorization: Option<HeaderValue>,
-    /// The first and the last byte that are wanted.
+    /// The first and the last requested byte.
     range: Option<(u64, u64)>,
     body: Bytes,
 }
 
 impl RestBackend {
-    /// Names the place; it is not asked yet. `trust` says by whom servers of `https` must be signed.
+    /// Creates a backend for the server, without contacting it. `trust` selects the certificates that `https` servers
+    /// must be signed by.
     ///
     /// # Errors
-    /// If the login cannot be sent, or the system gives no threads.
+    /// If the login cannot be sent, or the system cannot create threads.
     pub fn new(
         address: RestAddress,
         login: Option<&RestLogin>,
@@ -228,7 +230,7 @@ impl RestBackend {
         RestRequest { method, uri, authorization, range: None, body: Bytes::new() }
     }
 
-    /// Runs work on the threads of this backend, whatever thread it is asked from.
+    /// Runs a future on the threads of this backend, from any thread.
     fn block_on_runtime<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -237,14 +239,14 @@ impl RestBackend {
         let runtime = self.runtime.as_ref().ok_or_else(over)?;
         let (done, answer) = sync_channel(1);
         runtime.spawn(async move {
-            // Whoever has asked waits for it.
+            // The calling thread blocks on this channel.
             done.send(work.await).ok();
         });
         answer.recv().map_err(|_| over())
     }
 
-    /// Sends a request until there is an answer, or no hope of one. A server that fails within (5xx) or is busy (429) is
-    /// asked again.
+    /// Sends a request until it gets a response or retrying is pointless. A request that fails with a server error
+    /// (5xx) or because the server is busy (429) is retried.
     fn send_with_retries(&self, ask: RestRequest) -> io::Result<RestResponse> {
         let client = self.client.clone();
         self.block_on_runtime(async move {
@@ -301,7 +303,7 @@ async fn send_once(client: &HttpClient, ask: RestRequest) -> Result<RestResponse
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
     let server = answer.headers().get(SERVER);
     let is_of_rclone = server.is_some_and(|name| name.as_bytes().starts_with(b"rclone/"));
-    // A part is no longer than what was asked for.
+    // A range response is no longer than the requested range.
     let longest = match (status, ask.range) {
         (StatusCode::PARTIAL_CONTENT, Some((first, last))) => last - first + 1,
         _ => MAX_RESPONSE_BYTES,
@@ -315,13 +317,13 @@ async fn send_once(client: &HttpClient, ask: RestRequest) -> Result<RestResponse
     Ok(RestResponse { status, length, is_from_rclone: is_of_rclone, body: body.to_bytes() })
 }
 
-/// Tells whether a server that fails within, or is busy, may do better a moment later.
+/// Returns true for a status that may pass: a server error, or a busy server.
 fn is_transient_status(status: StatusCode) -> bool {
     let is_able = status != StatusCode::NOT_IMPLEMENTED;
     status.is_server_error() && is_able || status == StatusCode::TOO_MANY_REQUESTS
 }
 
-/// Says what an answer means that is no success.
+/// Converts an unsuccessful status to an error.
 fn status_error(status: StatusCode) -> io::Error {
     let (kind, text) = match status {
         StatusCode::NOT_FOUND => return ErrorKind::NotFound.into(),
@@ -381,8 +383,8 @@ impl VaultBackend for RestBackend {
             self.new_request(Method::GET, format!("{}{}/", self.url, kind_folder_name(kind))),
         )?;
         match answer.status {
-            // A place that was never made. For rclone that is an empty list, and this a failure: taken for a vault without
-            // snapshots, or without locks, it would cost data.
+            // The location was never created. rclone answers with an empty list in that case, so from rclone this
+            // status is a failure: treating it as a vault without snapshots, or without locks, would lose data.
             StatusCode::NOT_FOUND if !answer.is_from_rclone => return Ok(Vec::new()),
             StatusCode::NOT_FOUND => {
                 return Err(io::Error::other("rclone cannot list the place (HTTP 404)"));
@@ -396,7 +398,7 @@ impl VaultBackend for RestBackend {
                 RestListEntry::Named { name, size } => {
                     found.extend(name.parse().ok().map(|id| (id, size)))
                 }
-                // Servers of version 1 tell no lengths.
+                // Servers of protocol version 1 report no lengths.
                 RestListEntry::Name(name) => {
                     let Ok(id) = name.parse() else { continue };
                     found.extend(self.file_length(kind, &id)?.map(|length| (id, length)));
@@ -433,7 +435,7 @@ impl VaultBackend for RestBackend {
         let answer = self.send_with_retries(ask)?;
         let bytes = match answer.status {
             StatusCode::PARTIAL_CONTENT => answer.body,
-            // A server without ranges sends all.
+            // A server without range support sends the whole file.
             status if status.is_success() => {
                 let from = usize::try_from(start).unwrap_or(usize::MAX).min(answer.body.len());
                 answer.body.slice(from..from.saturating_add(length).min(answer.body.len()))
@@ -450,8 +452,8 @@ impl VaultBackend for RestBackend {
         let sent = self.send_with_retries(ask);
         match sent {
             Ok(answer) if answer.status.is_success() => Ok(()),
-            // Servers refuse what they have, such as what was sent before the answer broke off. What is named by its hash
-            // and has its length is the same.
+            // Servers refuse to overwrite an existing file, such as one that was uploaded before the response was lost.
+            // A file that has the same hash as its name and the same length is identical.
             other
                 if self.file_length(kind, id)? == Some(bytes.len() as u64)
                     && kind != VaultFileKind::Config =>
@@ -473,7 +475,7 @@ impl VaultBackend for RestBackend {
         }
     }
 
-    /// The protocol has a request for it, which removes what is in the folders, too; few servers know it.
+    /// The protocol has a request for it, which also removes the contents of the folders; few servers implement it.
     fn remove_folders(&self) -> io::Result<()> {
         if self.contains(VaultFileKind::Config, &VaultObjectId::default())? {
             return Ok(());

@@ -1,8 +1,8 @@
-//! A vault in a bucket of S3, under the names that restic gives to objects.
+//! A vault in an S3 bucket, with restic's object names.
 //!
-//! In: a client of buckets. A bucket has no folders, and shows an object only when it is whole.
+//! In: a bucket client. A bucket has no folders, and shows an object only when it is complete.
 //!
-//! Not here: how a bucket is reached and whose keys are used (`blobs`, and the binary).
+//! Not here: how a bucket is reached and which credentials are used (`blobs`, and the binary).
 
 use std::io::{self, ErrorKind};
 
@@ -12,24 +12,24 @@ use tympan_blobs::{Error, ObjectBucket};
 use super::{VaultBackend, VaultFileKind, kind_folder_name, redact_address, vault_file_path};
 use crate::object_id::VaultObjectId;
 
-/// Where a bucket is, in restic's words: `s3:HOST/BUCKET/PREFIX`, `s3:https://HOST/BUCKET/PREFIX`.
+/// The address of a bucket in restic's notation: `s3:HOST/BUCKET/PREFIX`, `s3:https://HOST/BUCKET/PREFIX`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct S3Address {
     /// The server: `https://HOST`, or `http://HOST:PORT`.
     pub endpoint: String,
-    /// The bucket on it.
+    /// The name of the bucket.
     pub bucket: String,
-    /// What the names of the vault's objects begin with; may be empty.
+    /// The prefix of the vault's object names; may be empty.
     pub prefix: String,
-    /// The region, where the host's name tells it.
+    /// The region, if the host name contains it.
     pub region: Option<String>,
 }
 
 impl S3Address {
-    /// Takes an address apart; nothing if it does not begin with `s3:`.
+    /// Parses an address; `None` if it does not begin with `s3:`.
     ///
     /// # Errors
-    /// What is wrong with it, and how to write it.
+    /// A message that describes the mistake and the correct form.
     pub fn parse(text: &str) -> Option<Result<Self, String>> {
         let rest = text.strip_prefix("s3:")?;
         let (scheme, rest) = match rest.split_once("://") {
@@ -55,14 +55,14 @@ impl S3Address {
     }
 }
 
-/// Tells the region of a host of Amazon: `s3.REGION.amazonaws.com`.
+/// Returns the region from an Amazon host name: `s3.REGION.amazonaws.com`.
 fn parse_aws_region(host: &str) -> Option<String> {
     let name = host.strip_suffix(".amazonaws.com")?;
     let region = name.strip_prefix("s3.").or_else(|| name.strip_prefix("s3-"))?;
     (!region.is_empty()).then(|| region.trim_start_matches("dualstack.").to_owned())
 }
 
-/// A vault's part of a bucket.
+/// A vault in a bucket.
 #[derive(Debug)]
 pub struct S3Backend {
     location: String,
@@ -71,7 +71,7 @@ pub struct S3Backend {
 }
 
 impl S3Backend {
-    /// Names the place; it is not asked yet. `place` is how people name it.
+    /// Creates a backend for the bucket, without contacting it. `place` is the location as shown to users.
     #[must_use]
     pub const fn new(place: String, objects: ObjectBucket, connections: usize) -> Self {
         Self { location: place, objects, connections }
@@ -79,7 +79,7 @@ impl S3Backend {
 }
 
 fn object_store_error(error: Error) -> io::Error {
-    // What passes was tried again for as long as the client has patience.
+    // The client has already retried transient errors until its timeout.
     let kind = if error.is_transient() { ErrorKind::ResourceBusy } else { ErrorKind::Other };
     io::Error::new(kind, error)
 }

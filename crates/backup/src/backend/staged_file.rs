@@ -1,39 +1,39 @@
-//! Files that are brought to a place before they may be seen there.
+//! Files that are uploaded before they become visible.
 
 use super::VaultFileKind;
 use crate::object_id::VaultObjectId;
 
-/// A file that is in a place, or ready to be, and not there under its name yet.
+/// A file that is uploaded, or ready to be, and is not yet visible under its final name.
 #[derive(Debug)]
 pub struct StagedFile {
     pub(super) kind: VaultFileKind,
     pub(super) id: VaultObjectId,
-    /// Kept until the file has appeared: a place may lose what has no name.
+    /// Retained until the file is revealed: a backend may lose a file without a final name.
     pub(super) bytes: Vec<u8>,
-    /// What it is called in the place meanwhile; nothing if it is only here.
+    /// The temporary name in the backend; `None` if the file is only in memory.
     pub(super) temp_name: Option<String>,
 }
 
 impl StagedFile {
-    /// Returns a file that is only here.
+    /// Returns a file that exists only in memory.
     #[must_use]
     pub const fn in_memory(kind: VaultFileKind, id: VaultObjectId, bytes: Vec<u8>) -> Self {
         Self { kind, id, bytes, temp_name: None }
     }
 
-    /// Returns the name that it will have.
+    /// Returns the name that the file gets.
     #[must_use]
     pub const fn id(&self) -> VaultObjectId {
         self.id
     }
 
-    /// Returns what kind of file it is.
+    /// Returns the kind of the file.
     #[must_use]
     pub const fn kind(&self) -> VaultFileKind {
         self.kind
     }
 
-    /// Returns its bytes.
+    /// Returns the bytes of the file.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

@@ -1,4 +1,4 @@
-//! Backends that stand around another one, and change some of what it does.
+//! Backends that wrap another one and change part of its behavior.
 
 use std::fmt;
 use std::io;
@@ -7,11 +7,11 @@ use std::time::SystemTime;
 use super::{StagedFile, VaultBackend, VaultFileKind, VaultFileListing};
 use crate::object_id::VaultObjectId;
 
-/// A backend around another one: what it does not define itself is asked of that one.
+/// A backend around another one; methods that it does not define are forwarded to the inner one.
 ///
 /// Each method is that of [`VaultBackend`] with the same name.
 pub trait BackendWrapper: Send + Sync + fmt::Debug {
-    /// Returns the backend inside.
+    /// Returns the inner backend.
     fn inner(&self) -> &dyn VaultBackend;
 
     /// As [`VaultBackend::connections`].
@@ -60,8 +60,8 @@ pub trait BackendWrapper: Send + Sync + fmt::Debug {
         self.inner().write(kind, id, bytes)
     }
 
-    /// As [`VaultBackend::stage`]. Whoever changes [`BackendWrapper::write`] sees the file when it is revealed, unless these
-    /// four are passed on as well.
+    /// As [`VaultBackend::stage`]. An implementation that overrides [`BackendWrapper::write`] receives the file when it
+    /// is revealed, unless it forwards these four methods as well.
     ///
     /// # Errors
     /// As [`VaultBackend::stage`].

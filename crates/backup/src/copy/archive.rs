@@ -1,4 +1,4 @@
-//! Copies in a ZIP file, and imports of them.
+//! Plain copies as ZIP files, and reading them for an import.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,11 +14,11 @@ use crate::source::repository::{
     METADATA_FILE_NAME, README_FILE_NAME, STATE_FOLDER, SavedRepositoryMetadata,
 };
 
-/// Files that are longer, before or after compression, have their lengths in ZIP64's form. What does not compress grows by
-/// less than the difference to what the old form can tell.
+/// Files that are longer than this, before or after compression, record their lengths in ZIP64 form. Incompressible
+/// data grows by less than the margin to the limit of the old form.
 const ZIP64_THRESHOLD_BYTES: u64 = (4 << 30) - (64 << 20);
 
-/// A ZIP file in the making, under another name beside its own.
+/// A ZIP file being written under a temporary name in the same folder.
 pub(super) struct ZipCopyWriter {
     path: PathBuf,
     zip: ZipWriter<NamedTempFile>,
@@ -50,7 +50,7 @@ impl ZipCopyWriter {
         Ok(())
     }
 
-    /// Says which state it is, and gives the file its name.
+    /// Writes the metadata of the state and renames the file to its final name.
     pub(super) fn finish_archive(
         mut self,
         facts: &SavedRepositoryMetadata,
@@ -86,7 +86,7 @@ impl CopySink for ZipCopyWriter {
     }
 }
 
-/// A ZIP file with a copy.
+/// A ZIP file that contains a copy.
 pub(crate) struct ZipCopyReader {
     path: PathBuf,
     zip: ZipArchive<File>,
@@ -99,7 +99,7 @@ impl ZipCopyReader {
         Ok(Self { path: path.to_owned(), zip: zip.map_err(|error| failed(error.into()))? })
     }
 
-    /// Reads what the copy says about itself.
+    /// Reads the metadata of the copy.
     pub(crate) fn read_metadata(&mut self) -> Result<Vec<u8>> {
         let path = self.path.clone();
         let failed = |source| Error::Source { path: path.join(METADATA_FILE_NAME), source };
@@ -110,7 +110,7 @@ impl ZipCopyReader {
         Ok(json)
     }
 
-    /// Hands over the files of the state, by name, with their lengths.
+    /// Calls a function for each file of the state, with its name and length.
     pub(crate) fn for_each_file(
         &mut self,
         take: &mut dyn FnMut(&str, u64, &mut dyn Read) -> Result<()>,
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::copy::copy_metadata;
 
-    /// A stream that begins and ends with something, and has nothing but zeros in between.
+    /// A stream of zeros with other bytes at its start and end.
     fn long(length: u64) -> impl Read {
         b"begin".chain(io::repeat(0).take(length - 8)).chain(b"end".as_slice())
     }
@@ -153,7 +153,7 @@ mod tests {
         let mut found = Vec::new();
         let mut opened = ZipCopyReader::open(&path).unwrap();
         let mut take = |name: &str, told: u64, content: &mut dyn Read| {
-            // Whoever reads it to its end compares its checksum.
+            // Reading to the end verifies the checksum.
             found.push((name.to_owned(), told, io::copy(content, &mut io::sink()).unwrap()));
             Ok(())
         };

@@ -1,4 +1,4 @@
-//! Copies in a folder.
+//! Plain copies in a folder.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -14,23 +14,23 @@ use crate::source::repository::{
     METADATA_FILE_NAME, README_FILE_NAME, README_TEXT, STATE_FOLDER, SavedRepositoryMetadata,
 };
 
-/// Is there while a copy is under way, and after one that did not end.
+/// Marker file that exists while a copy is under way, and after one that did not finish.
 pub(crate) const UNFINISHED: &str = "unfinished";
-/// Files are written here and renamed.
+/// Temporary file name; files are written here and renamed.
 const TEMP_FILE_NAME: &str = "new";
-/// Bytes that are compared at once.
+/// Bytes that are compared at a time.
 const COMPARE_BUFFER_BYTES: usize = 64 << 10;
 
 pub(super) struct CopyFolder {
     dir: PathBuf,
-    /// Held locked until this is dropped.
+    /// Locked until this value is dropped.
     handle: OwnedFd,
     trusts_existing: bool,
     written_files: u64,
 }
 
 impl CopyFolder {
-    /// Opens a folder alone, and reads what an earlier copy says about itself.
+    /// Opens a folder exclusively and reads the metadata of an earlier copy.
     pub(super) fn open(
         dir: &Path,
         depth: CopyDepth,
@@ -63,7 +63,7 @@ impl CopyFolder {
             return Err(foreign_folder_error(dir));
         }
         let counts = before.as_ref().and_then(|facts| facts.copy).unwrap_or_default();
-        // What is needed no more is found by looking at everything, from time to time.
+        // Files that are no longer needed are found by an occasional full check.
         let is_due = counts.added > counts.files / 2 + 16;
         let trusts =
             before.is_some() && !is_unfinished && depth == CopyDepth::MissingOnly && !is_due;
@@ -73,7 +73,7 @@ impl CopyFolder {
         ))
     }
 
-    /// Tells whether what is there is taken for granted.
+    /// Returns true if existing files are trusted without comparison.
     pub(super) const fn trusts_existing(&self) -> bool {
         self.trusts_existing
     }
@@ -94,7 +94,8 @@ impl CopyFolder {
         fs::create_dir(&new).map_err(target_error(&new))
     }
 
-    /// Makes all durable, and then says which state it is. The mark of a copy under way stays until [`CopyFolder::clear_unfinished_mark`].
+    /// Makes everything durable and then writes the metadata of the state. The unfinished marker stays until
+    /// [`CopyFolder::clear_unfinished_mark`].
     pub(super) fn finish(&self, facts: &SavedRepositoryMetadata) -> Result<()> {
         let failed = |source| target_error(&self.dir)(source);
         self.replace_file(README_FILE_NAME, README_TEXT.as_bytes())?;
@@ -104,8 +105,8 @@ impl CopyFolder {
         self.sync()
     }
 
-    /// Takes the mark of a copy under way away, after all that was removed is durably gone: of a part that is there, all
-    /// below it is, too.
+    /// Removes the unfinished marker after all removals are durable: whenever a part exists, everything below it does,
+    /// too.
     pub(super) fn clear_unfinished_mark(&self) -> Result<()> {
         let failed = |source| target_error(&self.dir)(source);
         rustix::fs::syncfs(&self.handle).map_err(|error| failed(error.into()))?;
@@ -116,7 +117,7 @@ impl CopyFolder {
         self.sync()
     }
 
-    /// Replaces a small file at the top.
+    /// Replaces a small file in the top folder.
     fn replace_file(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let (new, path) = (self.dir.join(TEMP_FILE_NAME).join(name), self.dir.join(name));
         let written = File::create(&new).and_then(|mut file| {
@@ -131,7 +132,7 @@ impl CopyFolder {
         rustix::fs::fsync(&self.handle).map_err(|error| target_error(&self.dir)(error.into()))
     }
 
-    /// Removes what the state does not need; returns how many files.
+    /// Removes files that the state does not need; returns their number.
     pub(super) fn remove_unneeded(&self, needed: &HashSet<String>) -> Result<u64> {
         let state = self.dir.join(STATE_FOLDER);
         let failed = |source| target_error(&state)(source);
@@ -172,7 +173,7 @@ impl CopySink for CopyFolder {
         let new = self.dir.join(TEMP_FILE_NAME).join(self.written_files.to_string());
         let written = File::create(&new).and_then(|mut file| {
             io::copy(content, &mut file)?;
-            // Compared with what is there, so that what is whole stays as it is.
+            // Compare with the existing file, so that an intact one is not replaced.
             if has_same_content(&new, &path)? {
                 fs::remove_file(&new)?;
                 return Ok(false);

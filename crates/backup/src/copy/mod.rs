@@ -1,16 +1,17 @@
-//! Plain copies: one state of a repository as files of a folder, or as a ZIP file, without a vault and a password.
+//! Plain copies: one state of a repository as files in a folder, or as a ZIP file, without a vault and a password.
 //!
-//! In: a repository, and a place. Out: `tympan.json`, which names the root, and `state`, with a file of frames for each
-//! part and a file for each large blob, as `docs/formats/vault-repository.md` tells. An import takes both forms.
+//! In: a repository, and a target. Out: `tympan.json`, which names the root, and `state`, with a file of frames for
+//! each part and a file for each large blob, as specified in `docs/formats/vault-repository.md`. An import accepts both
+//! forms.
 //!
 //! Invariants
-//! * `tympan.json` names a root of which everything is there and durable: it is replaced last, so that a copy that is
-//!   killed leaves the one before.
-//! * In a folder, a part that is there has all below it beside it, unless a run began and did not end: then nothing is
-//!   taken for granted, and each file is compared with what it should be.
-//! * A ZIP file appears under its name when it is whole.
+//! * `tympan.json` names a root that is complete and durable: it is replaced last, so that a copy that is killed leaves
+//!   the previous one.
+//! * In a folder, everything below an existing part exists, too, unless a run began and did not finish: then nothing is
+//!   trusted, and each file is compared with its expected content.
+//! * A ZIP file appears under its final name when it is complete.
 //!
-//! Not here: what people read of a repository; retention, encryption, which vaults have.
+//! Not here: the human-readable view of a repository; retention and encryption, which vaults have.
 
 mod archive;
 mod folder;
@@ -38,63 +39,65 @@ use crate::source::repository::{
 use crate::source::root_lease::{RootLeaseRequest, run_with_root_lease};
 use crate::vault::VaultUser;
 
-/// Where a copy is made.
+/// The target of a copy.
 #[derive(Clone, Debug)]
 pub enum CopyTarget {
-    /// A new folder, an empty one, or one with an earlier copy, which becomes that of the new state.
+    /// A new or empty folder, or one with an earlier copy, which is updated to the new state.
     Folder(PathBuf),
     /// A new ZIP file; always a full copy.
     Zip(PathBuf),
 }
 
-/// How much of a copy that is there is taken for granted.
+/// How much of an existing copy is trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyDepth {
-    /// Parts that are there are not looked into.
+    /// Existing parts are not examined.
     #[default]
     MissingOnly,
-    /// All is read from the repository, and compared with what is there.
+    /// Everything is read from the repository and compared with the existing files.
     Everything,
 }
 
-/// What came of a copy.
+/// The result of a copy.
 #[derive(Clone, Debug)]
 pub struct CopyReport {
-    /// The root that is there now.
+    /// The root that the copy now contains.
     pub root: ChunkId,
-    /// Whether there was a copy before.
+    /// True if there was an earlier copy.
     pub is_incremental: bool,
-    /// Files that were written.
+    /// The number of files written.
     pub written_files: u64,
-    /// Bytes of them.
+    /// The number of bytes written.
     pub written_bytes: u64,
-    /// Files that the state needs no more and that were removed.
+    /// The number of files removed because the state no longer needs them.
     pub removed_files: u64,
-    /// What the repository lacks. If there is any, the copy before is still the one that counts.
+    /// What the repository lacks. If there is any fault, the previous copy remains the valid one.
     pub faults: Vec<BackupFault>,
 }
 
-/// What a folder with a copy notes beside its root.
+/// Metadata of a copy in a folder, stored beside its root.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct CopyMetadata {
-    /// Files when everything was looked at last.
+    /// The number of files at the last full check.
     files: u64,
-    /// Files that came since.
+    /// The number of files added since.
     added: u64,
 }
 
-/// A place that takes files one after another.
+/// A sink for the files of a copy.
 trait CopySink {
-    /// Tells whether a part or blob is there, with all below it.
+    /// Returns true if a part or blob exists, with everything below it.
     fn contains(&self, name: &str) -> bool;
-    /// Takes a file of a length; returns whether it had to be written. Where the stream fails, what was there stays.
+    /// Writes a file of a given length; returns true if it had to be written. If the stream fails, an existing file
+    /// stays unchanged.
     fn write_file(&mut self, name: &str, content: (u64, &mut dyn Read)) -> Result<bool>;
 }
 
 /// Copies the state that a ref points to.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] for a place that holds something else, or a ZIP file that is there; what repository and place say.
+/// [`Error::InvalidRequest`] for a target that contains something else, or a ZIP file that exists; errors of the
+/// repository and the target.
 pub fn copy_repository(
     source: BackupRepositorySource<'_>,
     target: &CopyTarget,
@@ -143,7 +146,7 @@ fn copy_to_folder(
     } = copier;
     let faults = faults.into_sorted();
     if !faults.is_empty() {
-        // The mark of a run that did not end stays: the next one looks at everything.
+        // The unfinished marker stays: the next run checks everything.
         return Ok(CopyReport {
             root,
             is_incremental,
@@ -161,8 +164,8 @@ fn copy_to_folder(
         CopyMetadata { added: known.added + files, ..known }
     };
     folder.finish(&copy_metadata(source.reference, &root, Some(counts)))?;
-    // Only who has looked at everything knows what nobody needs. A part may go after what is below it: cut off here, the next
-    // run takes nothing for granted.
+    // Only a full check knows which files are not needed. A part may be removed after what is below it: if the run is
+    // interrupted here, the next one trusts nothing.
     let removed = if is_full { folder.remove_unneeded(&seen)? } else { 0 };
     folder.clear_unfinished_mark()?;
     Ok(CopyReport {
@@ -218,7 +221,7 @@ struct RepositoryCopier<'a, P> {
     source: BackupRepositorySource<'a>,
     sink: &'a mut P,
     progress: &'a BackupProgress,
-    /// The names of all that the state needs, as far as it was looked at.
+    /// The names of everything that the state needs, as far as it was examined.
     needed_names: HashSet<String>,
     written_files: u64,
     written_bytes: u64,
@@ -253,7 +256,7 @@ impl<'a, P: CopySink> RepositoryCopier<'a, P> {
         self.copy_part(root, &chunk)
     }
 
-    /// Copies what is below a chunk, and then the chunk with those below it that refer to no others.
+    /// Copies what is below a chunk, and then the chunk together with the leaf chunks below it.
     fn copy_part(&mut self, id: &ChunkId, chunk: &Chunk) -> Result<()> {
         self.progress.check_running()?;
         let below: BTreeSet<ChunkId> = chunk.chunk_refs().collect();
@@ -322,8 +325,8 @@ impl<'a, P: CopySink> RepositoryCopier<'a, P> {
     }
 }
 
-/// A stream that fails at its end if its bytes do not have the hash that they should have. So nobody takes them for whole,
-/// and what is there of an earlier copy stays.
+/// A stream that fails at its end if its bytes do not have the expected hash, so that they are not accepted as complete
+/// and an existing file of an earlier copy stays.
 struct HashCheckingReader<R> {
     source: R,
     hasher: sha2::Sha256,
@@ -352,7 +355,7 @@ impl<R: Read> Read for HashCheckingReader<R> {
     }
 }
 
-/// Makes the error of a place that cannot be written.
+/// Returns a function that creates the error of a target that cannot be written.
 fn target_error(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Target { path, source }

@@ -1,4 +1,4 @@
-//! Answers to the kernel.
+//! Replies to FUSE requests of the kernel.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -22,29 +22,29 @@ use crate::error::Result;
 use crate::restore::to_system_mode;
 use crate::vault::node::{NodeTime, SnapshotNode, SnapshotNodeKind};
 
-/// What a snapshot holds never changes.
+/// The contents of a snapshot never change.
 const SNAPSHOT_ENTRY_TTL: Duration = Duration::from_hours(1);
-/// Snapshots come and go.
+/// Snapshots are added and removed.
 const VIRTUAL_ENTRY_TTL: Duration = Duration::from_secs(1);
-/// The number that stands for one that is not told.
+/// The inode number reported when the real one is not known.
 const UNKNOWN_INODE: INodeNo = INodeNo(0xffff_ffff);
 
 pub(super) struct SnapshotFileSystem {
     snapshots: MountedSnapshots,
     inodes: Mutex<InodeTable>,
     open_handles: Mutex<(u64, HashMap<u64, OpenMountHandle>)>,
-    /// When it was mounted: the time of what is in no snapshot.
+    /// The mount time, used as the time of everything outside snapshots.
     mounted_at: SystemTime,
     owner: (u32, u32),
     access: MountAccess,
-    /// Whether the kernel asks for access control lists and goes by them.
+    /// True if the kernel requests and enforces access control lists.
     supports_acls: bool,
 }
 
-/// The attribute that has the access control list of a file.
+/// The extended attribute that contains the access control list of a file.
 const ACL_ATTRIBUTE: &str = "system.posix_acl_access";
 
-/// What somebody has opened.
+/// An open file or folder.
 #[derive(Clone)]
 enum OpenMountHandle {
     Folder(Arc<Vec<(Vec<u8>, FileType)>>),
@@ -53,9 +53,9 @@ enum OpenMountHandle {
 
 struct OpenSnapshotFile {
     node: Arc<SnapshotNode>,
-    /// Where each piece begins, and where the last ends.
+    /// The offset of each piece, and the end of the last.
     piece_offsets: Vec<u64>,
-    /// The pieces that were read last.
+    /// The most recently read pieces.
     cached_pieces: Mutex<Vec<(usize, Arc<Vec<u8>>)>>,
 }
 
@@ -85,7 +85,7 @@ impl SnapshotFileSystem {
         }
     }
 
-    /// Finds what stands in a folder under a name.
+    /// Finds an entry of a folder by name.
     fn look_up_child(&self, parent: INodeNo, name: &OsStr) -> Result<MountItem, Errno> {
         match self.find_item(parent)? {
             MountItem::Virtual(above) => {
@@ -124,7 +124,7 @@ impl SnapshotFileSystem {
         Ok(entries)
     }
 
-    /// Describes what stands under a number, and says for how long that holds.
+    /// Returns the attributes of an inode and how long they are valid.
     fn item_attributes(&self, number: u64, thing: &MountItem) -> (Duration, FileAttr) {
         let mut facts = FileAttr {
             ino: INodeNo(number),
@@ -160,7 +160,7 @@ impl SnapshotFileSystem {
                 let has_list =
                     || node.extended_attributes.iter().any(|one| one.name == ACL_ATTRIBUTE);
                 if self.access == MountAccess::All && !self.supports_acls && has_list() {
-                    // With a list, the bits of the group are what it allows at most, not what the group may.
+                    // With an access control list, the group bits are the mask, not the group's permissions.
                     facts.perm &= 0o7700;
                 }
                 facts.mtime = to_system_time(node.mtime);
@@ -210,7 +210,7 @@ impl SnapshotFileSystem {
         let mut bytes = Vec::with_capacity(length);
         let mut at = offset;
         while at < end {
-            // The last that begins at or before this place; pieces are never empty.
+            // The last piece that begins at or before this offset; pieces are never empty.
             let number = file.piece_offsets.partition_point(|start| *start <= at).saturating_sub(1);
             let piece = self.read_piece(file, number)?;
             let start = file.piece_offsets.get(number).copied().unwrap_or(at);
@@ -283,7 +283,7 @@ fn to_system_time(time: NodeTime) -> SystemTime {
     whole.and_then(|whole| whole.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
 }
 
-/// Answers with bytes, or with their number if that is all that is asked for.
+/// Replies with bytes, or with their length if only that is requested.
 fn reply_xattr(reply: ReplyXattr, bytes: &[u8], size: u32) {
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     match size {
@@ -295,7 +295,7 @@ fn reply_xattr(reply: ReplyXattr, bytes: &[u8], size: u32) {
 
 impl Filesystem for SnapshotFileSystem {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // With lists, the kernel checks modes, too: whoever mounted for no one else may read everything.
+        // With access control lists, the kernel checks modes, too; the user of a private mount may read everything.
         if self.access == MountAccess::All {
             self.supports_acls = config.add_capabilities(InitFlags::FUSE_POSIX_ACL).is_ok();
         }
@@ -369,7 +369,7 @@ impl Filesystem for SnapshotFileSystem {
         }
     }
 
-    /// Whoever mounted may read everything; where all may look, the kernel decides.
+    /// In a private mount, its user may read everything; in a shared mount, the kernel decides.
     fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
         reply.ok();
     }

@@ -1,8 +1,8 @@
-//! The numbers by which the kernel calls what it has been told of.
+//! The inode numbers that the kernel knows.
 //!
 //! Invariants
-//! * A number stands for one thing until the kernel has forgotten it, and for nothing else ever after.
-//! * Names of one file of a snapshot share a number, as they did where it was saved.
+//! * A number refers to one item until the kernel has forgotten it, and is never reused.
+//! * Hard links of a file in a snapshot share a number, as they did on the source.
 
 use std::collections::HashMap;
 
@@ -10,11 +10,11 @@ use super::mounted_snapshots::{MountItem, VirtualFolder};
 use crate::object_id::VaultObjectId;
 use crate::vault::node::SnapshotNodeKind;
 
-/// The number of the folder that was mounted at.
+/// The inode number of the mount point.
 pub(super) const ROOT_INODE: u64 = 1;
 
 type InodeName = (u64, Vec<u8>);
-/// A snapshot's topmost folder, and a file system and an inode in it.
+/// A snapshot's topmost folder, and a device and an inode in it.
 type HardLinkKey = (VaultObjectId, u64, u64);
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct InodeTable {
 #[derive(Debug)]
 struct InodeRecord {
     item: MountItem,
-    /// How often the kernel was told of it.
+    /// The number of times the kernel has looked it up.
     lookup_count: u64,
     names: Vec<InodeName>,
 }
@@ -53,7 +53,7 @@ impl InodeTable {
         self.records.get(&number).map(|known| &known.item)
     }
 
-    /// Returns the number of what stands under a name, and counts that the kernel was told.
+    /// Returns the inode number of a named item and increments its lookup count.
     pub(super) fn record_lookup(&mut self, name: InodeName, thing: MountItem) -> u64 {
         let twin = hard_link_key(&thing);
         let told = self.numbers_by_name.get(&name).copied();
@@ -81,7 +81,7 @@ impl InodeTable {
         self.last_number
     }
 
-    /// The kernel has forgotten what it was told so many times.
+    /// Decreases the lookup count of an inode by `times`, on a forget request of the kernel.
     pub(super) fn forget(&mut self, number: u64, times: u64) {
         let Some(known) = self.records.get_mut(&number).filter(|_| number != ROOT_INODE) else {
             return;
@@ -106,7 +106,7 @@ impl InodeTable {
     }
 }
 
-/// Tells whether two names are of one file. The source's system may have given its number to another one later.
+/// Returns true if two names refer to one file. The source's system may have reused the inode number for another file.
 fn is_same_file(one: &MountItem, other: &MountItem) -> bool {
     match (one, other) {
         (MountItem::Stored(_, node), MountItem::Stored(_, twin)) => {
@@ -152,7 +152,7 @@ mod tests {
         assert!(inodes.find(one).is_none());
         let again = inodes.record_lookup(name("a"), file(1, 1));
         assert_ne!(again, one);
-        // Another thing under the same name is another number; the old one goes on for whoever has it open.
+        // Another item under the same name gets a new number; the old one stays valid for those who have it open.
         let link = inodes.record_lookup(name("a"), MountItem::Link(b"x".to_vec()));
         assert_ne!(link, again);
         inodes.forget(again, 1);
@@ -168,7 +168,7 @@ mod tests {
         let first = inodes.record_lookup(name("a"), file(5, 2));
         assert_eq!(inodes.record_lookup(name("b"), file(5, 2)), first);
         assert_ne!(inodes.record_lookup(name("c"), file(6, 2)), first);
-        // A number that the system has given to another file meanwhile.
+        // An inode number that the system has reused for another file.
         let mut other = SnapshotNode::new("f", SnapshotNodeKind::File, 0o644);
         (other.inode, other.links, other.content) = (5, 2, Some(vec![VaultObjectId::of(b"other")]));
         let other = inodes

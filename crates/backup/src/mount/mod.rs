@@ -1,16 +1,16 @@
-//! Snapshots as a file system that can only be read: mounted through FUSE, browsed with any program.
+//! Snapshots as a read-only file system, mounted through FUSE and readable with any program.
 //!
-//! In: a vault, and an empty folder. Out: below the folder `snapshots`, `ids`, `hosts` and `tags`, and in each of them
-//! snapshots as folders. Snapshots that are made meanwhile appear.
+//! In: a vault, and an empty folder. Out: the folders `snapshots`, `ids`, `hosts` and `tags`, and in each of them
+//! snapshots as folders. Snapshots that are made later appear.
 //!
 //! Invariants
-//! * Nothing is written, neither here nor in the vault; the kernel refuses it before this is asked.
-//! * Where all users may look, the kernel decides by owners, modes and access control lists; where it knows no lists, a
-//!   file that has one is its owner's alone.
-//! * What cannot be read from the vault is an input error of the file concerned, never wrong bytes.
-//! * Memory is bounded by what the kernel remembers, the folders kept at hand, and two pieces for each open file.
+//! * Nothing is written, neither here nor in the vault; the kernel rejects writes before they reach this code.
+//! * In a mount for all users, the kernel decides by owners, modes and access control lists; where it does not support
+//!   lists, a file that has one is accessible only to its owner.
+//! * Data that cannot be read from the vault is an I/O error of the file concerned, never wrong bytes.
+//! * Memory is bounded by the inodes that the kernel remembers, the cached folders, and two pieces for each open file.
 //!
-//! Not here: the lock that keeps a prune away, which the caller holds.
+//! Not here: the lock that prevents a prune, which the caller holds.
 
 mod file_system;
 mod inode_table;
@@ -30,22 +30,22 @@ use crate::vault::Vault;
 use crate::vault::snapshot::ClientFilter;
 use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
 
-/// The kernel's side of FUSE.
+/// The FUSE device.
 const FUSE_DEVICE: &str = "/dev/fuse";
-/// Requests that are answered at once.
+/// The number of concurrently handled requests.
 const REQUEST_THREAD_COUNT: usize = 4;
 
-/// Who may look at what is mounted.
+/// The users with access to a mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MountAccess {
     /// The user who mounted it, who may read everything.
     #[default]
     Owner,
-    /// All users of the machine, as owners and modes allow.
+    /// All users of the machine, subject to owners and modes.
     All,
 }
 
-/// A mounted vault. It is taken down when this is dropped.
+/// A mounted vault. It is unmounted on drop.
 #[derive(Debug)]
 pub struct VaultMount {
     dir: PathBuf,
@@ -56,17 +56,17 @@ pub struct VaultMount {
 /// How a mount ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnmountOutcome {
-    /// Nobody was using it.
+    /// It was not in use.
     Idle,
-    /// Files or folders were in use; those who use them get errors from now on.
+    /// Files or folders were in use; their users get errors from now on.
     InUse,
 }
 
 /// Mounts the snapshots of some clients at an empty folder.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] for a folder that is none or holds something; [`Error::Mount`] where the system cannot do it; what
-/// the vault says.
+/// [`Error::InvalidRequest`] if the path is not a folder or not empty; [`Error::Mount`] if the system cannot mount; an
+/// error of the vault.
 pub fn mount_vault(
     vault: Arc<Vault>,
     dir: &Path,
@@ -116,16 +116,16 @@ pub fn mount_vault(
 }
 
 impl VaultMount {
-    /// Tells whether it was taken down from outside, by `umount`.
+    /// Returns true if it was unmounted from outside, by `umount`.
     #[must_use]
     pub fn is_unmounted(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Takes it down, also while it is in use.
+    /// Unmounts the file system, even while it is in use.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any I/O error of the system.
     pub fn unmount(mut self) -> io::Result<UnmountOutcome> {
         self.unmount_once()
     }
@@ -147,7 +147,8 @@ impl VaultMount {
     }
 }
 
-/// Takes down what is in use: its name goes now, and the rest when this process ends. Nobody can look into it any more.
+/// Unmounts lazily a mount that is in use: its name is removed now, and the rest when this process ends. New accesses
+/// are no longer possible.
 fn detach_mount(dir: &Path) -> io::Result<()> {
     let status = Command::new("umount").arg("-l").arg(dir).status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("umount: {status}"))) }

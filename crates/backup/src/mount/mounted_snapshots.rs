@@ -1,4 +1,4 @@
-//! The folders above the snapshots: who made them, when, and what they are called.
+//! The virtual folders above the snapshots: by client, by time, by id and by tag.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use crate::vault::index::{PackBlobKind, VaultIndex};
 use crate::vault::node::{NodeTime, SnapshotNode, SnapshotNodeKind, SnapshotTree, go_mode};
 use crate::vault::snapshot::{ClientFilter, VaultSnapshot, is_internal_tag};
 
-/// New snapshots are looked for when the last look is so long ago.
+/// Minimum interval between two checks for new snapshots.
 const SNAPSHOT_REFRESH_INTERVAL: Duration = Duration::from_secs(5);
-/// Folders of the vault that are kept at hand, by all that is in them.
+/// Limit of the folder cache, as the total number of nodes in the cached folders.
 const MAX_CACHED_NODES: usize = 200_000;
 
-/// A folder that is in no snapshot.
+/// A folder that is not part of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum VirtualFolder {
-    /// The folder that was mounted at.
+    /// The mount point.
     Top,
     /// All snapshots, by time.
     Times,
@@ -31,29 +31,29 @@ pub(super) enum VirtualFolder {
     Hosts,
     /// Snapshots of one client, by time.
     Host(String),
-    /// The words that people gave.
+    /// The tags given by users.
     Tags,
-    /// Snapshots with one word, by time.
+    /// Snapshots with one tag, by time.
     Tag(String),
 }
 
-/// What stands at a path.
+/// An item of the mounted file system.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum MountItem {
     /// A folder above the snapshots.
     Virtual(VirtualFolder),
-    /// A link to a folder beside it.
+    /// A symbolic link to a folder in the same folder.
     Link(Vec<u8>),
-    /// What a snapshot holds; with the snapshot's topmost folder, in which inodes mean something.
+    /// A node of a snapshot, with the snapshot's topmost folder, which is the scope of its inode numbers.
     Stored(VaultObjectId, Arc<SnapshotNode>),
 }
 
-/// The vault, and what was read of it.
+/// The vault and the cache of what was read from it.
 pub(super) struct MountedSnapshots {
     vault: Arc<Vault>,
     clients: ClientFilter,
     state: Mutex<MountedSnapshotsState>,
-    /// The folders that were read last, the latest at the end.
+    /// The most recently read folders, newest at the end.
     cached_trees: Mutex<Vec<(VaultObjectId, Arc<SnapshotTree>)>>,
 }
 
@@ -65,7 +65,8 @@ struct MountedSnapshotsState {
 
 impl MountedSnapshots {
     pub(super) fn open(vault: Arc<Vault>, clients: ClientFilter) -> Result<Self> {
-        // What a snapshot needs is in the index before the snapshot is there, hence this order.
+        // List snapshots before loading the index: everything that a snapshot needs is in the index before the snapshot
+        // appears.
         let snapshots = Arc::new(list_client_snapshots(&vault, &clients)?);
         let index = Arc::new(VaultIndex::load(&vault)?);
         let state =
@@ -73,7 +74,7 @@ impl MountedSnapshots {
         Ok(Self { vault, clients, state, cached_trees: Mutex::default() })
     }
 
-    /// Returns the snapshots there are now.
+    /// Returns the current snapshots.
     fn current_snapshots(&self) -> Arc<Vec<VaultSnapshot>> {
         let mut state = self.state.lock();
         if state.refreshed_at.elapsed() > SNAPSHOT_REFRESH_INTERVAL {
@@ -96,7 +97,7 @@ impl MountedSnapshots {
         self.state.lock().index.clone()
     }
 
-    /// Lists a folder above the snapshots.
+    /// Lists a virtual folder.
     pub(super) fn list_virtual_folder(&self, above: &VirtualFolder) -> Vec<(Vec<u8>, MountItem)> {
         let folder = |name: &str, above| (name.as_bytes().to_vec(), MountItem::Virtual(above));
         let snapshots = self.current_snapshots();
@@ -154,7 +155,7 @@ impl MountedSnapshots {
         self.vault.read_blob(&self.current_index(), PackBlobKind::Data, id)
     }
 
-    /// Tells where each piece of a file begins, and where the last ends; nothing if the vault lacks one.
+    /// Returns the offset of each piece of a file, and the end of the last; `None` if the vault lacks one.
     pub(super) fn piece_offsets(&self, node: &SnapshotNode) -> Option<Vec<u64>> {
         let index = self.current_index();
         let mut starts = vec![0];
@@ -204,7 +205,8 @@ fn snapshots_by_time<'a>(
     named
 }
 
-/// Makes folders of words. What cannot be a name becomes one, with a number where two become the same.
+/// Creates folders named by tags or clients. An invalid name is converted to a valid one, with a number appended where
+/// two become equal.
 fn virtual_folders<'a>(
     words: impl Iterator<Item = &'a String>,
     above: fn(String) -> VirtualFolder,

@@ -1,11 +1,11 @@
-//! What a repository stands on and somebody else saves: the base of a clone.
+//! The base of a clone: the part of a repository that another owner saves.
 //!
-//! A clone has of its own what was written to it. All else is below the root of its base that it leases, and that base's
-//! owner saves it. A snapshot of the clone alone names the base in `stores.json`; it becomes a repository again over that base,
-//! or over nothing if what is missing is allowed to be.
+//! A clone owns only what was written to it. Everything else is below the root of its base that it leases, and the
+//! owner of the base saves that. A snapshot of the clone alone names the base in `stores.json`; it can be imported
+//! again over that base, or without it if missing content is allowed.
 //!
-//! Invariant: what a snapshot leaves out was in the base when the save looked for it. A base that cannot be reached cannot be
-//! asked; then it is what the clone does not have.
+//! Invariant: what a snapshot omits was in the base when the save checked it. If the base cannot be reached, everything
+//! that the clone does not have is omitted without a check.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -21,20 +21,20 @@ use crate::vault::Vault;
 use crate::vault::index::VaultIndex;
 use crate::vault::snapshot::VaultSnapshot;
 
-/// Where a snapshot names what it stands on.
+/// The file in a snapshot that names its base.
 pub(crate) const BASE_STORE_FILE_NAME: &str = "stores.json";
 const BASE_STORE_FORMAT_VERSION: u32 = 1;
-/// What the tag of a snapshot begins with that stands on something.
+/// Prefix of the tag of a snapshot that has a base.
 const BASE_STORE_TAG_PREFIX: &str = "below:";
 
-/// The base of a clone, as a snapshot names it.
+/// The base of a clone, as recorded in a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseStoreReference {
-    /// The folder of its home, or the URL of its instance.
+    /// The folder of the base's home, or the URL of its instance.
     pub from: String,
-    /// The root of it that the clone stands on, in hexadecimal digits.
+    /// The root of the base that the clone leases, in hexadecimal digits.
     pub root: String,
-    /// Who holds the clone's lease on that root.
+    /// The holder of the clone's lease on that root.
     pub holder: String,
 }
 
@@ -50,7 +50,7 @@ impl BaseStoreReference {
         serde_json::to_vec_pretty(&stores).unwrap_or_default()
     }
 
-    /// Understands what [`BASE_STORE_FILE_NAME`] says.
+    /// Parses the content of [`BASE_STORE_FILE_NAME`].
     pub(crate) fn parse(json: &[u8]) -> Result<Self> {
         let refused =
             |text: String| Error::InvalidRequest(format!("`{BASE_STORE_FILE_NAME}` {text}"));
@@ -62,16 +62,16 @@ impl BaseStoreReference {
         Ok(stores.base)
     }
 
-    /// Returns the tag of a snapshot that stands on it. Only such snapshots have the same parts left out.
+    /// Returns the tag of a snapshot with this base. Only snapshots with the same tag omit the same parts.
     pub(crate) fn tag(&self) -> String {
         format!("{BASE_STORE_TAG_PREFIX}{}", self.root)
     }
 }
 
-/// Returns what a snapshot of a repository stands on; nothing if it holds all.
+/// Returns the base of a repository snapshot; `None` if the snapshot is self-contained.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] if what it says cannot be understood; a failed read.
+/// [`Error::InvalidRequest`] if the recorded base cannot be parsed; a failed read.
 pub fn find_snapshot_base(
     (vault, index): (&Vault, &VaultIndex),
     snapshot: &VaultSnapshot,
@@ -85,7 +85,7 @@ pub fn find_snapshot_base(
     BaseStoreReference::parse(&json).map(Some)
 }
 
-/// Returns what a folder stands on that a snapshot of a repository was restored into; nothing if it holds all.
+/// Returns the base of a restored repository snapshot in a folder; `None` if the folder is self-contained.
 ///
 /// # Errors
 /// As [`find_snapshot_base`].
@@ -98,7 +98,7 @@ pub fn find_folder_base(dir: &std::path::Path) -> Result<Option<BaseStoreReferen
     }
 }
 
-/// Tells whether a snapshot stands on this, or on nothing.
+/// Returns true if a snapshot has this base, or no base for `None`.
 pub(crate) fn has_base(snapshot: &VaultSnapshot, reference: Option<&BaseStoreReference>) -> bool {
     let tag = snapshot.tags().iter().find(|tag| tag.starts_with(BASE_STORE_TAG_PREFIX));
     tag.cloned() == reference.map(BaseStoreReference::tag)
@@ -107,9 +107,9 @@ pub(crate) fn has_base(snapshot: &VaultSnapshot, reference: Option<&BaseStoreRef
 /// A base that a save leaves to its owner.
 #[derive(Clone, Copy)]
 pub struct SeparateBase<'a> {
-    /// What the snapshot says of it.
+    /// The reference recorded in the snapshot.
     pub reference: &'a BaseStoreReference,
-    /// Where it is looked whether the base has what the clone does not have, if it can be reached.
+    /// The stores in which to check that the base has what the clone lacks, if it can be reached.
     pub stores: Option<(&'a dyn BaseStore, &'a dyn ReadBlobs)>,
 }
 
@@ -119,16 +119,16 @@ impl std::fmt::Debug for SeparateBase<'_> {
     }
 }
 
-/// How much is left to the owner of what a repository stands on, or is missing, among all that was looked at.
+/// The amount of content that is omitted because it is in the base, or that is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OmittedCounts {
-    /// Chunks; what is below them is not counted.
+    /// The number of chunks; what is below them is not counted.
     pub chunk_count: u64,
-    /// Blobs, small and large.
+    /// The number of blobs, small and large.
     pub blob_count: u64,
 }
 
-/// Counts what is left out by a save, and looks it up.
+/// Checks and counts what a save omits.
 pub(crate) struct OmissionTracker<'a> {
     base: Option<SeparateBase<'a>>,
     is_base_unreachable: AtomicBool,
@@ -147,7 +147,7 @@ impl<'a> OmissionTracker<'a> {
         }
     }
 
-    /// Tells whether anything is left out at all.
+    /// Returns true if anything may be omitted.
     pub(crate) const fn is_enabled(&self) -> bool {
         self.base.is_some()
     }
@@ -157,7 +157,7 @@ impl<'a> OmissionTracker<'a> {
         OmittedCounts { chunk_count: count(&self.chunk_count), blob_count: count(&self.blob_count) }
     }
 
-    /// Leaves chunks out that the repository does not have. Returns those that the base does not have either.
+    /// Omits chunks that the repository does not have. Returns those that the base does not have either.
     pub(crate) fn omit_chunks(&self, absent: &[ChunkId]) -> Result<Vec<ChunkId>> {
         let Some((base, _)) = self.base_stores().filter(|_| !absent.is_empty()) else {
             self.chunk_count.fetch_add(absent.len() as u64, Ordering::Relaxed);
@@ -174,8 +174,8 @@ impl<'a> OmissionTracker<'a> {
         Ok(lost)
     }
 
-    /// Leaves a blob out that the repository does not have, unless nothing is left out, or the base does not have it either:
-    /// then `false`.
+    /// Omits a blob that the repository does not have. Returns `false` if omission is disabled, or if the base does not
+    /// have the blob either.
     pub(crate) fn omit_blob(&self, id: &BlobId) -> Result<bool> {
         if !self.is_enabled() {
             return Ok(false);
@@ -201,7 +201,7 @@ impl<'a> OmissionTracker<'a> {
         reach.filter(|_| !self.is_base_unreachable.load(Ordering::Relaxed))
     }
 
-    /// Passes an answer of the base on; nothing if it cannot be reached, which is told once.
+    /// Returns a result of the base; `None` if it cannot be reached, which is logged once.
     fn accept_base_result<T>(&self, answer: Result<T>) -> Result<Option<T>> {
         match answer {
             Err(error) if error.is_transient() => {
@@ -216,7 +216,7 @@ impl<'a> OmissionTracker<'a> {
     }
 }
 
-/// Returns the name that a fault has for something that neither the repository nor its base holds.
+/// Returns the name in a fault of a chunk that neither the repository nor its base has.
 pub(crate) fn lost_chunk_name(id: &ChunkId) -> String {
     format!("chunk {}", VaultObjectId::from_bytes(*id.as_bytes()))
 }

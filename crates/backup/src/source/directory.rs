@@ -1,16 +1,16 @@
-//! A folder of this system as a source: everything in it, with all that the system knows about it.
+//! Folders of the local file system as a source: all their contents, with all metadata that the system has.
 //!
-//! In: absolute paths, and the snapshot before. Out: a snapshot.
+//! In: absolute paths, and the parent snapshot. Out: a snapshot.
 //!
 //! Invariants
-//! * A file whose length, times and number are those of the snapshot before is not opened, unless it changed so shortly
-//!   before that snapshot was begun, or later, that a second change may have left all of them alike.
-//! * A folder in which nothing differs keeps its id without being written again; if the table of the source knows it,
+//! * A file whose length, times and inode number match the parent snapshot is not opened, unless it changed so shortly
+//!   before that snapshot began, or later, that a second change may have left them all equal.
+//! * A folder without differences keeps its id without being written again; if the table of the source knows it,
 //!   without being read from the vault.
-//! * What becomes of a source is the same with and without a table, and whatever the snapshot before was.
-//! * What cannot be read is told as a fault, also a source that is not there; the rest is saved.
+//! * The result does not depend on the table or on the parent snapshot.
+//! * What cannot be read is reported as a fault, including a missing source; the rest is saved.
 //!
-//! Not here: following symbolic links, which are saved as links; sockets, which only their process can make anew.
+//! Not here: following symbolic links, which are saved as links; sockets, which only their process can recreate.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -40,10 +40,10 @@ use crate::vault::node::{NodeTime, SnapshotNode, SnapshotNodeKind, SnapshotTree}
 use crate::vault::pack_writer::PackWriter;
 use crate::vault::snapshot::INCOMPLETE_TAG;
 
-/// Saves folders, and files, of this system as one snapshot.
+/// Saves local folders and files as one snapshot.
 ///
 /// # Errors
-/// If none of the paths is there, all of them stay out, or the vault fails. What else cannot be read is in
+/// If none of the paths exists, all of them are excluded, or the vault fails. Other unreadable items are in
 /// [`SaveSummary::faults`].
 pub fn save_directories(
     session: &SaveSession<'_>,
@@ -60,7 +60,7 @@ fn save_source_paths(
 ) -> Result<SaveSummary> {
     let SourcePaths { requested_paths: wanted, names, faults } =
         SourcePaths::find_sources(paths, options)?;
-    // Also one that lacks something: each file is looked at anyway, and what is missing is read.
+    // An incomplete snapshot is suitable as well: each file is checked anyway, and missing content is read.
     let parent = session.list_earlier_snapshots(options, &names)?.comparable.pop();
     let writer = PackWriter::new(session.vault, session.index, session.lock);
     let system = UserGroupNames::read_system();
@@ -102,11 +102,11 @@ fn save_source_paths(
 
 /// The paths of a save.
 struct SourcePaths {
-    /// Those that are there and do not stay out.
+    /// The existing paths that are not excluded.
     requested_paths: RequestedPathTree,
-    /// All that were asked for, sorted, so that a save that lacks one still belongs to the others of the same paths.
+    /// All requested paths, sorted, so that a save that lacks one still belongs to the others of the same paths.
     names: Vec<String>,
-    /// Those that are not there.
+    /// The missing paths.
     faults: FaultCollector,
 }
 
@@ -143,7 +143,7 @@ impl SourcePaths {
     }
 }
 
-/// Returns the path by which snapshots name a source, which may not be there now.
+/// Returns the path by which snapshots name a source, which need not exist now.
 #[must_use]
 pub fn source_path(path: &Path) -> PathBuf {
     absolute_path(path).unwrap_or_else(|_| {
@@ -152,22 +152,22 @@ pub fn source_path(path: &Path) -> PathBuf {
     })
 }
 
-/// Makes the path of something that is there absolute, as snapshots name it: without resolving links in it.
+/// Returns the absolute path of an existing item, as snapshots name it: without resolving links in it.
 ///
 /// # Errors
-/// If it is not there.
+/// If the path does not exist.
 pub fn absolute_path(path: &Path) -> Result<PathBuf> {
     let failed = |source| Error::Source { path: path.to_owned(), source };
     fs::symlink_metadata(path).map_err(failed)?;
     let full = std::path::absolute(path).map_err(failed)?;
     if full.components().any(|part| part == Component::ParentDir) {
-        // Only the system knows where `..` leads behind a link.
+        // Only the system can resolve `..` after a link.
         return full.canonicalize().map_err(failed);
     }
     Ok(full.components().collect())
 }
 
-/// The paths that are asked for, as a tree of names.
+/// The requested paths, as a tree of names.
 #[derive(Debug, Default)]
 struct RequestedPathTree {
     is_requested: bool,
@@ -192,25 +192,25 @@ pub(super) struct DirectorySaver<'a> {
     pub(super) options: &'a SaveOptions,
     pub(super) names: UserGroupNames,
     pub(super) faults: FaultCollector,
-    /// Files that changed later than this may have changed again since the snapshot before, without any sign of it.
+    /// Files that changed after this time may have changed again, undetectably, since the parent snapshot.
     pub(super) trusted_until: NodeTime,
-    /// The same for whoever is compared with this snapshot.
+    /// The same limit for a later save that uses this snapshot as parent.
     pub(super) stable_until: NodeTime,
-    /// What is known of the snapshot before.
+    /// The folder table of the parent snapshot.
     pub(super) previous_table: FolderTable,
     pub(super) new_table: NewFolderTable,
 }
 
-/// What is in a folder now.
+/// The current entries of a folder.
 struct DirectoryListing {
-    /// By ascending name, without what stays out.
+    /// The entries by ascending name, without excluded ones.
     entries: Vec<FolderEntry>,
-    /// Whether the system told of all of them.
+    /// True if the system returned all entries.
     is_complete: bool,
 }
 
 impl DirectorySaver<'_> {
-    /// Saves the folders above what is asked for, with only that in them.
+    /// Saves the parent folders of the requested paths, with only those paths in them.
     fn save_requested_paths(
         &self,
         path: &Path,
@@ -226,12 +226,12 @@ impl DirectorySaver<'_> {
         for (name, below) in &wanted.children {
             let path = path.join(name);
             let old = old.as_ref().and_then(|tree| tree.find(name.as_bytes()));
-            // A link on the way is a folder in the snapshot: what was asked for is below it.
+            // A link on the way is saved as a folder, because the requested path is below it.
             let facts =
                 if below.is_requested { fs::symlink_metadata(&path) } else { fs::metadata(&path) };
             let facts = match facts {
                 Ok(facts) => facts,
-                // It was there when the save began.
+                // It existed when the save began.
                 Err(error) => {
                     self.faults.add(&path, &error);
                     continue;
@@ -281,7 +281,7 @@ impl DirectorySaver<'_> {
         Ok(below.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
-    /// Saves what is at a path and is no folder; nothing if it cannot be, which is a fault.
+    /// Saves the item at a path that is not a folder; returns `None` on failure, which is recorded as a fault.
     pub(super) fn save_path(
         &self,
         path: &Path,
@@ -323,7 +323,7 @@ impl DirectorySaver<'_> {
         Ok(Some(node))
     }
 
-    /// Saves what is in a folder; `old` is its tree in the snapshot before.
+    /// Saves the entries of a folder; `old` is its tree in the parent snapshot.
     fn save_entries(
         &self,
         path: &Path,
@@ -339,7 +339,7 @@ impl DirectorySaver<'_> {
         let noted = if is_settled { facts } else { UNSTABLE_DIGEST };
         let known = self.previous_table.find_unchanged_tree(path, &facts);
         let known = known.filter(|id| is_whole && self.writer.contains(PackBlobKind::Tree, id));
-        // What the table knows needs no reading, unless something deeper differs.
+        // A folder in the table need not be read, unless something deeper differs.
         let mut old_tree =
             if known.is_some() { None } else { self.session.read_previous_tree(old.as_ref()) };
         let old_below = |name: &OsStr| match &old_tree {
@@ -393,7 +393,7 @@ impl DirectorySaver<'_> {
         Ok(id)
     }
 
-    /// Saves what is in a folder of a folder, unless another file system is there that stays out.
+    /// Saves a subfolder, unless it is on an excluded file system.
     fn save_folder(
         &self,
         path: &Path,
@@ -409,7 +409,7 @@ impl DirectorySaver<'_> {
         self.save_entries(path, old, device)
     }
 
-    /// Lists a folder, without what stays out.
+    /// Lists a folder, without excluded entries.
     fn list_entries(&self, path: &Path) -> DirectoryListing {
         let (names, mut is_whole) = match list_folder_names(path) {
             Ok(names) => (names, true),
@@ -430,7 +430,7 @@ impl DirectorySaver<'_> {
             match fs::symlink_metadata(&path) {
                 Ok(facts) if excludes.is_too_large(&facts) => {}
                 Ok(facts) => entries.push((name, facts)),
-                // It was removed since the folder was listed: then it is not part of the state that is saved.
+                // It was removed after the folder was listed, so it is not part of the saved state.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => {
                     self.faults.add(path, &error);
@@ -485,8 +485,8 @@ impl DirectorySaver<'_> {
         expected: u64,
     ) -> Result<(Vec<VaultObjectId>, u64)> {
         let failed = |source| Error::Source { path: path.to_owned(), source };
-        // What is appended meanwhile belongs to the next save: whoever writes faster than this reads would hold it up forever.
-        // Files of `/proc` say that they have no length.
+        // Data appended during the read belongs to the next save: a fast writer would otherwise delay the save forever.
+        // Files of `/proc` report a length of zero.
         let length = file.metadata().map_err(failed)?.len();
         let file = file.take(if length == 0 { u64::MAX } else { length });
         let progress = self.session.progress;
@@ -500,7 +500,7 @@ impl DirectorySaver<'_> {
         Ok((content, length))
     }
 
-    /// Returns a node with all that the system knows about a path.
+    /// Returns a node with all metadata of a path.
     fn node_with_attributes(
         &self,
         path: &Path,
@@ -519,7 +519,7 @@ impl DirectorySaver<'_> {
         }
     }
 
-    /// Returns a node with what the system says in one call.
+    /// Returns a node with the metadata of one system call.
     fn node_from_metadata(
         &self,
         path: &Path,
@@ -552,10 +552,10 @@ impl DirectorySaver<'_> {
     }
 }
 
-/// Clocks of file systems go in ticks: of some milliseconds here, of up to two seconds elsewhere.
+/// Maximum granularity of file system timestamps: some milliseconds here, up to two seconds elsewhere.
 const MAX_CLOCK_TICK_SECONDS: i64 = 2;
 
-/// Returns the time at which the clock of any file system said something earlier than now for sure.
+/// Returns a time at which the timestamp clock of any file system was certainly earlier than now.
 fn tick_before(now: jiff::Timestamp) -> NodeTime {
     NodeTime { seconds: now.as_second().saturating_sub(MAX_CLOCK_TICK_SECONDS), nanos: 0 }
 }
@@ -574,7 +574,7 @@ fn list_folder_names(path: &Path) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// Opens a file that was one a moment ago: neither a link nor a pipe in its place holds up the run.
+/// Opens a file that was a regular one a moment ago: a link or a pipe that replaced it does not block the run.
 fn open_regular_file(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).unwrap_or(0);

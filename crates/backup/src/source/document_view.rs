@@ -1,17 +1,17 @@
-//! What a person can read of a repository in a snapshot: a folder for each document, with its text and its files.
+//! A human-readable view of the repository in a snapshot: a folder for each document, with its text and its files.
 //!
-//! In: [`RootDocuments`] of a root, drawn by whoever knows what chunks mean, and the folder of the snapshot before. Out: the
-//! folder `content` of the snapshot. An import does not need it.
+//! In: [`RootDocuments`] of a root, rendered by code that interprets chunks, and the view of the parent snapshot. Out:
+//! the folder `content` of the snapshot. An import does not need it.
 //!
 //! Invariants
-//! * What a document's folder holds follows from the root alone: it is the same whether it was drawn or taken over.
-//! * Where the root before is known, only documents that differ are drawn, and only folders on the way to them are read
+//! * The contents of a document's folder depend only on the root: it is the same whether it was rendered or reused.
+//! * If the previous root is known, only changed documents are rendered, and only folders on the path to them are read
 //!   and written.
-//! * What could not be drawn is tried again by the next save, whether it has changed or not.
-//! * Bytes of blobs are pieces that the repository's own part of the snapshot has, too.
+//! * A document that could not be rendered is tried again by the next save, changed or not.
+//! * Bytes of blobs share their pieces with the repository's own part of the snapshot.
 //!
-//! On failure: what cannot be drawn is left out and told in the log. The snapshot is whole without it, as an import does not
-//! read it. A repository that cannot be read now ends the save.
+//! On failure: what cannot be rendered is omitted and logged. The snapshot is complete without it, as an import does
+//! not read it. A repository that cannot be read now ends the save.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{Cursor, Read};
@@ -30,33 +30,33 @@ use crate::vault::index::PackBlobKind;
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind, SnapshotTree};
 use crate::vault::tree_text::SnapshotTreeText;
 
-/// The folder of the snapshot.
+/// The name of the folder in the snapshot.
 pub(super) const CONTENT_FOLDER: &str = "content";
 
-/// Opens the documents of a root.
+/// Gives access to the documents of a root.
 pub trait DocumentView: Sync {
-    /// Opens them.
+    /// Opens the documents of a root.
     ///
     /// # Errors
-    /// If the root holds none, or cannot be read.
+    /// If the root has none, or cannot be read.
     fn open(&self, root: &ChunkId) -> Result<Box<dyn RootDocuments + '_>>;
 }
 
-/// The documents of one root. A path is `/`, or names that each have a `/` before them.
+/// The documents of one root. A path is `/`, or names that are each preceded by `/`.
 pub trait RootDocuments: Sync {
-    /// Tells what differs since an earlier root; nothing if that root cannot be read any more.
+    /// Returns the changes since an earlier root; `None` if that root cannot be read any more.
     ///
     /// # Errors
     /// If the repository fails.
     fn changes_since(&self, since: &ChunkId) -> Result<Option<Vec<DocumentChange>>>;
 
-    /// Names the documents directly below one.
+    /// Returns the names of the documents directly below one.
     ///
     /// # Errors
     /// If the repository fails.
     fn children(&self, path: &str) -> Result<Vec<String>>;
 
-    /// Draws what is in the folder of a document, but for the documents below it.
+    /// Renders the files of a document's folder, without the documents below it.
     ///
     /// # Errors
     /// If the repository fails.
@@ -66,34 +66,34 @@ pub trait RootDocuments: Sync {
     fn folder_name(&self, name: &str) -> Vec<u8>;
 }
 
-/// A document that differs.
+/// A changed document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentChange {
-    /// Its path.
+    /// The path of the document.
     pub path: String,
-    /// Whether it is there now.
+    /// True if the document exists now.
     pub exists: bool,
 }
 
 /// A file in the folder of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderedFile {
-    /// The names that lead to it; no other file's are the begin of them.
+    /// The path components of the file; no other file's path begins with them.
     pub path: Vec<Vec<u8>>,
-    /// What is in it.
+    /// The content of the file.
     pub content: RenderedContent,
 }
 
-/// The bytes of a file.
+/// The content of a rendered file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RenderedContent {
-    /// These.
+    /// These bytes.
     Text(Vec<u8>),
-    /// Those of a blob of the repository.
+    /// The bytes of a blob of the repository.
     Blob(BlobId),
 }
 
-/// What has to be drawn of a document and what is below it.
+/// The documents to render at and below a document.
 #[derive(Debug, Default)]
 struct ChangedDocumentTree {
     needs_render: bool,
@@ -115,7 +115,7 @@ impl ChangedDocumentTree {
         root
     }
 
-    /// Has a document drawn that did not change, unless it is gone.
+    /// Marks an unchanged document for rendering, unless it was removed.
     fn mark_for_render(&mut self, path: &str) {
         let mut at = self;
         for name in path.split('/').filter(|name| !name.is_empty()) {
@@ -128,21 +128,21 @@ impl ChangedDocumentTree {
     }
 }
 
-/// Large blobs that this save has cut, with their pieces.
+/// Large blobs that this save has split, with their pieces.
 pub(super) type BlobPieceMap = Mutex<HashMap<BlobId, Vec<VaultObjectId>>>;
 
-/// The folder for people in the snapshot before.
+/// The view in the parent snapshot.
 pub(super) struct PreviousView {
-    /// The root that it was drawn from.
+    /// The root that it was rendered from.
     pub(super) root: ChunkId,
-    /// The folder.
+    /// The folder of the view.
     pub(super) tree: VaultObjectId,
-    /// The documents that could not be drawn.
+    /// The documents that could not be rendered.
     pub(super) unrendered: Vec<String>,
 }
 
-/// Draws the folder of a snapshot; nothing if it cannot be drawn. Returns the paths of the documents that could not be
-/// drawn, too.
+/// Renders the view of a snapshot; `None` if it cannot be rendered. Also returns the paths of the documents that could
+/// not be rendered.
 pub(super) fn save_view(
     saver: &RepositorySaver<'_>,
     (view, root): (&dyn DocumentView, &ChunkId),
@@ -194,7 +194,7 @@ struct ViewRenderer<'a> {
 }
 
 impl ViewRenderer<'_> {
-    /// Draws a document with all below it. Paths come without a `/` for the root.
+    /// Renders a document and everything below it. The path of the root is empty, without a `/`.
     fn render_tree(&self, path: &str) -> Result<VaultObjectId> {
         let children = self.documents.children(path_or_root(path))?;
         let below = children.par_iter().map(|name| {
@@ -206,7 +206,7 @@ impl ViewRenderer<'_> {
         self.write_folder(own.into_iter().chain(below))
     }
 
-    /// Draws what differs, and takes the rest over.
+    /// Renders the changed documents and reuses the others.
     fn render_changes(
         &self,
         path: &str,
@@ -253,7 +253,7 @@ impl ViewRenderer<'_> {
         self.write_folder(nodes)
     }
 
-    /// Saves a document's own files; nothing if it cannot be drawn.
+    /// Saves a document's own files; `None` if it cannot be rendered.
     fn save_document_files(
         &self,
         path: &str,
@@ -270,7 +270,7 @@ impl ViewRenderer<'_> {
             Err(error) => return Err(error),
         };
         self.saver.session.progress.add_done(1, 0);
-        // What its text was made of is about as long.
+        // The input that a text was rendered from is about as long.
         let texts = files.iter().filter_map(|file| match &file.content {
             RenderedContent::Text(text) => Some(text.len() as u64),
             RenderedContent::Blob(_) => None,
@@ -286,7 +286,7 @@ impl ViewRenderer<'_> {
         top.into_nodes(self)
     }
 
-    /// Saves a file; nothing if its blob is missing, which the repository's own part of the snapshot tells as a fault.
+    /// Saves a file; `None` if its blob is missing, which the repository's own part of the snapshot reports as a fault.
     fn save_rendered_file(
         &self,
         name: &[u8],
@@ -310,7 +310,7 @@ impl ViewRenderer<'_> {
         };
         let mut node = SnapshotNode::new(name, SnapshotNodeKind::File, 0o600);
         (node.uid, node.gid) = (self.saver.options.user.uid, self.saver.options.user.gid);
-        // With the length it tells whether the bytes are the same.
+        // Together with the length, it detects whether the bytes are the same.
         let (head, _) = hash.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
         node.inode = u64::from_le_bytes(*head);
         node.links = 1;
@@ -319,7 +319,7 @@ impl ViewRenderer<'_> {
         Ok(Some(node))
     }
 
-    /// Returns the pieces of a blob; nothing if the repository lacks it.
+    /// Returns the pieces of a blob; `None` if the repository lacks it.
     fn save_blob_pieces(
         &self,
         id: &BlobId,
@@ -351,7 +351,7 @@ impl ViewRenderer<'_> {
         Ok(Some(pieces))
     }
 
-    /// Finds the pieces of a file in a folder of the snapshot before, if its bytes are those of a blob.
+    /// Finds the pieces of a file in a folder of the parent snapshot, if its bytes are those of a blob.
     fn find_previous_pieces(
         &self,
         old: &SnapshotTreeText,
@@ -391,7 +391,7 @@ fn path_or_root(path: &str) -> &str {
     if path.is_empty() { "/" } else { path }
 }
 
-/// Files of a document that stand in folders.
+/// Files of a document, arranged in folders.
 #[derive(Default)]
 struct DocumentFolder {
     files: BTreeMap<Vec<u8>, SnapshotNode>,

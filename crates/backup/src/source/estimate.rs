@@ -1,9 +1,9 @@
-//! What a first save of folders would take, from a part of them.
+//! Estimates of a first save of folders, based on a sample.
 //!
-//! Files are drawn by the hash of their path, so that small and large ones are there as often as in the whole, and go
-//! through the same cutting, compressing and sealing as in a save. What that took is scaled by how many were drawn.
+//! Files are sampled by the hash of their path, so that the sample has the same mix of sizes as the whole, and are
+//! split, compressed and sealed as in a save. The measured cost is scaled by the sampling rate.
 //!
-//! Not here: what the vault's disk takes to write; a save's packs are written beside the work on the next ones.
+//! Not here: the time for writing to the vault's disk; a save writes packs concurrently with the work on the next ones.
 
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
@@ -22,30 +22,30 @@ use crate::vault::index::VaultIndex;
 use crate::vault::node::NodeTime;
 use crate::vault::pack_writer::PackWriter;
 
-/// Bytes that are drawn, about.
+/// Approximate number of sampled bytes.
 const SAMPLE_BYTES: u64 = 96 << 20;
-/// Files that are drawn at least, where there are so many.
+/// Minimum number of sampled files, if there are that many.
 const MIN_SAMPLE_FILES: u64 = 4_000;
 
-/// What a save would take.
+/// The estimated cost of a save.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SaveEstimate {
-    /// Files.
+    /// The number of files.
     pub files: u64,
-    /// Their bytes.
+    /// The number of bytes in the files.
     pub bytes: u64,
-    /// How many of them were read for the estimate.
+    /// The number of files that were read for the estimate.
     pub sampled_files: u64,
-    /// How long the save would take.
+    /// The estimated duration of the save.
     pub duration: Duration,
-    /// Bytes that it would add to the vault.
+    /// The number of bytes that the save would add to the vault.
     pub stored_bytes: u64,
 }
 
-/// Estimates a first save of folders into an empty vault. Nothing is written.
+/// Estimates a first save of folders to an empty vault. Nothing is written.
 ///
 /// # Errors
-/// If a path is not there at all, or the vault fails.
+/// If none of the paths exists, or the vault fails.
 pub fn estimate_full_save(
     session: &SaveSession<'_>,
     paths: &[PathBuf],
@@ -66,7 +66,7 @@ pub fn estimate_full_save(
         previous_table: FolderTable::default(),
         new_table: NewFolderTable::default(),
     };
-    // A source that is not there is no reason to say nothing of the others.
+    // A missing source must not prevent an estimate of the others.
     let present = paths.iter().filter(|path| path.symlink_metadata().is_ok());
     let lists = present.map(|path| saver.list_files(path)).collect::<Result<Vec<_>>>()?;
     let files: Vec<(PathBuf, Metadata)> = lists.into_iter().flatten().collect();
@@ -93,7 +93,7 @@ pub fn estimate_full_save(
         .try_for_each(|(path, facts)| saver.save_path(path, facts, None).map(|_| ()))?;
     let read_files = drawn.len() as u64;
     let (written, _) = writer.finish(session.lock)?;
-    // Files cost by their number as well as by their bytes; of both, the part is what it is of the whole.
+    // The cost of files depends on their number as well as on their bytes; the sampled fraction is taken of both.
     let by_bytes = ratio(bytes, drawn_bytes);
     let by_both = f64::midpoint(by_bytes, ratio(count, read_files));
     let time = walked + begin.elapsed().mul_f64(by_both);
@@ -107,7 +107,7 @@ pub fn estimate_full_save(
     })
 }
 
-/// Returns which share of the files is drawn.
+/// Returns the fraction of the files to sample.
 fn sample_share(files: u64, bytes: u64) -> f64 {
     let by_bytes = SAMPLE_BYTES as f64 / bytes.max(1) as f64;
     let by_files = MIN_SAMPLE_FILES as f64 / files.max(1) as f64;

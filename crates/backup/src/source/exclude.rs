@@ -1,4 +1,4 @@
-//! What stays out of a backup: patterns, regular expressions, large files, marked folders, other file systems.
+//! Excluding items from a backup: patterns, regular expressions, large files, marked folders, other file systems.
 
 use std::fs::{File, Metadata};
 use std::io::Read;
@@ -9,24 +9,24 @@ use regex::bytes::{RegexSet, RegexSetBuilder};
 use super::pattern::{ExcludePathPatterns, LetterCase, MalformedPattern};
 use crate::error::{Error, Result};
 
-/// A file whose presence keeps everything else in its folder out.
+/// A marker file whose presence excludes everything else in its folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FolderMark {
-    /// The name of the file.
+    /// The name of the marker file.
     pub name: String,
-    /// What the file begins with; of any file if it is empty.
+    /// The bytes that the file must begin with; if empty, any file matches.
     pub header: Vec<u8>,
 }
 
 impl FolderMark {
-    /// Returns the mark of caches, by <https://bford.info/cachedir/>.
+    /// Returns the marker of cache folders, by <https://bford.info/cachedir/>.
     #[must_use]
     pub fn cache() -> Self {
         let header = b"Signature: 8a477f597d28d172789f06886806bc55".to_vec();
         Self { name: "CACHEDIR.TAG".to_owned(), header }
     }
 
-    /// Tells whether a folder has this mark.
+    /// Returns true if a folder has this marker.
     fn is_in(&self, folder: &Path) -> bool {
         let file = folder.join(&self.name);
         if self.header.is_empty() {
@@ -39,36 +39,36 @@ impl FolderMark {
     }
 }
 
-/// What stays out of a backup.
+/// The exclude rules of a backup.
 #[derive(Clone, Debug, Default)]
 pub struct ExcludeRules {
     patterns: Vec<String>,
     exact_case: ExcludePathPatterns,
     any_case: ExcludePathPatterns,
     expressions: RegexSet,
-    /// Folders with one of these marks are left empty, but for the mark.
+    /// Folders with one of these markers are saved empty, except for the marker.
     pub marks: Vec<FolderMark>,
-    /// Files with more bytes than this stay out.
+    /// Files with more bytes than this are excluded.
     pub max_file_bytes: Option<u64>,
-    /// Folders on other file systems are left empty.
+    /// Folders on other file systems are saved empty.
     pub excludes_other_file_systems: bool,
 }
 
 impl ExcludeRules {
-    /// Reads patterns, with the meaning that restic gives them: `*` stands for anything within a name, `**` for any names,
-    /// `?` for a character, `[a-z]` for one of some, `[^a-z]` for one of the others; `\` takes the meaning from what
-    /// follows. A pattern that begins with `/` is about whole paths; another one about names anywhere in them. `!` before a
-    /// pattern takes back what those before it exclude.
+    /// Parses patterns with restic's syntax: `*` matches anything within a name, `**` any names, `?` a character,
+    /// `[a-z]` one of a set, `[^a-z]` one outside of it; `\` escapes the next character. A pattern that begins with `/`
+    /// matches whole paths; another one matches names anywhere in them. A pattern that begins with `!` includes again
+    /// what earlier patterns exclude.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] for a pattern that cannot be understood.
+    /// [`Error::InvalidRequest`] for a malformed pattern.
     pub fn new(patterns: Vec<String>) -> Result<Self> {
         let exact = ExcludePathPatterns::parse(&patterns, LetterCase::Exact)
             .map_err(malformed_pattern_error)?;
         Ok(Self { patterns, exact_case: exact, ..Self::default() })
     }
 
-    /// Also excludes what fits patterns whatever the case of its letters.
+    /// Also excludes what matches patterns regardless of letter case.
     ///
     /// # Errors
     /// As [`ExcludeRules::new`].
@@ -78,10 +78,10 @@ impl ExcludeRules {
         Ok(self)
     }
 
-    /// Also excludes paths in which a regular expression is found, as Obnam does.
+    /// Also excludes paths that contain a match of a regular expression, as Obnam does.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] for an expression that cannot be understood.
+    /// [`Error::InvalidRequest`] for a malformed expression.
     pub fn with_expressions(mut self, expressions: &[String]) -> Result<Self> {
         self.expressions = RegexSetBuilder::new(expressions).build().map_err(|error| {
             Error::InvalidRequest(format!(
@@ -91,13 +91,13 @@ impl ExcludeRules {
         Ok(self)
     }
 
-    /// Returns the patterns in which the case of letters counts.
+    /// Returns the case-sensitive patterns.
     #[must_use]
     pub fn patterns(&self) -> &[String] {
         &self.patterns
     }
 
-    /// Tells whether an absolute path stays out.
+    /// Returns true if an absolute path is excluded.
     #[must_use]
     pub fn contains(&self, path: &Path) -> bool {
         use std::os::unix::ffi::OsStrExt;
@@ -107,17 +107,17 @@ impl ExcludeRules {
                 && self.expressions.is_match(path.as_os_str().as_bytes()))
     }
 
-    /// Tells whether something stays out for its size.
+    /// Returns true if a file is excluded for its size.
     pub(crate) fn is_too_large(&self, facts: &Metadata) -> bool {
         facts.is_file() && self.max_file_bytes.is_some_and(|limit| facts.len() > limit)
     }
 
-    /// Returns the marks of a folder. Of a folder with marks, nothing else is saved.
+    /// Returns the markers in a folder. In a folder with markers, nothing else is saved.
     pub(crate) fn marks_in(&self, folder: &Path) -> Vec<&FolderMark> {
         self.marks.iter().filter(|mark| mark.is_in(folder)).collect()
     }
 
-    /// Tells whether a source stays out, which restic judges as it does what is below one.
+    /// Returns true if a source is excluded; restic applies the same rules to sources as to what is below them.
     pub(crate) fn contains_source(&self, path: &Path, facts: &Metadata) -> bool {
         let is_marked = || {
             let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
@@ -168,7 +168,7 @@ mod tests {
             assert!(excludes.contains(Path::new(path)), "{path}");
         }
         assert!(!excludes.contains(Path::new("/x/srv/a/x.oo")));
-        // A pattern of the shell is no regular expression.
+        // A shell pattern is not a valid regular expression.
         let refused = ExcludeRules::default().with_expressions(&["*.tmp".to_owned()]);
         assert!(matches!(refused, Err(Error::InvalidRequest(_))), "{refused:?}");
     }

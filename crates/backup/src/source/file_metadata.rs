@@ -1,4 +1,4 @@
-//! What the system knows about a file, in the words of a vault.
+//! File metadata of the system, converted to the vault's form.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
@@ -10,7 +10,7 @@ pub(super) fn node_time(seconds: i64, nanos: i64) -> NodeTime {
     NodeTime { seconds, nanos: u32::try_from(nanos).unwrap_or(0) }
 }
 
-/// Turns the mode of this system into that of a vault.
+/// Converts a system mode to a vault mode.
 pub(super) fn to_vault_mode(mode: u32, kind: SnapshotNodeKind) -> u32 {
     let kind = match kind {
         SnapshotNodeKind::File | SnapshotNodeKind::Irregular => 0,
@@ -26,7 +26,7 @@ pub(super) fn to_vault_mode(mode: u32, kind: SnapshotNodeKind) -> u32 {
     set.fold(mode & 0o777 | kind, |all, (_, bit)| all | bit)
 }
 
-/// Reads all extended attributes; none where the file system has none.
+/// Reads all extended attributes; returns none if the file system does not support them.
 pub(super) fn read_attributes(path: &Path) -> io::Result<Vec<ExtendedAttribute>> {
     let mut names = Vec::new();
     let listed = read_with_growing_buffer(
@@ -43,7 +43,7 @@ pub(super) fn read_attributes(path: &Path) -> io::Result<Vec<ExtendedAttribute>>
     })
 }
 
-/// As [`read_attributes`], of what is open.
+/// Like [`read_attributes`], for an open file.
 pub(crate) fn read_file_attributes(file: BorrowedFd<'_>) -> io::Result<Vec<ExtendedAttribute>> {
     let mut names = Vec::new();
     let listed = read_with_growing_buffer(
@@ -60,7 +60,7 @@ pub(crate) fn read_file_attributes(file: BorrowedFd<'_>) -> io::Result<Vec<Exten
     })
 }
 
-/// Reads the attributes whose names were listed.
+/// Reads the attributes with the listed names.
 fn read_listed_attributes(
     (listed, names): (io::Result<()>, &[u8]),
     read: impl Fn(&[u8], &mut Vec<u8>) -> io::Result<()>,
@@ -73,7 +73,7 @@ fn read_listed_attributes(
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let mut value = Vec::new();
         match read(name, &mut value) {
-            // It was removed since they were listed, or may not be read by this user.
+            // It was removed after the names were listed, or this user may not read it.
             Err(error) if matches!(error.raw_os_error(), Some(61 | 1 | 13)) => continue,
             read => read?,
         }
@@ -83,7 +83,7 @@ fn read_listed_attributes(
     Ok(found)
 }
 
-/// Asks for a length, and fills a buffer of it, again until nothing grew in between.
+/// Queries the length and fills a buffer of that length, repeating while the value grew in between.
 fn read_with_growing_buffer(
     buffer: &mut Vec<u8>,
     query: impl Fn() -> rustix::io::Result<usize>,

@@ -1,15 +1,15 @@
-//! The table of a source: what the system said of each folder's entries when they were saved, and the tree they became.
+//! The table of a source: a digest of each folder's entries when they were saved, and the resulting tree.
 //!
-//! In: the folder for tables, the vault, and the tree of the snapshot before. Out: for a folder whose entries look as they
-//! did, its tree, without reading anything of the vault.
+//! In: the folder for tables, the vault, and the tree of the parent snapshot. Out: for a folder whose entries are
+//! unchanged, its tree, without reading anything from the vault.
 //!
 //! Invariants
-//! * A table speaks of one topmost tree, by its id. With another snapshot before, it is not used.
-//! * It is sealed with the vault's key: nobody else makes one, and a damaged one is not used.
-//! * It names the index files of its time. When one of them is gone, as after a prune, what it speaks of may be too, and
-//!   it is not used.
+//! * A table belongs to one topmost tree, by its id. With another parent snapshot, it is not used.
+//! * It is sealed with the vault's key, so it cannot be forged, and a damaged one is not used.
+//! * It names the index files of its time. When one of them has been removed, as after a prune, trees in the table may
+//!   have been removed too, and it is not used.
 //! * A folder in which something could not be saved is not in it.
-//! * A folder with a file that changed too shortly before is known by its tree, and its entries are looked at.
+//! * For a folder with a file that changed too recently, only the tree is recorded, and its entries are examined.
 //!
 //! On failure: a table that cannot be read or written costs time, never a save.
 
@@ -32,19 +32,20 @@ use crate::vault::Vault;
 use crate::vault::index::VaultIndex;
 
 const TABLE_MAGIC: &[u8; 8] = b"tympfol1";
-/// No table is longer than this when decompressed.
+/// Maximum length of a decompressed table.
 const MAX_TABLE_BYTES: usize = 1 << 30;
 
-/// A digest of what the system says of a folder's entries.
+/// A digest of the metadata of a folder's entries.
 pub(crate) type FolderDigest = [u8; 32];
 
-/// Stands for entries that say nothing: a file among them changed so lately that a second change may leave no sign.
+/// The digest of entries that cannot be relied on: one of the files changed so recently that a second change may be
+/// undetectable.
 pub(crate) const UNSTABLE_DIGEST: FolderDigest = [0; 32];
 
-/// An entry of a folder, as the system tells it.
+/// An entry of a folder with its metadata.
 pub(crate) type FolderEntry = (OsString, Metadata);
 
-/// Digests all that becomes part of a folder's tree, but for the trees of folders in it.
+/// Digests everything that becomes part of a folder's tree, except the trees of its subfolders.
 pub(crate) fn digest_entries(entries: &[FolderEntry]) -> FolderDigest {
     let mut digest = Sha256::new();
     for (name, facts) in entries {
@@ -71,13 +72,13 @@ struct FolderRecord {
     digest: FolderDigest,
 }
 
-/// What is known of a source's folders, by path.
+/// The recorded state of a source's folders, by path.
 #[derive(Debug, Default)]
 pub(crate) struct FolderTable(HashMap<PathBuf, FolderRecord>);
 
 impl FolderTable {
-    /// Decodes a table; nothing if it is damaged, or none of these names, of this tree, or of index files that are all
-    /// among `files`, which are sorted.
+    /// Decodes a table; `None` if it is damaged, or belongs to other names, another tree, or index files that are not
+    /// all in `files`, which is sorted.
     pub(crate) fn parse(
         plain: &[u8],
         (names, tree, files): (&[u8; 32], &VaultObjectId, &[VaultObjectId]),
@@ -110,7 +111,7 @@ impl FolderTable {
         Some(Self(known))
     }
 
-    /// Returns the tree that a folder with these entries became.
+    /// Returns the saved tree of a folder with exactly these entries.
     pub(crate) fn find_unchanged_tree(
         &self,
         path: &Path,
@@ -119,13 +120,13 @@ impl FolderTable {
         self.0.get(path).filter(|known| known.digest == *facts).map(|known| known.tree)
     }
 
-    /// Returns the tree that a folder became, whatever it holds now.
+    /// Returns the saved tree of a folder, whatever it contains now.
     pub(crate) fn find_tree(&self, path: &Path) -> Option<VaultObjectId> {
         self.0.get(path).map(|known| known.tree)
     }
 }
 
-/// A table in the making, from many threads.
+/// A table under construction, filled from many threads.
 #[derive(Debug, Default)]
 pub(crate) struct NewFolderTable(Mutex<HashMap<PathBuf, FolderRecord>>);
 
@@ -134,7 +135,7 @@ impl NewFolderTable {
         self.0.lock().insert(path.to_owned(), FolderRecord { tree, digest: facts });
     }
 
-    /// Leaves out the folders of what could not be saved, so that it is tried again.
+    /// Removes the folders of items that could not be saved, so that they are tried again.
     fn without_faulty(self, faults: &[BackupFault]) -> HashMap<PathBuf, FolderRecord> {
         let mut known = self.0.into_inner();
         for fault in faults {
@@ -145,17 +146,17 @@ impl NewFolderTable {
     }
 }
 
-/// Where the table of a source lies, and whose tables it takes for its own.
+/// The location of a source's table, and the conditions for using it.
 #[derive(Debug)]
 pub(crate) struct FolderTableFile<'a> {
     vault: &'a Vault,
     path: PathBuf,
-    /// Names of users and groups are part of trees.
+    /// The digest of user and group names, because they are part of trees.
     name_digest: [u8; 32],
 }
 
 impl<'a> FolderTableFile<'a> {
-    /// Names the table of these paths; nothing if the caller keeps none.
+    /// Returns the table file for these paths; `None` if the caller keeps no tables.
     pub(crate) fn for_paths(
         vault: &'a Vault,
         options: &SaveOptions,
@@ -172,7 +173,7 @@ impl<'a> FolderTableFile<'a> {
         Some(Self { vault, path, name_digest: names.digest() })
     }
 
-    /// Reads the table; an empty one if there is none that may be used.
+    /// Reads the table; returns an empty one if there is no usable one.
     pub(crate) fn read(&self, tree: &VaultObjectId, index: &VaultIndex) -> FolderTable {
         let Ok(sealed) = fs::read(&self.path) else { return FolderTable::default() };
         let plain = self.vault.open_sealed_bytes(sealed);
@@ -186,7 +187,7 @@ impl<'a> FolderTableFile<'a> {
         table.unwrap_or_default()
     }
 
-    /// Keeps a table for the next save. `files` are the index files that list all it speaks of.
+    /// Stores a table for the next save. `files` are the index files that list everything it refers to.
     pub(crate) fn write(
         &self,
         table: NewFolderTable,
@@ -218,7 +219,7 @@ impl<'a> FolderTableFile<'a> {
         let sealed = self.vault.seal_bytes(&packed).map_err(io::Error::other)?;
         let folder = self.path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
-        // It is worth nothing after a crash that damages it, so it is not synced.
+        // Not synced, because the file has no value if a crash damages it.
         let file = tempfile::NamedTempFile::new_in(folder)?;
         io::Write::write_all(&mut file.as_file(), &sealed)?;
         file.persist(&self.path)?;

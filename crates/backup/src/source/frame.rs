@@ -1,16 +1,17 @@
-//! Files of frames: chunks and small blobs one after another, cut into pieces of the vault.
+//! Files of frames: chunks and small blobs in sequence, split into pieces of the vault.
 //!
-//! In: a chunk, the chunks below it that refer to no others, and their small blobs. Out: pieces. Of a part of the snapshot
-//! before: which of its pieces holds which chunks, found out from its chunk and its folder alone.
+//! In: a chunk, the leaf chunks below it, and their small blobs. Out: pieces. For a part of the parent snapshot: which
+//! of its pieces contains which chunks, derived from its chunk and its folder alone.
 //!
 //! Invariants
-//! * Which chunks a piece holds follows from their hashes alone ([`split_chunks`]): no bytes have to be read to know it. It is part
-//!   of what a snapshot promises by the tag [`LAYOUT_TAG`]; a change of it takes another tag, and a save that takes nothing over.
-//! * A piece holds the chunk itself, or chunks below it, or small blobs. So a part has small blobs where it has more pieces
-//!   than its chunks need.
-//! * A piece is taken over only from a part without blobs: of a chunk that is not read nobody knows which it refers to.
-//! * No piece is taken over where chunks are left to the base of a clone: which of a part's chunks its pieces hold then
-//!   follows from what the clone had of its own, too.
+//! * The chunks of a piece follow from their hashes alone ([`split_chunks`]), without reading bytes. This is part of
+//!   the format that the tag [`LAYOUT_TAG`] declares; a change of it requires another tag, and a save that reuses
+//!   nothing.
+//! * A piece contains the chunk itself, or chunks below it, or small blobs. So a part has small blobs if it has more
+//!   pieces than its chunks need.
+//! * A piece is reused only from a part without blobs: the references of a chunk that is not read are unknown.
+//! * No piece is reused if chunks are left to the base of a clone: then the chunks in a part's pieces also depend on
+//!   what the clone had of its own.
 //!
 //! Not here: which chunks belong to a part (`repository`); reading frames (`import`).
 
@@ -25,23 +26,23 @@ use crate::vault::index::{PackBlobKind, VaultIndex};
 use crate::vault::node::{SnapshotNode, SnapshotTree};
 use crate::vault::pack_writer::PackWriter;
 
-/// The tag of a snapshot whose files of frames are cut as [`split_chunks`] says.
+/// The tag of a snapshot whose files of frames are split by [`split_chunks`].
 pub(crate) const LAYOUT_TAG: &str = "layout:2";
 /// The name of the file of frames in the folder of a part.
 pub(super) const FRAME_FILE_NAME: &str = "chunks";
 pub(crate) const CHUNK_FRAME_KIND: u8 = b'C';
 pub(crate) const BLOB_FRAME_KIND: u8 = b'B';
-/// A piece with chunks ends after so many.
+/// Maximum number of chunks in a piece.
 const MAX_CHUNKS_PER_PIECE: usize = 16;
-/// A piece with small blobs ends at this length.
+/// Length in bytes at which a piece of small blobs ends.
 const BLOB_PIECE_BYTES: usize = 256 * 1024;
 
-/// Tells whether a piece ends after what has this hash: every fourth, in the mean.
+/// Returns true if a piece ends after an item with this hash: every fourth on average.
 const fn ends_piece(hash: &[u8; 32]) -> bool {
     hash[31] & 3 == 0
 }
 
-/// Splits the chunks of a part, without its own, as its pieces hold them.
+/// Splits the chunks of a part, without its own chunk, into groups of one piece each.
 pub(super) fn split_chunks(chunks: &[ChunkId]) -> Vec<&[ChunkId]> {
     let ends = chunks.split_inclusive(|id| ends_piece(id.as_bytes()));
     ends.flat_map(|some| some.chunks(MAX_CHUNKS_PER_PIECE)).collect()
@@ -55,7 +56,7 @@ pub(crate) fn push_frame(out: &mut Vec<u8>, kind: u8, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Brings a piece of these chunks to the vault, which are some that [`split_chunks`] keeps together; returns its length, too.
+/// Writes a piece of chunks, which must be one group of [`split_chunks`]; also returns its length.
 pub(super) fn write_chunk_piece<'a>(
     writer: &PackWriter,
     chunks: impl Iterator<Item = &'a Chunk>,
@@ -65,18 +66,18 @@ pub(super) fn write_chunk_piece<'a>(
     Ok((writer.add_blob(PackBlobKind::Data, &frames)?.0, frames.len() as u64))
 }
 
-/// The pieces of a file of frames, which are brought to the vault as they are full.
+/// Writes the pieces of a file of frames to the vault as they become full.
 pub(super) struct FramePieceWriter<'a> {
     writer: &'a PackWriter,
     ids: Vec<VaultObjectId>,
     length: u64,
     open_piece: Vec<u8>,
-    /// Chunks that are in the open piece.
+    /// The number of chunks in the open piece.
     open_piece_chunks: usize,
 }
 
 impl<'a> FramePieceWriter<'a> {
-    /// Begins with the chunk itself.
+    /// Begins with the part's own chunk.
     pub(super) fn begin(writer: &'a PackWriter, chunk: &Chunk) -> Result<Self> {
         let mut pieces = Self {
             writer,
@@ -90,7 +91,7 @@ impl<'a> FramePieceWriter<'a> {
         Ok(pieces)
     }
 
-    /// Adds a chunk below.
+    /// Adds a chunk below the part's own.
     pub(super) fn add_chunk(&mut self, id: &ChunkId, chunk: &Chunk) -> Result<()> {
         push_frame(&mut self.open_piece, CHUNK_FRAME_KIND, chunk.bytes());
         self.open_piece_chunks += 1;
@@ -108,14 +109,14 @@ impl<'a> FramePieceWriter<'a> {
         if is_full { self.end_piece() } else { Ok(()) }
     }
 
-    /// Adds a piece that the vault has, with its length, where one ends.
+    /// Adds an existing piece of the vault, with its length, at a piece boundary.
     pub(super) fn reuse_piece(&mut self, (id, length): (VaultObjectId, u64)) {
         debug_assert!(self.open_piece.is_empty(), "a piece begins where the one before has ended");
         self.ids.push(id);
         self.length += length;
     }
 
-    /// Ends the piece, if anything is in it.
+    /// Ends the piece, if it is not empty.
     pub(super) fn end_piece(&mut self) -> Result<()> {
         if !self.open_piece.is_empty() {
             self.length += self.open_piece.len() as u64;
@@ -133,7 +134,7 @@ impl<'a> FramePieceWriter<'a> {
     }
 }
 
-/// A piece of the snapshot before.
+/// A piece of the parent snapshot.
 #[derive(Debug)]
 pub(super) struct PreviousPiece {
     id: VaultObjectId,
@@ -148,17 +149,17 @@ impl PreviousPiece {
     }
 }
 
-/// What is known of the chunks of some parts of the snapshot before.
+/// Known facts about the chunks of some parts of the parent snapshot.
 #[derive(Debug, Default)]
 pub(super) struct PreviousChunks {
-    /// All that the parts' own chunks refer to, and whether it is known to refer to nothing.
+    /// All chunks that the parts' own chunks refer to; true if the chunk is known to refer to nothing.
     refs: IdMap<ChunkId, bool>,
-    /// Pieces, by the first chunk in each.
+    /// Pieces by the first chunk in each.
     pieces: IdMap<ChunkId, PreviousPiece>,
 }
 
 impl PreviousChunks {
-    /// Finds out what the pieces of a part hold that has this chunk; its node is a folder, which was read, or a file.
+    /// Derives the contents of the pieces of the part with this chunk; its node is a folder, which was read, or a file.
     pub(super) fn from_part(
         chunk: &Chunk,
         (node, tree): (&SnapshotNode, Option<&SnapshotTree>),
@@ -178,7 +179,7 @@ impl PreviousChunks {
         };
         let terminal: Vec<ChunkId> = below.into_iter().filter(|id| !parts.contains(id)).collect();
         let pieces = split_chunks(&terminal);
-        // The first one is of the chunk itself; any more are of small blobs.
+        // The first piece contains the chunk itself; further ones contain small blobs.
         let Some((_, content)) =
             content.split_first().filter(|(_, rest)| rest.len() == pieces.len())
         else {
@@ -197,14 +198,14 @@ impl PreviousChunks {
         known
     }
 
-    /// Returns the parts that stand in a folder; nothing if something else stands there, which are large blobs.
+    /// Returns the parts in a folder; `None` if it also contains large blobs.
     fn list_parts(&self, tree: Option<&SnapshotTree>) -> Option<HashSet<ChunkId>> {
         let nodes = tree.map_or(&[][..], |tree| tree.nodes.as_slice());
         let others = nodes.iter().filter(|node| node.name != FRAME_FILE_NAME.as_bytes());
         others.map(|node| parse_part_id(node).filter(|id| self.refs.contains_key(id))).collect()
     }
 
-    /// Adds what is known of another part.
+    /// Merges in the facts about another part.
     pub(super) fn extend(&mut self, other: Self) {
         self.refs.reserve(other.refs.len());
         for (id, is_terminal) in other.refs {
@@ -213,33 +214,33 @@ impl PreviousChunks {
         self.pieces.extend(other.pieces);
     }
 
-    /// Returns how many chunks the parts refer to.
+    /// Returns the number of chunks that the parts refer to.
     pub(super) fn count_refs(&self) -> usize {
         self.refs.len()
     }
 
-    /// Tells whether no piece can be taken over.
+    /// Returns true if no piece can be reused.
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Tells whether one of the parts refers to a chunk.
+    /// Returns true if one of the parts refers to a chunk.
     pub(super) fn refers_to(&self, id: &ChunkId) -> bool {
         self.refs.contains_key(id)
     }
 
-    /// Tells whether a chunk is known to refer to no chunk, and to no blob.
+    /// Returns true if a chunk is known to refer to no chunk and no blob.
     pub(super) fn is_terminal(&self, id: &ChunkId) -> bool {
         self.refs.get(id) == Some(&true)
     }
 
-    /// Finds the piece that holds these chunks and no others.
+    /// Finds the piece that contains exactly these chunks.
     pub(super) fn find_piece(&self, chunks: &[ChunkId]) -> Option<&PreviousPiece> {
         self.pieces.get(chunks.first()?).filter(|piece| piece.chunks == chunks)
     }
 }
 
-/// Returns the chunk of the part that a node has the name of, if it is one of a part.
+/// Returns the chunk of the part that a node is named by; `None` for other nodes.
 pub(super) fn parse_part_id(node: &SnapshotNode) -> Option<ChunkId> {
     let name = std::str::from_utf8(&node.name).ok()?;
     name.parse().ok()
@@ -249,7 +250,7 @@ pub(super) fn parse_part_id(node: &SnapshotNode) -> Option<ChunkId> {
 mod tests {
     use super::*;
 
-    /// Snapshots promise it: a piece is taken over by the chunks that it must hold.
+    /// The snapshot format guarantees it: a piece is reused based on the chunks that it must contain.
     #[test]
     fn pieces_end_where_hashes_say_so() {
         let id = |last: u8| {

@@ -1,4 +1,4 @@
-//! Paths that are there and fit a pattern, as a shell finds them.
+//! Expansion of glob patterns to existing paths, as in a shell.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use super::pattern::NamePattern;
 use crate::error::{Error, Result};
 
-/// Finds what is there and fits a pattern, by ascending names: `*` stands for anything within a name, `?` for a character,
-/// `[a-z]` for one of some. What cannot be listed has nothing in it. A pattern without any of these is a path, which is
-/// returned whether it is there or not.
+/// Finds the existing paths that match a pattern, by ascending names: `*` matches anything within a name, `?` a
+/// character, `[a-z]` one of a set. A folder that cannot be listed counts as empty. A pattern without wildcards is a
+/// path, which is returned whether it exists or not.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] for a pattern that cannot be understood.
+/// [`Error::InvalidRequest`] for a malformed pattern.
 pub fn expand_glob(pattern: &str) -> Result<Vec<PathBuf>> {
     if !pattern.contains(['*', '?', '[', '\\']) {
         return Ok(vec![PathBuf::from(pattern)]);

@@ -1,12 +1,12 @@
-//! Repositories that were saved become repositories again.
+//! Importing saved repositories.
 //!
-//! In: a snapshot of one, a folder that such a snapshot was restored into, or a plain copy; an empty store. Out: the root that
-//! was saved, under its ref.
+//! In: a snapshot of a repository, a folder that such a snapshot was restored into, or a plain copy; an empty store.
+//! Out: the saved root, under its ref.
 //!
 //! Invariants
-//! * What is imported has the hashes it is named by, and all of it is there before the ref is made: in the store, or in what
-//!   the repository stands on. What may be missing is counted.
-//! * No file needs the name or place that it has, but for `tympan.json` and the folder `state`.
+//! * Everything imported has the hash it is named by, and all of it exists before the ref is made: in the store, or in
+//!   the base of the repository. Content that may be missing is counted.
+//! * No file depends on its name or location, except `tympan.json` and the folder `state`.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -38,44 +38,45 @@ use crate::vault::index::{PackBlobKind, VaultIndex};
 use crate::vault::node::SnapshotNode;
 use crate::vault::snapshot::VaultSnapshot;
 
-/// Bytes that wait to be committed by an import.
+/// Number of bytes buffered before an import commits them.
 const IMPORT_BYTES: usize = 16 << 20;
 
-/// What an import brought.
+/// The result of an import.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportReport {
-    /// The ref that was made.
+    /// The created ref.
     pub reference: String,
     /// The root it points to.
     pub root: ChunkId,
-    /// Other refs that were made.
+    /// Other created refs.
     pub branches: Vec<String>,
-    /// Earlier states that the ref has gone through.
+    /// The number of earlier states of the ref.
     pub revision_count: u64,
-    /// Chunks.
+    /// The number of chunks.
     pub chunk_count: u64,
-    /// Blobs, small and large.
+    /// The number of blobs, small and large.
     pub blob_count: u64,
-    /// Chunks and blobs that were referred to and are in no place; what is below such chunks is not counted.
+    /// Referenced chunks and blobs that were not found; what is below such chunks is not counted.
     pub missing: OmittedCounts,
 }
 
-/// What becomes of an import that lacks something.
+/// The policy for imports with missing content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingContentPolicy {
-    /// It is refused, and nothing is imported.
+    /// The import is refused, and nothing is imported.
     #[default]
     Refuse,
-    /// What is there is imported: all but blobs; of a snapshot that stands on something, all but what that has.
+    /// Imports what exists: missing blobs are allowed; for a snapshot with a base, everything in the base may be
+    /// missing.
     Allow,
 }
 
-/// What an import goes by.
+/// The options of an import.
 #[derive(Clone, Copy, Default)]
 pub struct ImportOptions<'a> {
-    /// What becomes of one that lacks something.
+    /// The policy for missing content.
     pub missing: MissingContentPolicy,
-    /// What the repository is to stand on, as it did when it was saved.
+    /// The base of the repository, as it was when it was saved.
     pub base: Option<(&'a dyn BaseStore, &'a dyn ReadBlobs)>,
 }
 
@@ -88,7 +89,7 @@ impl std::fmt::Debug for ImportOptions<'_> {
 /// Imports a snapshot of a repository into an empty store.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] if the snapshot is none of a repository, is incomplete, or the store is not empty.
+/// [`Error::InvalidRequest`] if the snapshot is not one of a repository, is incomplete, or the store is not empty.
 pub fn import_snapshot(
     (vault, index): (&Arc<Vault>, &VaultIndex),
     snapshot: &VaultSnapshot,
@@ -121,7 +122,7 @@ pub fn import_snapshot(
             continue;
         };
         for node in vault.read_tree(index, tree)?.nodes {
-            // `chunks` is in every folder; all else is named by its hash.
+            // Every folder contains `chunks`; all other files are named by their hash.
             if node.name == FRAME_FILE_NAME.as_bytes()
                 || seen.insert((node.name.clone(), node.subtree))
             {
@@ -129,7 +130,7 @@ pub fn import_snapshot(
             }
         }
     }
-    // In the order of the packs, so that what is read ahead lies together.
+    // In pack order, so that read-ahead ranges are contiguous.
     files.sort_by_cached_key(|node| {
         let first = node.content.iter().flatten().next();
         let place = first.and_then(|id| index.find(PackBlobKind::Data, id));
@@ -152,7 +153,7 @@ pub fn import_snapshot(
     import.finish()
 }
 
-/// Returns the files of the home that a snapshot of a repository holds; none of one that holds none.
+/// Returns the home files in a snapshot of a repository; empty if it has none.
 ///
 /// # Errors
 /// If the vault cannot be read.
@@ -178,7 +179,7 @@ pub fn read_home_files(
     Ok(files)
 }
 
-/// Reads files, together, where each call costs a round trip. A file that is larger than all that may wait is left out.
+/// Reads several files together, if each call costs a round trip. A file that exceeds the read-ahead limit is skipped.
 fn read_files_ahead(
     (vault, index): (&Vault, &VaultIndex),
     files: &[SnapshotNode],
@@ -208,7 +209,7 @@ struct PieceStream<'a> {
     vault: &'a Vault,
     index: &'a VaultIndex,
     pieces: std::vec::IntoIter<VaultObjectId>,
-    /// What has been read already.
+    /// Pieces that were read ahead.
     pieces_ahead: &'a mut HashMap<VaultObjectId, Vec<u8>>,
     open_piece: Cursor<Vec<u8>>,
 }
@@ -233,8 +234,8 @@ impl Read for PieceStream<'_> {
     }
 }
 
-/// Imports a folder that a snapshot of a repository was restored into, by whatever program, or a plain copy: a folder, or
-/// a ZIP file.
+/// Imports a folder that a snapshot of a repository was restored into by any program, or a plain copy: a folder, or a
+/// ZIP file.
 ///
 /// # Errors
 /// As [`import_snapshot`], and if the folder cannot be read.
@@ -259,7 +260,8 @@ pub fn import_folder(
     let facts = dir.join(METADATA_FILE_NAME);
     let json = fs::read(&facts).map_err(failed(&facts))?;
     let mut import = SnapshotImporter::new((target, blobs), progress, &json, (options, reference))?;
-    // A copy under way, or one that was cut off by a loss of power: what its root needs is whole, and looked for at the end.
+    // A copy that is under way or was interrupted by a power loss: the content of its root is complete, which is
+    // verified at the end.
     let is_unfinished = dir.join(UNFINISHED).exists();
     let mut folders = vec![dir.join(STATE_FOLDER)];
     if !import.metadata.branches.is_empty() {
@@ -295,7 +297,7 @@ pub fn import_folder(
     import.finish()
 }
 
-/// Imports files of frames, or large blobs, without a folder.
+/// Imports files of frames, or large blobs, that are not in a folder.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn import_files(
     target: (&dyn ChunkStore, &dyn BlobStore),
@@ -322,9 +324,9 @@ struct SnapshotImporter<'a> {
     pending_bytes: usize,
     report: ImportReport,
     options: ImportOptions<'a>,
-    /// What the snapshot stands on, by its own word.
+    /// The base that the snapshot names.
     base_reference: Option<BaseStoreReference>,
-    /// Keeps what is stored until the ref is made.
+    /// Prevents garbage collection of stored data until the ref is made.
     _hold: tympan_store::CollectionHold,
 }
 
@@ -374,7 +376,7 @@ impl<'a> SnapshotImporter<'a> {
         })
     }
 
-    /// Takes a file: a large blob, or frames.
+    /// Imports a file: a large blob, or frames.
     fn import_file(&mut self, name: &str, length: u64, source: &mut dyn Read) -> Result<()> {
         self.progress.check_running()?;
         self.progress.add_done(1, length);
@@ -382,7 +384,8 @@ impl<'a> SnapshotImporter<'a> {
         if name == FRAME_FILE_NAME || length < SMALL_BLOB_BYTES as u64 {
             return self.import_frames(name, source);
         }
-        // A file of frames is named by the hash of a chunk, which is no SHA-256: only what has the hash is a blob.
+        // A file of frames is named by the hash of a chunk, which is not a SHA-256: a file is a blob only if its bytes
+        // have that hash.
         let mut file = copy_to_temp_file(source).map_err(failed)?;
         let found = tympan_blobs::compute_blob_id(&mut file).map_err(failed)?;
         io::Seek::rewind(&mut file).map_err(failed)?;
@@ -435,12 +438,12 @@ impl<'a> SnapshotImporter<'a> {
         }
     }
 
-    /// Makes sure that all is there, and makes the ref.
+    /// Verifies completeness and makes the ref.
     fn finish(mut self) -> Result<ImportReport> {
         self.target.commit(std::mem::take(&mut self.batch))?;
         let (missing, seen) = self.check_completeness()?;
         self.report.missing = missing;
-        // The ref of a clone to which nothing was written is made when what it stands on is there.
+        // The ref of an unmodified clone can be made if its root is in the base.
         let is_there = self.target.contains_chunks(&[self.root])? == [true];
         if !is_there && self.options.base.is_none() {
             return Ok(self.report);
@@ -488,8 +491,8 @@ impl<'a> SnapshotImporter<'a> {
         Ok(self.report)
     }
 
-    /// Returns the earlier states of which nothing is missing, the oldest first; what is in `whole` has been looked at. One that
-    /// lacks something is no reason to bring nothing.
+    /// Returns the complete earlier states, oldest first; what is in `whole` has been checked. An incomplete earlier
+    /// state does not fail the import.
     fn find_complete_revisions(
         &self,
         mut whole: HashSet<ChunkId>,
@@ -516,8 +519,8 @@ impl<'a> SnapshotImporter<'a> {
         Ok(revisions)
     }
 
-    /// Follows everything from the roots on. What lies below has what is below its own chunks. Returns what is missing, if
-    /// anything may be, and what was looked at.
+    /// Follows all references from the roots. For chunks in the base, everything below them is in the base, too.
+    /// Returns what is missing, if anything may be, and what was visited.
     fn check_completeness(&self) -> Result<(OmittedCounts, HashSet<ChunkId>)> {
         let branches = self.metadata.branches.iter().filter_map(SavedBranchMetadata::root);
         let mut seen: HashSet<ChunkId> = branches.chain([self.root]).collect();
@@ -526,7 +529,7 @@ impl<'a> SnapshotImporter<'a> {
         Ok((missing, seen))
     }
 
-    /// Follows chunks and all below them, but for those that are `whole` or `seen` already. Returns what is missing.
+    /// Follows chunks and everything below them, except those already in `whole` or `seen`. Returns what is missing.
     fn count_missing_below(
         &self,
         mut level: Vec<ChunkId>,
@@ -557,7 +560,7 @@ impl<'a> SnapshotImporter<'a> {
         Ok(missing)
     }
 
-    /// Looks chunks up below; returns how many are missing.
+    /// Looks up chunks in the base; returns the number of missing ones.
     fn count_missing_in_base(&self, absent: &[ChunkId]) -> Result<u64> {
         let there = match self.options.base {
             Some((base, _)) if !absent.is_empty() => base.contains_chunks(absent)?,
@@ -566,7 +569,7 @@ impl<'a> SnapshotImporter<'a> {
         let missing: Vec<&ChunkId> =
             absent.iter().zip(there).filter(|(_, is_there)| !is_there).map(|(id, _)| id).collect();
         match missing.first() {
-            // Without what a snapshot stands on, it is as it was saved. Any other lacks what nothing brings back.
+            // Without the base, it is as it was saved. Content missing from any other snapshot cannot be recovered.
             Some(id)
                 if self.options.missing == MissingContentPolicy::Refuse
                     || self.base_reference.is_none() =>
@@ -607,7 +610,7 @@ impl<'a> SnapshotImporter<'a> {
     }
 }
 
-/// Copies a stream into a file without a name, since it must be hashed before it is known what it is.
+/// Copies a stream to an unnamed temporary file, since it must be hashed before its kind is known.
 fn copy_to_temp_file(source: &mut dyn Read) -> io::Result<File> {
     let mut file = tempfile::tempfile()?;
     io::copy(source, &mut file)?;

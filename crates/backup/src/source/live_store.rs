@@ -1,7 +1,7 @@
 //! A store that this process has open, as a source: an author that saves itself, or a repository in a database.
 //!
-//! Invariant: a granted lease keeps its root by a pin until it is released or the [`LiveStore`] is dropped. It is as good
-//! as the process: it needs no end, and none is written down.
+//! Invariant: a granted lease retains its root by a pin until it is released or the [`LiveStore`] is dropped. It lasts
+//! as long as the process, so it has no expiry and is not persisted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl std::fmt::Debug for LiveStore {
 }
 
 impl LiveStore {
-    /// Reads from a store.
+    /// Creates a source that reads from a store.
     #[must_use]
     pub fn new(chunks: Arc<dyn ChunkStore>) -> Self {
         Self { chunks, leases: Mutex::default() }

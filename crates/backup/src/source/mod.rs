@@ -1,4 +1,4 @@
-//! What is backed up: folders, and content repositories.
+//! The sources of backups: folders, and content repositories.
 
 pub(crate) mod base_store;
 pub(crate) mod directory;

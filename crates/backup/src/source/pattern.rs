@@ -1,41 +1,41 @@
-//! Path patterns with the meaning that restic gives them, which is that of Go's `filepath.Match` for each name.
+//! Path patterns with restic's semantics, which are those of Go's `filepath.Match` for each name.
 //!
-//! In: a pattern, and paths. Out: whether a path fits.
+//! In: a pattern, and paths. Out: true if a path matches.
 //!
-//! * `*` stands for any bytes of a name, `?` for one character, `[a-z]` for one of some, `[^a-z]` for one of all others.
-//!   `[!a]` has no special meaning: it is `!` or `a`. `\` takes the meaning from what follows. `**`, as a whole name, stands
-//!   for any number of names.
-//! * A pattern that begins with `/` fits a path from its first name on; another one fits from any name on. Both fit what is
-//!   below what they fit.
-//! * A pattern that begins with `!` takes back what patterns before it have fitted.
-//! * Names are bytes; a byte that is no part of UTF-8 counts as one character.
+//! * `*` matches any bytes of a name, `?` one character, `[a-z]` one of a set, `[^a-z]` one outside of it. `[!a]` has
+//!   no special meaning: it matches `!` or `a`. `\` escapes the next character. `**`, as a whole name, matches any
+//!   number of names.
+//! * A pattern that begins with `/` matches a path from its first name on; another one from any name on. Both also
+//!   match everything below a matching path.
+//! * A pattern that begins with `!` reverts matches of earlier patterns.
+//! * Names are bytes; a byte that is not part of valid UTF-8 counts as one character.
 //!
-//! Not here: what happens to a path that fits.
+//! Not here: what happens to a matching path.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Stands for a byte that is no part of UTF-8.
+/// Represents a byte that is not part of valid UTF-8.
 const INVALID_BYTE_REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 
-/// A pattern that cannot be understood.
+/// A malformed pattern.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct MalformedPattern {
     /// The pattern.
     pub(crate) pattern: String,
 }
 
-/// How letters are compared.
+/// The treatment of letter case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LetterCase {
-    /// `a` is not `A`.
+    /// Case-sensitive.
     #[default]
     Exact,
-    /// `a` is `A`.
+    /// Case-insensitive.
     Ignored,
 }
 
-/// Patterns, of which later ones may take back what earlier ones fit.
+/// A list of patterns, of which later ones may revert matches of earlier ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ExcludePathPatterns {
     patterns: Vec<ExcludePathPattern>,
@@ -43,10 +43,10 @@ pub(crate) struct ExcludePathPatterns {
 }
 
 impl ExcludePathPatterns {
-    /// Parses patterns; empty ones are passed over.
+    /// Parses patterns; empty ones are skipped.
     ///
     /// # Errors
-    /// The first one that cannot be understood.
+    /// The first malformed pattern.
     pub(crate) fn parse(patterns: &[String], case: LetterCase) -> Result<Self, MalformedPattern> {
         let patterns = patterns.iter().filter(|pattern| !pattern.is_empty());
         let parse = |pattern: &String| {
@@ -60,7 +60,7 @@ impl ExcludePathPatterns {
         Ok(Self { patterns: patterns.map(parse).collect::<Result<_, _>>()?, case })
     }
 
-    /// Tells whether an absolute path fits.
+    /// Returns true if an absolute path matches.
     pub(crate) fn is_match(&self, path: &Path) -> bool {
         if self.patterns.is_empty() {
             return false;
@@ -101,7 +101,7 @@ struct ExcludePathPattern {
 enum PatternPart {
     /// `**`.
     AnyNames,
-    /// The begin of an absolute pattern.
+    /// The start of an absolute pattern.
     Root,
     Name(NamePattern),
 }
@@ -111,12 +111,12 @@ enum PatternPart {
 pub(crate) struct NamePattern(Vec<NameTerm>);
 
 impl NamePattern {
-    /// Parses a pattern of one name; nothing if it is malformed.
+    /// Parses a pattern of one name; `None` if it is malformed.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         parse_name(text).map(Self)
     }
 
-    /// Returns the only name that fits, if the pattern is about one.
+    /// Returns the only matching name, if the pattern has no wildcards.
     pub(crate) fn as_literal(&self) -> Option<&[u8]> {
         match self.0.as_slice() {
             [NameTerm::Literal(bytes)] => Some(bytes),
@@ -124,20 +124,20 @@ impl NamePattern {
         }
     }
 
-    /// Tells whether a name fits.
+    /// Returns true if a name matches.
     pub(crate) fn matches_name(&self, name: &[u8]) -> bool {
         match_terms(&self.0, name)
     }
 }
 
-/// What a part of a name may be.
+/// An element of a name pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum NameTerm {
     /// `*`.
     AnyBytes,
     /// `?`.
     AnyCharacter,
-    /// `[…]`: ranges with their ends.
+    /// `[…]`: ranges with inclusive bounds.
     Class { is_negated: bool, ranges: Vec<(char, char)> },
     /// These bytes.
     Literal(Vec<u8>),
@@ -154,7 +154,7 @@ impl ExcludePathPattern {
         for (index, part) in clean.split('/').enumerate() {
             parts.push(match part {
                 "" if index == 0 => PatternPart::Root,
-                // The pattern `/` is about everything.
+                // The pattern `/` matches everything.
                 "" | "**" => PatternPart::AnyNames,
                 part => PatternPart::Name(NamePattern::parse(part)?),
             });
@@ -168,13 +168,13 @@ impl ExcludePathPattern {
     }
 }
 
-/// Matches parts of a pattern. `**` becomes none, one, two… names that may be anything, as in restic.
+/// Matches the parts of a pattern. `**` is expanded to none, one, two… arbitrary names, as in restic.
 fn match_parts(parts: &[&PatternPart], names: &[&[u8]]) -> bool {
     let any_name = PatternPart::Name(NamePattern(vec![NameTerm::AnyBytes]));
     if let Some(at) = parts.iter().position(|part| **part == PatternPart::AnyNames) {
         let (before, after) = parts.split_at(at);
         let after = after.get(1..).unwrap_or_default();
-        // More would not fit into the path.
+        // More would exceed the number of names in the path.
         let most = (names.len() + 1).checked_sub(parts.len());
         return most.is_some_and(|most| {
             (0..=most).any(|count| {
@@ -189,7 +189,7 @@ fn match_parts(parts: &[&PatternPart], names: &[&[u8]]) -> bool {
     let Some(last_start) = names.len().checked_sub(parts.len()) else { return false };
     let starts = match first {
         PatternPart::Root => 0..=0,
-        // A relative pattern is about names, not about the root.
+        // A relative pattern matches names, not the root.
         _ if names.first().is_some_and(|name| *name == b"/") => 1..=last_start,
         _ => 0..=last_start,
     };
@@ -205,7 +205,7 @@ fn match_parts(parts: &[&PatternPart], names: &[&[u8]]) -> bool {
 
 /// Matches one name.
 fn match_terms(terms: &[NameTerm], name: &[u8]) -> bool {
-    // The last `*` that was met, and where in the name what follows it is tried next.
+    // The last `*` encountered, and the position in the name at which to try its continuation next.
     let mut retry: Option<(usize, usize)> = None;
     let (mut term, mut at) = (0, 0);
     loop {
@@ -232,7 +232,7 @@ fn match_terms(terms: &[NameTerm], name: &[u8]) -> bool {
 }
 
 impl NameTerm {
-    /// Returns how many of the first bytes fit.
+    /// Returns the length of the matching prefix.
     fn match_length(&self, rest: &[u8]) -> Option<usize> {
         match self {
             Self::AnyBytes => Some(0),
@@ -247,7 +247,7 @@ impl NameTerm {
     }
 }
 
-/// Returns the first character and its length; of a byte that is no part of UTF-8, [`INVALID_BYTE_REPLACEMENT`] and 1.
+/// Returns the first character and its length; for an invalid byte, [`INVALID_BYTE_REPLACEMENT`] and 1.
 fn first_character(bytes: &[u8]) -> Option<(char, usize)> {
     let longest = bytes.get(..4).unwrap_or(bytes);
     let chunk = longest.utf8_chunks().next()?;
@@ -296,7 +296,7 @@ fn parse_name(text: &str) -> Option<Vec<NameTerm>> {
     Some(terms)
 }
 
-/// Reads a character of a class, which its end must follow.
+/// Reads a character of a class; `None` at the end of the pattern, or for an unescaped `-` or `]`.
 fn parse_class_character(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<char> {
     match letters.next()? {
         '-' | ']' => None,
@@ -305,7 +305,7 @@ fn parse_class_character(letters: &mut std::iter::Peekable<std::str::Chars<'_>>)
     }
 }
 
-/// Takes `.`, `..` and needless slashes out of a pattern, without asking the system.
+/// Removes `.`, `..` and redundant slashes from a pattern, without accessing the file system.
 fn normalize_pattern(text: &str) -> String {
     let is_absolute = text.starts_with('/');
     let mut names: Vec<&str> = Vec::new();
@@ -330,7 +330,7 @@ fn normalize_pattern(text: &str) -> String {
     }
 }
 
-/// Returns a letter in lower case; of several that one becomes, the first.
+/// Returns the lower case of a letter; if it maps to several characters, the first.
 fn lower_case_char(letter: char) -> char {
     letter.to_lowercase().next().unwrap_or(letter)
 }
@@ -339,7 +339,7 @@ fn lower_case_text(text: &str) -> String {
     text.chars().map(lower_case_char).collect()
 }
 
-/// Returns a path in lower case, with [`INVALID_BYTE_REPLACEMENT`] for each byte that is no part of UTF-8.
+/// Returns a path in lower case, with [`INVALID_BYTE_REPLACEMENT`] for each invalid byte.
 fn lower_case_path(path: &[u8]) -> Vec<u8> {
     if path.is_ascii() {
         return path.to_ascii_lowercase();

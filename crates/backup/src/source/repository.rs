@@ -1,29 +1,31 @@
 //! A content repository as a source: exactly one root of it, read through the store's own readers.
 //!
-//! In: a store that another process may be writing, its blobs, and the snapshot before. Out: a snapshot whose folders
+//! In: a store that another process may be writing, its blobs, and the parent snapshot. Out: a snapshot whose folders
 //! follow the chunks: a folder or file per chunk that refers to others, named by its hash.
 //!
 //! Invariants
-//! * What a chunk's folder holds follows from the chunk alone. So a part that did not change is taken over from the
-//!   snapshot before by its name, unread, and of one that did, the pieces that did not; a save costs what changed. Of a
-//!   clone that leaves something to its base, whole parts are taken over and no pieces: a piece holds what was the clone's
-//!   own then, which no chunk tells.
-//! * Nothing is taken over from a snapshot that lacks something, or that was written anew by somebody who may have taken
-//!   something out, or that such a one was made of.
-//! * Parts are saved level by level where something is taken over: what of the snapshot before is gone is known when a
-//!   whole level is. Below a level that is too large to be read at once, that is known of two more levels, and further below,
-//!   parts that changed are read anew.
-//! * Memory is bounded. What would be known of the snapshot before beyond that is not looked into, and read anew.
-//! * The root stays readable until the snapshot is written: the store keeps it under a lease.
-//! * What belongs to the base of a clone is left to it, where the source says so, and named (`base_store`).
+//! * The contents of a chunk's folder depend on the chunk alone. So an unchanged part is reused from the parent
+//!   snapshot by its name, unread, and of a changed one, the unchanged pieces are reused; the cost of a save is
+//!   proportional to the change. For a clone that leaves something to its base, whole parts are reused and no pieces: a
+//!   piece contains what was the clone's own then, which no chunk records.
+//! * Nothing is reused from an incomplete snapshot, from one that another program rewrote and may have removed data
+//!   from, or from the original of such a one.
+//! * Parts are saved level by level where something is reused: what was removed since the parent snapshot is known when
+//!   a whole level is. Below a level that is too large to be read at once, that is known for two more levels, and
+//!   further below, changed parts are read anew.
+//! * Memory is bounded. Facts about the parent snapshot beyond the bound are not loaded, and the parts concerned are
+//!   read anew.
+//! * The root stays readable until the snapshot is written: the store retains it under a lease.
+//! * What belongs to the base of a clone is left to it, if the source says so, and named (`base_store`).
 //!
-//! Layout: `tympan.json` names the root. `state` is the root's folder. A folder holds `chunks` (`frames` of the chunk
-//! itself, of the chunks below it that refer to no others, and of their small blobs), large blobs by their hash, and
-//! what else is below. A part without large blobs and without parts of its own is one file of frames. Beside it,
-//! `content` is what people read (`document_view`). `branches` holds a folder like `state` for each other ref, which `tympan.json` names
-//! with its root; `home` holds files of the home. `revisions` holds one for each earlier state that is saved, named by its root.
+//! Layout: `tympan.json` names the root. `state` is the root's folder. A folder contains `chunks` (`frames` of the
+//! chunk itself, of the leaf chunks below it, and of their small blobs), large blobs by their hash, and the other parts
+//! below. A part without large blobs and without parts of its own is one file of frames. Beside it, `content` is
+//! human-readable (`document_view`). `branches` contains a folder like `state` for each other ref, which `tympan.json`
+//! names with its root; `home` contains files of the home. `revisions` contains a folder for each saved earlier state,
+//! named by its root.
 //!
-//! Not here: what chunks mean; how it becomes a repository again (`import`).
+//! Not here: the meaning of chunks; importing a saved repository (`import`).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Read;
@@ -66,20 +68,21 @@ pub(crate) const STATE_FOLDER: &str = "state";
 pub(crate) const BRANCHES_FOLDER: &str = "branches";
 pub(crate) const HOME_FOLDER: &str = "home";
 pub(crate) const REVISIONS_FOLDER: &str = "revisions";
-/// Revisions of a ref that are looked at for those that are saved.
+/// Maximum number of revisions of a ref that are scanned for those to save.
 const MAX_SCANNED_REVISIONS: usize = 100_000;
-/// Names the documents that could not be drawn.
+/// The file that lists the documents that could not be rendered.
 const UNRENDERED_FILE_NAME: &str = "undrawn.json";
 pub(crate) const README_FILE_NAME: &str = "README.txt";
 pub(crate) const README_TEXT: &str = "This is one state of a Tympan repository, as `tympan backup save` saved it.\n\
     `content`, if it is there, is for people: each document as a folder with its text and its files.\n\
     Make a home of it with `tympan backup restore --unpacked THIS-FOLDER --home NEW-HOME`.\n";
-/// Chunks that are read together.
+/// Number of chunks that are read together.
 pub(crate) const CHUNK_READ_BATCH_SIZE: usize = 256;
-/// For each chunk that may be read anew at once, so many chunks and parts of the snapshot before are known at most, about.
+/// Approximate maximum number of chunks and parts of the parent snapshot that are known, for each chunk that may be
+/// read anew at once.
 const PREVIOUS_CHUNKS_PER_CHUNK: usize = 128;
 
-/// What a snapshot of a repository says about itself.
+/// The metadata that a snapshot of a repository contains.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SavedRepositoryMetadata {
     pub(crate) format: u32,
@@ -89,15 +92,15 @@ pub(crate) struct SavedRepositoryMetadata {
     /// The other refs of the repository, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) branches: Vec<SavedBranchMetadata>,
-    /// Earlier states of the ref, the oldest first.
+    /// Earlier states of the ref, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) revisions: Vec<SavedRevisionMetadata>,
-    /// What a plain copy in a folder notes for the next one.
+    /// Metadata that a plain copy in a folder stores for the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) copy: Option<CopyMetadata>,
 }
 
-/// What a snapshot of a repository says about a ref beside the one that it is of.
+/// The metadata of another ref in a snapshot of a repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SavedBranchMetadata {
     #[serde(rename = "ref")]
@@ -106,7 +109,7 @@ pub(crate) struct SavedBranchMetadata {
 }
 
 impl SavedBranchMetadata {
-    /// Returns the name of its folder: what it is called may be no name for a file.
+    /// Returns the name of its folder: the ref's name may not be valid as a file name.
     pub(crate) fn folder_name(&self) -> String {
         VaultObjectId::of(self.name.as_bytes()).to_string()
     }
@@ -116,16 +119,16 @@ impl SavedBranchMetadata {
     }
 }
 
-/// What a snapshot of a repository says about an earlier state.
+/// The metadata of an earlier state in a snapshot of a repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SavedRevisionMetadata {
     /// Its root, which also names its folder.
     pub(crate) root: String,
-    /// When the ref was moved to it, in milliseconds since 1970.
+    /// The time at which the ref was moved to it, in milliseconds since 1970.
     pub(crate) at_ms: u64,
-    /// Who moved it.
+    /// The author of the move.
     pub(crate) author: String,
-    /// What for.
+    /// The message of the move.
     pub(crate) message: String,
 }
 
@@ -139,12 +142,12 @@ impl SavedRevisionMetadata {
     }
 }
 
-/// A file of a home that is saved beside its repository, such as its configuration.
+/// A file of a home that is saved with its repository, such as its configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HomeFile {
-    /// Its name in the home.
+    /// The file name in the home.
     pub name: String,
-    /// What it holds.
+    /// The content of the file.
     pub bytes: Vec<u8>,
 }
 
@@ -157,13 +160,13 @@ pub struct BackupRepositorySource<'a> {
     pub blobs: &'a dyn ReadBlobs,
     /// The ref whose root is saved.
     pub reference: &'a str,
-    /// The path that its snapshots have, such as `/tympan/srv/author`.
+    /// The path in its snapshots, such as `/tympan/srv/author`.
     pub path: &'a str,
-    /// What people can read of it, beside what an import reads.
+    /// The human-readable view to save beside what an import reads.
     pub view: Option<&'a dyn DocumentView>,
-    /// What it stands on and somebody else saves: what `base` and `blobs` do not have is left to that.
+    /// The base that another owner saves: what `base` and `blobs` do not have is left to it.
     pub base_owner: Option<SeparateBase<'a>>,
-    /// Files of the home that are saved with it.
+    /// Files of the home that are saved with the repository.
     pub files: &'a [HomeFile],
 }
 
@@ -173,8 +176,8 @@ impl std::fmt::Debug for BackupRepositorySource<'_> {
     }
 }
 
-/// Saves the root that a ref points to, with those of all other refs, and files of the home; nothing if the last snapshot has
-/// the same.
+/// Saves the root that a ref points to, with those of all other refs, and files of the home; `None` if the last
+/// snapshot has the same content.
 ///
 /// # Errors
 /// If the repository or the vault fails.
@@ -198,9 +201,9 @@ fn save_leased_root(
 ) -> Result<Option<SaveSummary>> {
     let root = lease.root.to_string();
     let paths = vec![source.path.to_owned()];
-    // What it lacks would be lacking in all that follow: a part is taken over whole, by its name. Whoever writes a snapshot
-    // anew, as `restic repair snapshots`, may leave pieces out and keep names and tags; and had a reason to, so that what he
-    // began with may lack them, too, where it is still there.
+    // Missing data in a parent would also be missing in all later snapshots, because a part is reused whole, by its
+    // name. A program that rewrites a snapshot, as `restic repair snapshots`, may omit pieces and keep names and tags;
+    // and it had a reason to, so that its original, if it still exists, may lack them, too.
     let reference = source.base_owner.map(|below| below.reference);
     let EarlierSnapshots { comparable: mut alike, originals } =
         session.list_earlier_snapshots(options, &paths)?;
@@ -208,7 +211,7 @@ fn save_leased_root(
     let fits =
         |one: &VaultSnapshot| !one.is_incomplete() && is_as_saved(one) && has_base(one, reference);
     let place = alike.iter().rposition(fits);
-    // Where a newer one is `latest`, what that shows is another state, or may lack something.
+    // If a newer snapshot is `latest`, it has another state, or may be incomplete.
     let is_latest = place.is_some_and(|place| place + 1 == alike.len());
     let parent = place.map(|place| alike.swap_remove(place));
     let revisions = list_saved_revisions(&source, options, &lease.root)?;
@@ -273,7 +276,7 @@ fn save_leased_root(
         nodes.push(saver.save_node_folder(BRANCHES_FOLDER, folders)?);
     }
     if !states.is_empty() {
-        // The same state may have come again.
+        // The same state may occur again.
         let mut states = states;
         states.sort_by(|left, right| left.name.cmp(&right.name));
         states.dedup_by(|left, right| left.name == right.name);
@@ -312,7 +315,7 @@ fn save_leased_root(
     Ok(Some(SaveSummary { snapshot, written, faults, omitted: left_out }))
 }
 
-/// Lists the refs beside the one that is saved, by name.
+/// Lists the refs other than the saved one, by name.
 fn list_other_refs(source: &BackupRepositorySource<'_>) -> Result<Vec<SavedBranchMetadata>> {
     let refs = source.base.list_refs()?.into_iter().filter(|(name, _)| name != source.reference);
     let mut refs: Vec<SavedBranchMetadata> =
@@ -321,8 +324,8 @@ fn list_other_refs(source: &BackupRepositorySource<'_>) -> Result<Vec<SavedBranc
     Ok(refs)
 }
 
-/// Lists the earlier states of the ref that are saved with it, the oldest first. What belongs to the base of a clone is left to
-/// that, its history too.
+/// Lists the earlier states of the ref that are saved with it, oldest first. Those that belong to the base of a clone
+/// are left to it, including its history.
 fn list_saved_revisions(
     source: &BackupRepositorySource<'_>,
     options: &SaveOptions,
@@ -351,7 +354,7 @@ fn list_saved_revisions(
     Ok(revisions)
 }
 
-/// Returns the tag that names what is saved beside the root; none if that is nothing.
+/// Returns the tag that identifies what is saved beside the root; `None` if there is nothing.
 fn extras_tag(
     branches: &[SavedBranchMetadata],
     revisions: &[SavedRevisionMetadata],
@@ -373,24 +376,25 @@ fn extras_tag(
     Some(format!("{EXTRAS_TAG_PREFIX}{}", VaultObjectId::of(text.as_bytes()).short()))
 }
 
-/// What a level of this snapshot may take over of the one before.
+/// What a level of this snapshot may reuse from the parent snapshot.
 #[derive(Default)]
 struct ReuseCandidates {
     /// Parts and large blobs, by the hash that they are named by.
     nodes: IdMap<ChunkId, PreviousNode>,
-    /// What is known of the chunks of the parts that these stand in.
+    /// Known facts about the chunks of the parts that contain them.
     chunks: PreviousChunks,
 }
 
-/// A node of the snapshot before.
+/// A node of the parent snapshot.
 struct PreviousNode {
     node: SnapshotNode,
-    /// Whether the vault still holds all that it names. That is asked once: most of what is taken over is looked at several
-    /// times.
+    /// True if the vault still has everything that the node refers to. The result is stored because most reused nodes
+    /// are examined several times.
     is_complete: bool,
 }
 
-/// What was read of a part of the snapshot before: what stands in its folder, if it is one, and what is known of its chunks.
+/// The data read from a part of the parent snapshot: the nodes of its folder, if it is one, and the facts about its
+/// chunks.
 type PreviousPart = (Vec<(ChunkId, PreviousNode)>, PreviousChunks);
 
 impl ReuseCandidates {
@@ -398,7 +402,7 @@ impl ReuseCandidates {
         self.nodes.is_empty() && self.chunks.is_empty()
     }
 
-    /// Returns of how many chunks and parts something is known.
+    /// Returns the number of known chunks and parts.
     fn candidate_count(&self) -> usize {
         self.nodes.len() + self.chunks.count_refs()
     }
@@ -408,12 +412,12 @@ impl ReuseCandidates {
         self.chunks.extend(known);
     }
 
-    /// Finds what can be taken over.
+    /// Finds a reusable node.
     fn find_complete(&self, id: &ChunkId) -> Option<&SnapshotNode> {
         self.nodes.get(id).filter(|old| old.is_complete).map(|old| &old.node)
     }
 
-    /// Returns those of what is here that some parts refer to.
+    /// Returns the candidates that some parts refer to.
     fn find_referenced(&self, parts: &[ChunkPart]) -> HashSet<ChunkId> {
         let refs = parts.iter().flat_map(|(_, chunk)| chunk.chunk_refs());
         refs.filter(|id| self.nodes.contains_key(id)).collect()
@@ -423,35 +427,35 @@ impl ReuseCandidates {
 /// A chunk that refers to others.
 type ChunkPart = (ChunkId, Chunk);
 
-/// What parts of one level may take over of the snapshot before.
+/// What parts of one level may reuse from the parent snapshot.
 #[derive(Clone, Copy)]
 struct ReuseScope<'a> {
     candidates: &'a ReuseCandidates,
-    /// What the parts below them may, where these are not all parts of their level: what of that is gone is not known then, so
-    /// that nothing is taken over further below. Where they are all, it is found out when it is needed.
+    /// The candidates for the parts below, if these are not all parts of their level: then it is unknown what was
+    /// removed, so that nothing is reused further below. If they are all, the candidates are computed when needed.
     child_candidates: Option<&'a ReuseCandidates>,
 }
 
 /// A part whose file of frames is in the vault.
 struct OpenChunkPart<'a> {
     id: ChunkId,
-    /// The pieces of the file, and their length.
+    /// The pieces of the file, and its length.
     content: (Vec<VaultObjectId>, u64),
-    /// What is taken over of what stands in it.
+    /// The reused nodes of the part's folder.
     reused_nodes: Vec<&'a SnapshotNode>,
     large_blobs: Vec<BlobId>,
-    /// How many parts in it are saved anew.
+    /// The number of parts in it that are saved anew.
     new_part_count: usize,
 }
 
-/// What stands below a chunk, but for the chunks that refer to no others.
+/// What is below a chunk, except leaf chunks.
 #[derive(Default)]
 struct PartContents {
     deep_parts: Vec<ChunkPart>,
     blobs: BTreeSet<BlobId>,
 }
 
-/// Whether a part may be a single file.
+/// Determines if a part may be a single file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PartShape {
     Folder,
@@ -459,7 +463,7 @@ enum PartShape {
 }
 
 impl PartContents {
-    /// Notes what a chunk refers to; returns it if that is no chunk.
+    /// Records what a chunk refers to; returns the chunk if it refers to no other chunk.
     fn add(&mut self, id: ChunkId, chunk: Chunk) -> Option<Chunk> {
         if chunk.chunk_refs().len() > 0 {
             self.deep_parts.push((id, chunk));
@@ -486,7 +490,7 @@ pub(super) struct RepositorySaver<'a> {
 }
 
 impl RepositorySaver<'_> {
-    /// Reads the root's part of the snapshot before; nothing is taken over from one whose pieces end elsewhere.
+    /// Reads the root's part of the parent snapshot; nothing is reused from a snapshot with another layout.
     fn read_previous_state(&self, parent: &VaultSnapshot) -> Result<ReuseCandidates> {
         let root = parent.repository_root().and_then(|root| root.parse().ok());
         let is_alike = parent.tags().iter().any(|tag| tag == LAYOUT_TAG);
@@ -499,7 +503,7 @@ impl RepositorySaver<'_> {
         )
     }
 
-    /// Saves the states of the other refs, each while the repository keeps it. What is wrong with one is a fault.
+    /// Saves the states of the other refs, each under a lease. An error of one is a fault.
     fn save_branches(
         &self,
         parent: Option<&VaultSnapshot>,
@@ -518,7 +522,7 @@ impl RepositorySaver<'_> {
             });
             match done {
                 Ok(branch) => saved.push(branch),
-                // Somebody has removed it since it was listed.
+                // It was removed after the refs were listed.
                 Err(Error::Store(tympan_store::Error::RefNotFound { .. })) => {}
                 Err(error) if error.is_source_error() => {
                     self.faults.add(format!("branch {name}"), &crate::join_error_causes(&error));
@@ -529,7 +533,7 @@ impl RepositorySaver<'_> {
         Ok(saved)
     }
 
-    /// Saves the state of another ref. What it shares with the snapshot before is taken over from there.
+    /// Saves the state of another ref. What it shares with the parent snapshot is reused.
     fn save_branch(
         &self,
         facts: &SavedBranchMetadata,
@@ -561,8 +565,9 @@ impl RepositorySaver<'_> {
         }
     }
 
-    /// Saves earlier states. What they share with the snapshot before is taken over from there: the same state whole, and what
-    /// of another one stands in `old`. One that the repository gives up meanwhile, or that is damaged, is left out.
+    /// Saves earlier states. What they share with the parent snapshot is reused: an identical state as a whole, and
+    /// parts of another one from `old`. A state that the repository removes concurrently, or that is damaged, is
+    /// skipped.
     fn save_revisions(
         &self,
         revisions: Vec<SavedRevisionMetadata>,
@@ -613,8 +618,8 @@ impl RepositorySaver<'_> {
         }
     }
 
-    /// Finds the state of a ref in the snapshot before; that of the ref which the snapshot is of, if there is none: a branch
-    /// has begun as some state of that.
+    /// Finds the state of a ref in the parent snapshot; if there is none, that of the snapshot's main ref, because a
+    /// branch begins as some state of that.
     fn find_previous_branch(
         &self,
         parent: &VaultSnapshot,
@@ -641,13 +646,13 @@ impl RepositorySaver<'_> {
         })
     }
 
-    /// Finds the root of the snapshot before, its folder for people, and what is lacking in that.
+    /// Finds the root of the parent snapshot, its view, and the documents missing from that.
     fn find_previous_view(&self, parent: &VaultSnapshot) -> Option<PreviousView> {
         let root = parent.repository_root()?.parse().ok()?;
         let top = self.session.read_previous_tree(Some(&parent.tree))?;
         let undrawn = match top.find(UNRENDERED_FILE_NAME.as_bytes()) {
             None => Vec::new(),
-            // Without the list, all is drawn anew.
+            // Without the list, everything is rendered anew.
             Some(node) => {
                 let mut json = Vec::new();
                 let at = (&**self.session.vault, &**self.session.index);
@@ -659,7 +664,7 @@ impl RepositorySaver<'_> {
         Some(PreviousView { root, tree, unrendered: undrawn })
     }
 
-    /// Reads parts of the snapshot before, unless more would be known of them than fits into memory: some are left out then.
+    /// Reads parts of the parent snapshot, skipping some if more would be known of them than fits into memory.
     fn load_candidates(&self, parts: &[(ChunkId, &SnapshotNode)]) -> Result<ReuseCandidates> {
         let candidates = Mutex::new(ReuseCandidates::default());
         for some in parts.chunks(self.level_batch_size()) {
@@ -679,7 +684,8 @@ impl RepositorySaver<'_> {
         Ok(candidates.into_inner())
     }
 
-    /// Returns how many of so many parts are read together: few enough for all threads, where calls cost no round trip.
+    /// Returns how many of a number of parts are read together: few enough to keep all threads busy, if calls cost no
+    /// round trip.
     fn read_batch_size(&self, parts: usize) -> usize {
         if self.source.base.has_costly_round_trips() {
             return CHUNK_READ_BATCH_SIZE;
@@ -687,7 +693,7 @@ impl RepositorySaver<'_> {
         parts.div_ceil(4 * rayon::current_num_threads()).clamp(1, CHUNK_READ_BATCH_SIZE)
     }
 
-    /// Reads some parts of the snapshot before at once.
+    /// Reads some parts of the parent snapshot in parallel.
     fn read_candidates(&self, parts: &[(ChunkId, &SnapshotNode)]) -> Vec<PreviousPart> {
         let chunks = self.read_previous_chunks(parts);
         let read = |(place, (_, node)): (usize, &(ChunkId, &SnapshotNode))| {
@@ -710,8 +716,9 @@ impl RepositorySaver<'_> {
         parts.par_iter().enumerate().filter_map(read).collect()
     }
 
-    /// Reads the parts of the snapshot before that no part of a level refers to any more; `still` are those that one does. That
-    /// is asked once for all parts of the level: to one alone, what stands below the others would seem to be gone.
+    /// Reads the parts of the parent snapshot that no part of a level refers to any more; `still` are those that one
+    /// does. This is determined once for all parts of the level: for one part alone, everything below the others would
+    /// seem removed.
     fn load_child_candidates(
         &self,
         old: &ReuseCandidates,
@@ -724,10 +731,10 @@ impl RepositorySaver<'_> {
         self.load_candidates(&gone.collect::<Vec<_>>())
     }
 
-    /// Reads the chunks of parts of the snapshot before, as far as the repository still has them: without one, what its
-    /// part refers to is read.
+    /// Reads the chunks of parts of the parent snapshot, as far as the repository still has them: if a chunk is
+    /// missing, everything its part refers to is read.
     fn read_previous_chunks(&self, parts: &[(ChunkId, &SnapshotNode)]) -> Vec<Option<Chunk>> {
-        // What a part holds of a clone does not follow from its chunk alone.
+        // For a clone, the contents of a part do not follow from its chunk alone.
         if self.omissions.is_enabled() {
             return Vec::new();
         }
@@ -748,7 +755,7 @@ impl RepositorySaver<'_> {
         }
     }
 
-    /// Returns those of some chunks that the repository has, where others are left to what it stands on.
+    /// Returns the chunks that the repository has, if others are left to its base.
     fn find_own_chunks(&self, ids: &[ChunkId]) -> Result<Vec<ChunkId>> {
         if !self.omissions.is_enabled() {
             return Ok(ids.to_vec());
@@ -764,19 +771,19 @@ impl RepositorySaver<'_> {
         Ok(own.into_iter().map(|(id, _)| *id).collect())
     }
 
-    /// Tells whether the vault still holds a node of the snapshot before.
+    /// Returns true if the vault still has all data of a node of the parent snapshot.
     fn is_node_complete(&self, node: &SnapshotNode) -> bool {
         let has_pieces = |id: &VaultObjectId| self.writer.contains(PackBlobKind::Data, id);
         node.content.iter().flatten().all(has_pieces)
             && node.subtree.iter().all(|id| self.writer.contains(PackBlobKind::Tree, id))
     }
 
-    /// Returns how many chunks of a level are read anew and in memory at once, about.
+    /// Returns the approximate number of chunks of a level that are newly read and in memory at once.
     fn level_batch_size(&self) -> usize {
         self.options.chunk_batch_size.max(1)
     }
 
-    /// Splits parts so that about as many chunks below each group are read anew.
+    /// Splits parts into groups with about equally many newly read chunks below.
     fn split_parts<'a>(
         &self,
         parts: &'a [ChunkPart],
@@ -795,7 +802,7 @@ impl RepositorySaver<'_> {
         parts.split_inclusive(is_full).collect()
     }
 
-    /// Saves chunks with all that is below them.
+    /// Saves chunks with everything below them.
     fn save_parts(
         &self,
         parts: &[ChunkPart],
@@ -803,7 +810,7 @@ impl RepositorySaver<'_> {
         shape: PartShape,
     ) -> Result<Vec<SnapshotNode>> {
         let groups = if old.candidates.is_empty() {
-            // Nothing is taken over from here on down, so that no part needs to wait for those beside it.
+            // Nothing is reused from here on down, so no part needs to wait for its siblings.
             parts.chunks(1).collect()
         } else if old.child_candidates.is_some() {
             self.split_parts(parts, (old.candidates, self.thread_batch_size()))
@@ -816,12 +823,13 @@ impl RepositorySaver<'_> {
         Ok(saved.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
-    /// Returns how many chunks of a level each thread reads anew at once, about, where threads need not wait for each other.
+    /// Returns the approximate number of chunks of a level that each thread reads at once, if threads need not wait for
+    /// each other.
     fn thread_batch_size(&self) -> usize {
         self.level_batch_size().div_ceil(rayon::current_num_threads())
     }
 
-    /// Saves parts, of which what is saved anew below them is in memory at once.
+    /// Saves parts whose newly saved children are in memory at once.
     fn save_part_batch(
         &self,
         parts: &[ChunkPart],
@@ -854,8 +862,8 @@ impl RepositorySaver<'_> {
         })
     }
 
-    /// Saves all parts of a level where what is saved anew below them is too much to be in memory at once. It is read twice: to
-    /// find out what of the snapshot before is still there, and to be saved.
+    /// Saves all parts of a level whose newly saved children do not fit into memory. The level is read twice: to find
+    /// out what of the parent snapshot still exists, and to be saved.
     fn save_large_level(
         &self,
         parts: &[ChunkPart],
@@ -887,7 +895,7 @@ impl RepositorySaver<'_> {
         })
     }
 
-    /// Saves the large blobs of some parts while `below` saves what is below them, and makes files and folders of them.
+    /// Saves the large blobs of some parts while `below` saves the parts below, and creates their files and folders.
     fn close_parts(
         &self,
         (open, old): (Vec<OpenChunkPart<'_>>, &ReuseCandidates),
@@ -908,8 +916,8 @@ impl RepositorySaver<'_> {
         whole.into_par_iter().map(|(part, nodes)| self.close_part(part, nodes, shape)).collect()
     }
 
-    /// Saves the frames of a part: its own chunk, those that it refers to and that refer to no others, and small blobs. The
-    /// other chunks that nothing of the snapshot before stands for are returned, too.
+    /// Saves the frames of a part: its own chunk, the leaf chunks that it refers to, and small blobs. Also returns the
+    /// other chunks that cannot be reused from the parent snapshot.
     fn open_part<'a>(
         &self,
         (id, chunk): &ChunkPart,
@@ -927,7 +935,7 @@ impl RepositorySaver<'_> {
         let mut pieces = FramePieceWriter::begin(self.writer, chunk)?;
         let mut found =
             PartContents { blobs: chunk.blob_refs().collect(), ..PartContents::default() };
-        // What comes next is done by several threads, and each counts what it does itself.
+        // Several threads do the next step, and each accounts for its own work.
         drop(working);
         self.add_chunks(&unknown, &old.chunks, (&mut pieces, &mut found))?;
         let _working = self.session.progress.begin_work()?;
@@ -950,7 +958,7 @@ impl RepositorySaver<'_> {
         ))
     }
 
-    /// Makes a file or a folder of a part in which these stand, and what was taken over.
+    /// Creates the file or folder of a part from its new and reused nodes.
     fn close_part(
         &self,
         part: OpenChunkPart<'_>,
@@ -974,8 +982,8 @@ impl RepositorySaver<'_> {
         Ok(folder)
     }
 
-    /// Adds chunks that no part of the snapshot before stands for to the pieces of theirs, but for those that refer to
-    /// others: these are found. Chunks whose piece is in the snapshot before are not read.
+    /// Adds chunks that cannot be reused as parts to the pieces of theirs, except those that refer to others, which are
+    /// returned. Chunks whose piece is in the parent snapshot are not read.
     fn add_chunks(
         &self,
         ids: &[ChunkId],
@@ -1022,7 +1030,7 @@ impl RepositorySaver<'_> {
         Ok(())
     }
 
-    /// Makes pieces of these chunks, of which some were read. Those that are not what they were known to be are found.
+    /// Writes pieces of these chunks, of which some were read. Returns those that turn out not to be leaf chunks.
     fn write_chunk_pieces(
         &self,
         lacking: &[&[ChunkId]],
@@ -1042,7 +1050,7 @@ impl RepositorySaver<'_> {
         Ok((lacking.iter().map(chunks_of).collect::<Result<_>>()?, found))
     }
 
-    /// Reads those of some chunks that are not left to what the repository stands on.
+    /// Reads the chunks that are not left to the base.
     fn read_own_chunks(&self, ids: &[ChunkId]) -> Result<Vec<(ChunkId, Chunk)>> {
         let mut read = Vec::with_capacity(ids.len());
         for some in ids.chunks(CHUNK_READ_BATCH_SIZE) {
@@ -1090,7 +1098,7 @@ impl RepositorySaver<'_> {
         Ok(())
     }
 
-    /// Leaves a blob to what the repository stands on; otherwise it is a fault.
+    /// Leaves a blob to the base; otherwise records a fault.
     fn record_missing_blob(&self, id: &BlobId) -> Result<()> {
         if !self.omissions.omit_blob(id)? {
             let fault = "the repository refers to it and does not hold it";
@@ -1099,12 +1107,12 @@ impl RepositorySaver<'_> {
         Ok(())
     }
 
-    /// Saves large blobs, without those that are missing.
+    /// Saves large blobs, skipping missing ones.
     fn save_blobs(&self, ids: &[BlobId], old: &ReuseCandidates) -> Result<Vec<SnapshotNode>> {
         ids.par_iter().filter_map(|id| self.save_blob(id, old).transpose()).collect()
     }
 
-    /// Saves a large blob; nothing if it is missing, which is a fault.
+    /// Saves a large blob; `None` if it is missing, which is a fault.
     fn save_blob(&self, id: &BlobId, old: &ReuseCandidates) -> Result<Option<SnapshotNode>> {
         let _working = self.session.progress.begin_work()?;
         let name: String = VaultObjectId::from_bytes(*id.digest()).to_string();
@@ -1145,7 +1153,7 @@ impl RepositorySaver<'_> {
         Ok(Some(self.hash_named_file_node(&name, id.digest(), (content, id.length()))))
     }
 
-    /// Saves a stream in pieces: one up to the greatest length of a piece, else cut by content.
+    /// Saves a stream in pieces: one piece if it fits into the maximum length, else split by content.
     pub(super) fn save_content_stream(
         &self,
         source: Box<dyn Read + Send>,
@@ -1187,8 +1195,8 @@ impl RepositorySaver<'_> {
         Ok(node)
     }
 
-    /// Returns the node of a file that is named by a hash. Where the same hash stands in several folders, a restore
-    /// makes one file with several names of it.
+    /// Returns the node of a file that is named by a hash. If the same hash is in several folders, a restore creates
+    /// hard links of one file.
     fn hash_named_file_node(
         &self,
         name: &str,
@@ -1196,7 +1204,7 @@ impl RepositorySaver<'_> {
         (content, size): (Vec<VaultObjectId>, u64),
     ) -> SnapshotNode {
         let mut node = SnapshotNode::new(name, SnapshotNodeKind::File, 0o600);
-        // Both numbers, as anybody who uploads can make two blobs whose hashes begin with the same 8 bytes.
+        // Both numbers, because an uploader can construct two blobs whose hashes begin with the same 8 bytes.
         let (head, rest) = hash.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
         let (second, _) = rest.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
         node.inode = u64::from_le_bytes(*head);

@@ -1,11 +1,12 @@
 //! The lease that keeps a root of a repository readable while it is saved or copied.
 //!
-//! It is short, and renewed for as long as the run lives: a run takes the time that it needs, and one that was killed keeps
-//! garbage for no longer than its last lease.
+//! The lease is short and renewed as long as the run lives: a run may take as long as it needs, and one that was killed
+//! retains garbage for no longer than its last lease.
 //!
-//! Invariant: a run whose root the repository keeps no more ends without a snapshot, unless it had read all by then.
+//! Invariant: a run whose root the repository no longer retains ends without a snapshot, unless it had already read
+//! everything.
 //!
-//! Not here: what a lease is (`docs/formats/lease.md`); locks of vaults.
+//! Not here: the definition of a lease (`docs/formats/lease.md`); locks of vaults.
 
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -18,41 +19,41 @@ use crate::error::{Error, Result};
 use crate::save::BackupProgress;
 use crate::vault::VaultUser;
 
-/// How long leases last, and when they are renewed.
+/// The lifetime of leases and the intervals of their renewal.
 #[derive(Clone, Copy, Debug)]
 struct LeaseTimes {
     lifetime: Duration,
     renewal_interval: Duration,
-    /// After an attempt that failed.
+    /// The interval after a failed attempt.
     retry_interval: Duration,
 }
 
-/// A process that is stopped, or cannot reach the repository, for half an hour loses its root; the lock that it has on its
-/// vault counts no longer either.
+/// A process that is suspended, or cannot reach the repository, for half an hour loses its root; its lock on the vault
+/// is no longer valid by then either.
 const LEASE_TIMES: LeaseTimes = LeaseTimes {
     lifetime: Duration::from_mins(30),
     renewal_interval: Duration::from_mins(5),
     retry_interval: Duration::from_secs(5),
 };
 
-/// What a run wants kept.
+/// The parameters of a root lease.
 #[derive(Clone, Copy)]
 pub(crate) struct RootLeaseRequest<'a> {
     /// The repository.
     pub(crate) base: &'a dyn BaseStore,
-    /// The ref whose root it is.
+    /// The ref whose root is leased.
     pub(crate) reference: &'a str,
-    /// What the run does, in a word.
+    /// The operation of the run, as one word.
     pub(crate) operation: &'a str,
-    /// Who does it.
+    /// The user who runs it.
     pub(crate) user: &'a VaultUser,
 }
 
-/// Does some work while the repository keeps the root that a ref points to. If the root is lost, the run is stopped by way
-/// of its progress.
+/// Runs a function while a lease retains the root that a ref points to. If the root is lost, the run is stopped through
+/// its progress.
 ///
 /// # Errors
-/// [`Error::RootExpired`]; what the repository or the work says.
+/// [`Error::RootExpired`]; errors of the repository or the function.
 pub(crate) fn run_with_root_lease<T>(
     kept: RootLeaseRequest<'_>,
     progress: &BackupProgress,
@@ -71,7 +72,7 @@ fn run_with_lease_times<T>(
     let lease = acquire_lease(base, &holder, reference, (SystemTime::now(), times.lifetime))?;
     let lost = OnceLock::new();
     let done = std::thread::scope(|scope| {
-        // Dropped with the work, also by a panic.
+        // Dropped when the work ends, including by a panic.
         let (stop, stopped) = channel::<()>();
         let renewing = (base, lease.clone());
         let lost = &lost;
@@ -89,8 +90,8 @@ fn run_with_lease_times<T>(
     }
 }
 
-/// Names the holder of a run's own lease: whoever else saves the repository, from this process or from another container
-/// with the same names, must not release it.
+/// Creates a unique holder name for a run's own lease: other saves of the repository, from this process or from another
+/// container with the same names, must not release it.
 fn lease_holder_name(what: &str, who: &VaultUser) -> Result<String> {
     let mut random = [0; 8];
     crate::vault_key::fill_random(&mut random)?;
@@ -134,13 +135,13 @@ mod tests {
     struct FakeLeaseState {
         leases: BTreeMap<String, RootLease>,
         granted: Vec<RootLease>,
-        /// So many calls are refused for now.
+        /// The number of upcoming calls to refuse.
         pending_refusals: u32,
-        /// Whether `main` has gone on, and nothing is remembered of what it was.
+        /// True if `main` has moved, and its earlier roots are not remembered.
         has_main_moved: bool,
     }
 
-    /// A repository of which only refs and leases are looked at.
+    /// A fake repository with only refs and leases.
     #[derive(Debug, Default)]
     struct FakeLeaseRepository {
         state: Mutex<FakeLeaseState>,
@@ -148,7 +149,7 @@ mod tests {
     }
 
     impl FakeLeaseRepository {
-        /// Waits until something is so.
+        /// Waits until a condition holds.
         fn wait_until(&self, is_so: impl Fn(&FakeLeaseState) -> bool) {
             let mut state = self.state.lock();
             while !is_so(&state) {
@@ -231,14 +232,14 @@ mod tests {
         run_with_lease_times(kept, times, progress, work)
     }
 
-    /// Two grants take the lease; all that follow renew it, also after failures.
+    /// Two grants acquire the lease; all that follow renew it, also after failures.
     #[test]
     fn a_lease_is_renewed_until_the_run_ends() {
         let (repository, progress) = (FakeLeaseRepository::default(), BackupProgress::default());
         let done = keep(&repository, SOON, &progress, |lease| {
             assert_eq!(lease.root, id(1));
             repository.wait_until(|state| state.granted.len() >= 5);
-            // Where the ref points to by now makes no difference.
+            // The current root of the ref makes no difference.
             let count = {
                 let mut state = repository.state.lock();
                 (state.pending_refusals, state.has_main_moved) = (3, true);
@@ -260,7 +261,7 @@ mod tests {
     #[test]
     fn a_run_whose_root_is_lost_ends_without_success() {
         let (repository, progress) = (FakeLeaseRepository::default(), BackupProgress::default());
-        // A lease that is over at once: a process that was asleep.
+        // A lease that expires at once, as for a suspended process.
         let times = LeaseTimes { lifetime: Duration::ZERO, ..SOON };
         let done = keep(&repository, times, &progress, |_| -> Result<()> {
             repository.state.lock().has_main_moved = true;
@@ -272,7 +273,7 @@ mod tests {
         assert!(matches!(done, Err(Error::RootExpired { .. })), "{done:?}");
         assert!(repository.state.into_inner().leases.is_empty());
 
-        // While the ref is still there, the lease is taken again.
+        // As long as the ref exists, the lease is acquired again.
         let (repository, progress) = (FakeLeaseRepository::default(), BackupProgress::default());
         let done = keep(&repository, times, &progress, |_| {
             repository.wait_until(|state| state.granted.len() >= 6);

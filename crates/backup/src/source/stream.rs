@@ -1,4 +1,4 @@
-//! A stream as a source: one file of a snapshot, such as what another program writes out.
+//! A stream as a source: saves one file, such as the output of another program.
 
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
@@ -12,11 +12,11 @@ use crate::vault::index::PackBlobKind;
 use crate::vault::node::{NodeTime, SnapshotNode, SnapshotNodeKind, SnapshotTree};
 use crate::vault::pack_writer::PackWriter;
 
-/// Saves what a stream gives, to its end, as the file `/NAME` of one snapshot.
+/// Saves a stream, read to its end, as the file `/NAME` of one snapshot.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] for a name that is no path below `/`, or a stream that gives nothing, as a program that failed before
-/// it wrote does; [`Error::Source`] if the stream fails; or the vault fails.
+/// [`Error::InvalidRequest`] for a name that is not a path below `/`, or an empty stream, such as that of a program
+/// that failed before it wrote anything; [`Error::Source`] if the stream fails; or an error of the vault.
 pub fn save_stream(
     session: &SaveSession<'_>,
     stream: impl Read,
@@ -59,7 +59,7 @@ pub fn save_stream(
     Ok(SaveSummary { snapshot, written, faults: Vec::new(), omitted: OmittedCounts::default() })
 }
 
-/// Makes the absolute path of a name.
+/// Returns the absolute path for a name.
 fn stream_file_path(name: &str) -> Result<PathBuf> {
     let mut path = PathBuf::from("/");
     for part in Path::new(name).components() {

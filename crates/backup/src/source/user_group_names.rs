@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::object_id::VaultObjectId;
 
-/// Names by number.
+/// Names by numeric id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UserGroupNames {
     users: HashMap<u32, String>,
@@ -12,7 +12,7 @@ pub(crate) struct UserGroupNames {
 }
 
 impl UserGroupNames {
-    /// Reads the names that the system's own files list; others stay numbers.
+    /// Reads the names from the system's own files; other ids have no name.
     pub(crate) fn read_system() -> Self {
         Self { users: read_name_file("/etc/passwd"), groups: read_name_file("/etc/group") }
     }
@@ -47,6 +47,6 @@ fn read_name_file(file: &str) -> HashMap<u32, String> {
         let number = parts.nth(1)?.parse().ok()?;
         Some((number, name))
     };
-    // The first name of a number counts.
+    // The first name of an id is used.
     text.lines().rev().filter_map(of_line).collect()
 }

@@ -1,12 +1,14 @@
-//! What of a vault on another machine is kept here: index files, snapshots, and packs that hold folders.
+//! A local cache for a vault on another machine: index files, snapshots, and packs with folders.
 //!
-//! In: sealed files, as they are there. Out: the same bytes, without a round trip.
+//! In: sealed files, unmodified. Out: the same bytes, without a round trip.
 //!
 //! Invariants
-//! * What comes out is checked by the caller as if it came from the vault; what fails is forgotten and fetched again.
-//! * The bytes stay under the bound, but for one file that is being kept; what was used least lately goes first.
+//! * The caller verifies cached bytes as if they came from the vault; a file that fails is removed from the cache and
+//!   fetched again.
+//! * The total size stays under the limit, except for one file that is being stored; the least recently used files are
+//!   evicted first.
 //!
-//! On failure: a file that cannot be kept is fetched again the next time; a run never fails because of this.
+//! On failure: a file that cannot be cached is fetched again the next time; a run never fails because of the cache.
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};
@@ -22,15 +24,15 @@ use tracing::debug;
 use crate::backend::VaultFileKind;
 use crate::object_id::VaultObjectId;
 
-/// A folder with what is kept of one vault.
+/// A folder with the cached files of one vault.
 #[derive(Debug)]
 pub(super) struct VaultCache {
     dir: PathBuf,
     max_bytes: u64,
     bytes: AtomicU64,
-    /// Packs whose time was set in this run.
+    /// Packs whose modification time was updated in this run.
     touched_packs: Mutex<HashSet<VaultObjectId>>,
-    /// Taken while something goes.
+    /// Held during an eviction.
     eviction_lock: Mutex<()>,
     evicted_bytes: AtomicU64,
 }
@@ -70,7 +72,7 @@ impl VaultCache {
         Some(self.dir.join(cache_folder(kind)?).join(id.to_string()))
     }
 
-    /// Lists all that is kept: when it was used, its length, and where it is.
+    /// Lists all cached files: time of last use, length and path.
     fn list_files(&self) -> io::Result<Vec<(SystemTime, u64, PathBuf)>> {
         let mut files = Vec::new();
         for folder in CACHE_FOLDERS {
@@ -84,12 +86,12 @@ impl VaultCache {
         Ok(files)
     }
 
-    /// Reads a file; nothing if it is not kept.
+    /// Reads a file; `None` if it is not cached.
     pub(super) fn read(&self, kind: VaultFileKind, id: &VaultObjectId) -> Option<Vec<u8>> {
         fs::read(self.file_path(kind, id)?).ok()
     }
 
-    /// Reads a part of a pack; nothing if it is not kept.
+    /// Reads a range of a pack; `None` if it is not cached.
     pub(super) fn read_range(
         &self,
         id: &VaultObjectId,
@@ -101,7 +103,7 @@ impl VaultCache {
             return None;
         }
         if self.touched_packs.lock().insert(*id) {
-            // The order in which packs go is all that depends on it.
+            // Only the order of eviction depends on it.
             file.set_modified(SystemTime::now()).ok();
         }
         let mut bytes = vec![0; length];
@@ -109,12 +111,12 @@ impl VaultCache {
         Some(bytes)
     }
 
-    /// Tells whether it pays to fetch a whole pack: where packs push each other out, it does not.
+    /// Returns true if fetching a whole pack is worthwhile: it is not if packs evict each other.
     pub(super) fn can_cache_pack(&self) -> bool {
         self.evicted_bytes.load(Ordering::Relaxed) == 0
     }
 
-    /// Keeps a file.
+    /// Stores a file in the cache.
     pub(super) fn store(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) {
         if bytes.len() as u64 > self.max_bytes {
             return;
@@ -126,7 +128,7 @@ impl VaultCache {
 
     fn try_store(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) -> io::Result<()> {
         let Some(path) = self.file_path(kind, id) else { return Ok(()) };
-        // Another process may keep the same.
+        // Another process may store the same file.
         let mut file = tempfile::NamedTempFile::new_in(&self.dir)?;
         file.write_all(bytes)?;
         if file.persist_noclobber(&path).is_ok() {
@@ -135,7 +137,7 @@ impl VaultCache {
         self.evict()
     }
 
-    /// Forgets a file.
+    /// Removes a file from the cache.
     pub(super) fn remove(&self, kind: VaultFileKind, id: &VaultObjectId) {
         if let Some(path) = self.file_path(kind, id) {
             self.remove_path(&path);
@@ -149,7 +151,7 @@ impl VaultCache {
         }
     }
 
-    /// Forgets the files of a kind that the vault no longer holds.
+    /// Removes cached files of a kind that the vault no longer has.
     pub(super) fn retain_listed(&self, kind: VaultFileKind, there: &[(VaultObjectId, u64)]) {
         let Some(folder) = cache_folder(kind).filter(|_| kind != VaultFileKind::Pack) else {
             return;
@@ -171,7 +173,7 @@ impl VaultCache {
         let mut files = self.list_files()?;
         files.sort();
         let mut bytes: u64 = files.iter().map(|(_, length, _)| length).sum();
-        // Some room more, so that the folder is not listed for each file.
+        // Evict a little more than necessary, so that the folder is not listed for each file.
         let bound = self.max_bytes - self.max_bytes / 8;
         for (_, length, path) in files {
             if bytes <= bound {

@@ -1,8 +1,8 @@
-//! The index: which pack holds which piece or folder.
+//! The index: maps pieces and folders to packs.
 //!
-//! In memory a table of about 60 bytes per piece; in the vault one JSON file for some packs each; here, where a folder for it
-//! is given, a table of what many of these files say (`index_table`), of 48 bytes per piece, which a run that writes it has in
-//! memory once more while it does.
+//! In memory it is a table of about 60 bytes per piece; in the vault, one JSON file per group of packs; locally, if a
+//! folder is configured, a table of many index files (`index_table`) with 48 bytes per piece, of which a run that
+//! writes it holds another copy in memory.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::id_map::IdMap;
 use crate::object_id::VaultObjectId;
 use crate::save::BackupFault;
 
-/// What a blob of a pack is.
+/// The kind of a blob in a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PackBlobKind {
@@ -37,16 +37,16 @@ impl PackBlobKind {
     }
 }
 
-/// Where a blob is.
+/// The location of a blob.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackBlobLocation {
     /// The number of the pack.
     pub(super) pack: u32,
-    /// Where it begins.
+    /// The offset of the blob in the pack.
     pub(crate) offset: u32,
-    /// Its sealed length.
+    /// The sealed length.
     pub(crate) length: u32,
-    /// Its plain length if it is compressed, or 0.
+    /// The plain length if the blob is compressed, or 0.
     pub(crate) uncompressed_length: u32,
 }
 
@@ -61,7 +61,7 @@ impl PackBlobLocation {
         }
     }
 
-    /// Returns the place of a blob in a pack whose number does not matter.
+    /// Returns the location of a blob with an arbitrary pack number.
     pub(super) fn from_stored(blob: &StoredBlob) -> Self {
         let raw = blob.uncompressed_length.unwrap_or(0);
         Self { pack: 0, offset: blob.offset, length: blob.length, uncompressed_length: raw }
@@ -87,17 +87,17 @@ pub(crate) struct StoredPack {
     pub(crate) blobs: Vec<StoredBlob>,
 }
 
-/// The stored form of a pack that a prune marked: nobody reads from it any more, and it goes when its grace is over.
+/// The stored form of a pack that a prune marked: it is no longer read, and removed after its grace period.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MarkedPack {
     pub(crate) id: VaultObjectId,
-    /// What it holds; nothing where no index ever listed it.
+    /// The blobs of the pack; empty if no index ever listed them.
     #[serde(default)]
     pub(crate) blobs: Vec<StoredBlob>,
-    /// When it was marked.
+    /// The time at which it was marked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) time: Option<String>,
-    /// Its length, as rustic wants it of packs without blobs.
+    /// The length of the pack, which rustic requires for packs without blobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) size: Option<u32>,
 }
@@ -107,38 +107,38 @@ pub(crate) struct MarkedPack {
 pub(crate) struct StoredIndex {
     #[serde(default)]
     pub(crate) packs: Vec<StoredPack>,
-    /// Under the name that rustic gave it; restic passes it over.
+    /// Marked packs, under rustic's name; restic ignores it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) packs_to_delete: Vec<MarkedPack>,
 }
 
-/// All index files, loaded.
+/// The contents of all index files.
 #[derive(Debug, Default)]
 pub struct VaultIndex {
-    /// What was not read from index files in this run; its packs are the first ones.
+    /// Entries that were not read from index files in this run; its packs have the first numbers.
     table: Option<VaultIndexTable>,
     packs: Vec<VaultObjectId>,
     known_packs: HashSet<VaultObjectId>,
     data_blobs: IdMap<VaultObjectId, PackBlobLocation>,
     tree_blobs: IdMap<VaultObjectId, PackBlobLocation>,
-    /// The index files that this was loaded from.
+    /// The index files that were loaded.
     files: Vec<VaultObjectId>,
-    /// Those among them that are damaged.
+    /// The damaged ones among them.
     damaged_files: Vec<BackupFault>,
 }
 
-/// What happens where an index file is damaged.
+/// The policy for damaged index files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DamagedIndexPolicy {
-    /// What it lists is not known, and told in [`VaultIndex::damaged_files`].
+    /// The file is skipped and reported in [`VaultIndex::damaged_files`].
     Skip,
     /// Nothing is loaded.
     Refuse,
 }
 
 impl VaultIndex {
-    /// Loads all index files of a vault, without what is marked for removal. Of what a damaged one lists, nothing is known:
-    /// [`VaultIndex::damaged_files`] names it.
+    /// Loads all index files of a vault, without marked packs. A damaged file is skipped: [`VaultIndex::damaged_files`]
+    /// names it.
     ///
     /// # Errors
     /// A failed read.
@@ -146,8 +146,8 @@ impl VaultIndex {
         Self::load_with_table(vault, vault.list_files(VaultFileKind::Index)?)
     }
 
-    /// As [`VaultIndex::load`], for whoever has just taken a lock: what was listed with the locks is not listed again, and new
-    /// snapshots are read meanwhile.
+    /// Like [`VaultIndex::load`], right after a lock was acquired: the listing made with the locks is reused, and new
+    /// snapshots are read concurrently.
     ///
     /// # Errors
     /// As [`VaultIndex::load`].
@@ -157,7 +157,7 @@ impl VaultIndex {
         vault.run_both(|| Self::load_with_table(vault, files), ahead).0
     }
 
-    /// Loads what the table here does not tell, and writes a new table where that was much.
+    /// Loads the files that the local table does not cover, and writes a new table if there were many.
     fn load_with_table(vault: &Vault, files: VaultFileListing) -> Result<Self> {
         let Some(kept) = &vault.index_table else {
             return Ok(
@@ -173,7 +173,7 @@ impl VaultIndex {
         index.add_files(vault, &new, DamagedIndexPolicy::Skip)?;
         index.files = files;
         let tabled = index.table.as_ref().map_or(0, VaultIndexTable::len);
-        // A table speaks for whole files.
+        // A table covers whole files only.
         if index.damaged_files.is_empty()
             && IndexTableFile::is_rewrite_due(
                 tabled,
@@ -185,14 +185,14 @@ impl VaultIndex {
         Ok(index)
     }
 
-    /// Begins with what a table tells.
+    /// Creates an index from a table.
     fn from_table(table: VaultIndexTable) -> Self {
         let packs = table.packs.clone();
         let known_packs = packs.iter().copied().collect();
         Self { table: Some(table), packs, known_packs, ..Self::default() }
     }
 
-    /// Encodes all that is known as a table.
+    /// Encodes all entries as a table.
     fn to_table(&self) -> Vec<u8> {
         let tabled = self.table.as_ref().map_or(0, VaultIndexTable::len);
         let most = self.data_blobs.len() + self.tree_blobs.len() + tabled;
@@ -215,8 +215,8 @@ impl VaultIndex {
         read.iter().map(|(id, place)| (*id, *place)).chain(tabled)
     }
 
-    /// As [`VaultIndex::load`], with the packs that are marked for removal and listed nowhere else; for somebody who removes what
-    /// no index lists, and to whom a damaged file is an error.
+    /// Like [`VaultIndex::load`], with the marked packs that no index lists; for callers that remove unlisted packs,
+    /// and for which a damaged file is an error.
     pub(crate) fn load_with_marks(vault: &Vault) -> Result<(Self, Vec<MarkedPack>)> {
         let files = sorted_file_ids(vault.list_files(VaultFileKind::Index)?);
         Self::load_files(vault, &files, DamagedIndexPolicy::Refuse)
@@ -233,7 +233,7 @@ impl VaultIndex {
         Ok((index, marked.into_values().collect()))
     }
 
-    /// Adds what some files say; returns what they mark for removal.
+    /// Adds the entries of some files; returns the packs that they mark.
     fn add_files(
         &mut self,
         vault: &Vault,
@@ -241,7 +241,7 @@ impl VaultIndex {
         damaged: DamagedIndexPolicy,
     ) -> Result<HashMap<VaultObjectId, MarkedPack>> {
         let mut marked = HashMap::new();
-        // Some files at a time, so that their JSON is not in memory all at once.
+        // In batches, so that not all JSON is in memory at once.
         for some in files.chunks(16) {
             let read =
                 |id: &VaultObjectId| vault.read_json::<StoredIndex>(VaultFileKind::Index, id);
@@ -270,13 +270,14 @@ impl VaultIndex {
         self.damaged_files.push(BackupFault { path, message });
     }
 
-    /// Returns the index files that are damaged: what only they list cannot be found.
+    /// Returns the damaged index files: blobs that only they list cannot be found.
     #[must_use]
     pub fn damaged_files(&self) -> &[BackupFault] {
         &self.damaged_files
     }
 
-    /// Brings an index that was kept to what the vault has now: new files are read, and all anew if one is gone.
+    /// Updates a loaded index to the current state of the vault: new files are read, and the whole index if a file was
+    /// removed.
     ///
     /// # Errors
     /// As [`VaultIndex::load`].
@@ -284,7 +285,7 @@ impl VaultIndex {
         Self::catch_up_to(kept, vault, vault.list_files(VaultFileKind::Index)?)
     }
 
-    /// As [`VaultIndex::catch_up`], for whoever has just taken a lock, as [`VaultIndex::load_locked`].
+    /// Like [`VaultIndex::catch_up`], right after a lock was acquired, as [`VaultIndex::load_locked`].
     ///
     /// # Errors
     /// As [`VaultIndex::load`].
@@ -309,13 +310,13 @@ impl VaultIndex {
             *kept = Arc::new(Self::load(vault)?);
             return Ok(());
         };
-        // What is not read now is read next time.
+        // Files that cannot be read now are read next time.
         index.add_files(vault, &added, DamagedIndexPolicy::Skip)?;
         index.files = files;
         Ok(())
     }
 
-    /// Adds what a pack holds.
+    /// Adds the blobs of a pack.
     pub(crate) fn add(&mut self, pack: &StoredPack) {
         if !self.known_packs.insert(pack.id) {
             return;
@@ -354,7 +355,7 @@ impl VaultIndex {
         self.find(kind, id).as_ref().map(PackBlobLocation::plain_length)
     }
 
-    /// Returns how many blobs of a kind there are, with their plain and their stored bytes.
+    /// Returns the number of blobs of a kind, and their plain and stored bytes.
     pub(crate) fn totals(&self, kind: PackBlobKind) -> (u64, u64, u64) {
         self.blob_locations(kind).fold((0, 0, 0), |(count, plain, stored), (_, place)| {
             (count + 1, plain + place.plain_length(), stored + u64::from(place.length))
@@ -365,7 +366,7 @@ impl VaultIndex {
         self.packs.get(place.pack as usize).copied().unwrap_or_default()
     }
 
-    /// Returns the files that the index was loaded from, ascending.
+    /// Returns the loaded index files, ascending.
     pub(crate) fn files(&self) -> &[VaultObjectId] {
         &self.files
     }

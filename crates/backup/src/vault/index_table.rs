@@ -1,12 +1,14 @@
-//! The table of an index: where each piece and folder is, in one sealed file here that is searched in place.
+//! The table of an index: the location of each piece and folder, in one sealed local file that is searched in place.
 //!
-//! In: what index files say, and a folder. Out: the same, without decompressing and parsing them again.
+//! In: the contents of index files, and a folder. Out: the same entries, without decompressing and parsing the files
+//! again.
 //!
 //! Invariants
-//! * It names the index files it was made of, which never change, and is used only where all of them are still in the vault:
-//!   what one of them listed may be gone with it.
-//! * It is sealed with the vault's key: nobody else makes one, and a damaged one is not used.
-//! * What a prune has marked is not in it. Who removes or judges packs reads the index files themselves.
+//! * It names the index files it was made of, which never change, and is used only if all of them are still in the
+//!   vault: what a removed one listed may have been removed, too.
+//! * It is sealed with the vault's key, so it cannot be forged, and a damaged one is not used.
+//! * It does not contain packs that a prune has marked. Operations that remove or verify packs read the index files
+//!   themselves.
 //!
 //! On failure: a table that cannot be read or written costs time, never a run.
 
@@ -26,36 +28,36 @@ use crate::object_id::VaultObjectId;
 const INDEX_TABLE_MAGIC: &[u8; 8] = b"tympidx1";
 const TABLE_ID_BYTES: usize = 32;
 const TABLE_ENTRY_BYTES: usize = TABLE_ID_BYTES + 16;
-/// The table's file.
+/// The name of the table file.
 const TABLE_FILE_NAME: &str = "index.table";
-/// What the name of one begins with that is being written.
+/// Prefix of the name of a table that is being written.
 const UNFINISHED_PREFIX: &str = ".index.table-";
-/// Nobody writes a table for so long: whoever began it was killed.
+/// Age after which an unfinished table counts as abandoned by a killed process.
 const ABANDONED_AGE: Duration = Duration::from_hours(24);
-/// How often a guess where an entry stands is made better by what stands there.
+/// Number of interpolation steps of a search.
 const INTERPOLATION_STEPS: usize = 2;
-/// An entry is looked for in so many before and after the last guess first.
+/// Number of entries on each side of the last interpolated position that are searched first.
 const PROBE_RADIUS: usize = 8;
-/// So many blobs are read from JSON in about the time that a table takes to be opened.
+/// Minimum number of blobs for a table; fewer are read from JSON in about the time that opening a table takes.
 const MIN_TABLE_BLOBS: usize = 1_000;
 
-/// A blob, and where it is.
+/// A blob and its location.
 pub(super) type IndexTableEntry = (VaultObjectId, PackBlobLocation);
 
 /// A table in memory.
 #[derive(Debug)]
 pub(super) struct VaultIndexTable {
     plain: Vec<u8>,
-    /// The index files it was made of, ascending.
+    /// The index files that it covers, ascending.
     pub(super) files: Vec<VaultObjectId>,
-    /// The packs that its entries number.
+    /// The packs, by the numbers that the entries use.
     pub(super) packs: Vec<VaultObjectId>,
-    /// Where the entries of pieces begin, those of folders, and where they end.
+    /// The offsets of the piece entries, of the folder entries, and of their end.
     section_offsets: [usize; 3],
 }
 
 impl VaultIndexTable {
-    /// Decodes a table; nothing if it is none.
+    /// Decodes a table; `None` if it is invalid.
     pub(super) fn parse(plain: Vec<u8>) -> Option<Self> {
         let mut rest = plain.strip_prefix(INDEX_TABLE_MAGIC)?;
         let files = read_ids(&mut rest)?;
@@ -68,8 +70,8 @@ impl VaultIndexTable {
         is_whole.then_some(Self { files, packs, section_offsets: [first, second, end], plain })
     }
 
-    /// Encodes a table of these files, packs and entries: those of pieces and those of folders, `most` at most. They are
-    /// sorted where they will be stored, as a large vault has many.
+    /// Encodes a table of the given files, packs and entries: those of pieces and those of folders, `most` at most.
+    /// They are sorted in the output buffer, as a large vault has many.
     pub(super) fn encode(
         (files, packs): (&[VaultObjectId], &[VaultObjectId]),
         most: usize,
@@ -84,7 +86,7 @@ impl VaultIndexTable {
             ids.iter().for_each(|id| out.extend_from_slice(id.as_bytes()));
         }
         let counts_at = out.len();
-        // Known when all have been written.
+        // Filled in when all entries have been written.
         out.extend_from_slice(&[0; 8]);
         let mut counts = Vec::with_capacity(8);
         for entries in entries {
@@ -97,7 +99,7 @@ impl VaultIndexTable {
             }
             let written = out.get_mut(begin..).unwrap_or_default();
             let (written, _) = written.as_chunks_mut::<TABLE_ENTRY_BYTES>();
-            // By id, which stands first in each.
+            // By id, which is the first field of each.
             written.sort_unstable();
             push_count(&mut counts, written.len());
         }
@@ -116,7 +118,7 @@ impl VaultIndexTable {
         self.plain.get(range).unwrap_or_default().as_chunks().0
     }
 
-    /// Returns how many entries there are.
+    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.entries(PackBlobKind::Data).len() + self.entries(PackBlobKind::Tree).len()
     }
@@ -140,8 +142,8 @@ impl VaultIndexTable {
     }
 }
 
-/// Returns the few entries among which one is, if it is there at all. Ids are hashes, which spread evenly: so where one stands
-/// follows from its first bytes, about, and from those of what stands there, more closely.
+/// Returns a small range of entries that includes the requested one, if it exists. Ids are hashes, which are uniformly
+/// distributed: the first bytes give an approximate position, and the entries there a closer one.
 fn narrow_to_neighborhood<'a>(
     entries: &'a [[u8; TABLE_ENTRY_BYTES]],
     id: &VaultObjectId,
@@ -155,7 +157,7 @@ fn narrow_to_neighborhood<'a>(
         guess = if there > wanted { guess.saturating_sub(away) } else { guess + away };
         guess = guess.min(last);
     }
-    // Wherever the guess is, the id is between two entries, one not above it and one not below it.
+    // Whatever the estimate, the id is between two entries, one not above it and one not below it.
     let order =
         |place: usize| entries.get(place).map(|entry| decode_entry_id(entry).cmp(id.as_bytes()));
     let mut width = PROBE_RADIUS;
@@ -170,12 +172,12 @@ fn narrow_to_neighborhood<'a>(
     }
 }
 
-/// Returns the first bytes of an id as a number.
+/// Returns the first bytes of an id as an integer.
 fn id_prefix(id: &[u8; TABLE_ID_BYTES]) -> u64 {
     id.first_chunk().map_or(0, |head| u64::from_be_bytes(*head))
 }
 
-/// Returns how many of so many entries stand below a number, where all numbers are alike.
+/// Returns how many of `entries` uniformly distributed entries are expected below a number.
 fn interpolate_position(number: u64, entries: usize) -> usize {
     let below = (u128::from(number) * entries as u128) >> 64;
     usize::try_from(below).unwrap_or(usize::MAX)
@@ -210,13 +212,13 @@ fn push_count(out: &mut Vec<u8>, count: usize) {
     out.extend_from_slice(&u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
 }
 
-/// The folder in which the table of a vault lies.
+/// The folder of a vault's table.
 #[derive(Clone, Debug)]
 pub(super) struct IndexTableFile(pub(super) PathBuf);
 
 impl IndexTableFile {
-    /// Reads the table; nothing unless all index files it was made of are among `files`, which ascend. What killed runs left
-    /// beside it goes.
+    /// Reads the table; `None` unless all index files that it covers are among `files`, which ascend. Also removes what
+    /// killed runs left.
     pub(super) fn read(&self, vault: &Vault, files: &[VaultObjectId]) -> Option<VaultIndexTable> {
         remove_abandoned_tables(&self.0, SystemTime::now());
         let sealed = fs::read(self.0.join(TABLE_FILE_NAME)).ok()?;
@@ -229,12 +231,13 @@ impl IndexTableFile {
         table
     }
 
-    /// Tells whether it pays to write a table anew, of which `known` blobs are in the present one and `read` are not.
+    /// Returns true if it is worthwhile to rewrite a table, when `known` blobs are in the present one and `read` are
+    /// not.
     pub(super) const fn is_rewrite_due(known: usize, read: usize) -> bool {
         read > MIN_TABLE_BLOBS && read > known / 8
     }
 
-    /// Keeps a table for later runs.
+    /// Stores a table for later runs.
     pub(super) fn write(&self, vault: &Vault, plain: Vec<u8>) {
         if let Err(error) = self.store_table(vault, plain) {
             debug!(file = %self.0.display(), %error, "the table of the index is not kept");
@@ -242,10 +245,10 @@ impl IndexTableFile {
     }
 
     fn store_table(&self, vault: &Vault, mut body: Vec<u8>) -> io::Result<()> {
-        // Where they are, as a large vault's table is large.
+        // In place, as a large vault's table is large.
         let (before, after) = vault.key.seal_in_place(&mut body).map_err(io::Error::other)?;
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-        // It is worth nothing after a crash that damages it, so it is not synced.
+        // Not synced, because the file has no value if a crash damages it.
         let mut file = tempfile::Builder::new().prefix(UNFINISHED_PREFIX).tempfile_in(&self.0)?;
         for part in [before.as_slice(), &body, &after] {
             file.write_all(part)?;
@@ -255,13 +258,13 @@ impl IndexTableFile {
     }
 }
 
-/// Removes what runs left in a folder that were killed while they wrote a table, as far as that can be done now.
+/// Removes unfinished tables that killed runs left in a folder, on a best-effort basis.
 fn remove_abandoned_tables(folder: &Path, now: SystemTime) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if !entry.file_name().as_encoded_bytes().starts_with(UNFINISHED_PREFIX.as_bytes()) {
             continue;
         }
-        // Another run may have removed it, or finished.
+        // Another run may have removed or finished it.
         let Ok(written) = entry.metadata().and_then(|facts| facts.modified()) else { continue };
         if now.duration_since(written).unwrap_or_default() > ABANDONED_AGE {
             fs::remove_file(entry.path()).ok();
@@ -296,7 +299,7 @@ mod tests {
             let most = (data + trees) as usize;
             let entries = [&some, &others].map(|entries| entries.iter().copied());
             let plain = VaultIndexTable::encode((&files, &packs), most, entries);
-            // There was room for all from the begin: what grows is there twice for a moment.
+            // The buffer was allocated at full size: growing it would hold two copies for a moment.
             assert_eq!(plain.capacity(), plain.len());
             let table = VaultIndexTable::parse(plain.clone()).unwrap();
             some.sort_unstable_by_key(|(id, _)| *id);
@@ -324,7 +327,7 @@ mod tests {
         }
     }
 
-    /// Whoever can choose what is saved can choose ids that do not spread evenly.
+    /// Ids need not be uniformly distributed: a user who chooses the saved data can choose them.
     #[test]
     fn ids_that_begin_alike_are_found_as_well() {
         let spread = |number: u32| VaultObjectId::of(&number.to_le_bytes());
@@ -354,7 +357,7 @@ mod tests {
         }
     }
 
-    /// What a search costs hardly depends on how much there is.
+    /// The cost of a search hardly depends on the size of the table.
     #[test]
     fn an_entry_is_looked_for_among_few() {
         for count in [100_u32, 10_000, 100_000] {

@@ -11,35 +11,35 @@ use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;
 use crate::vault_key::{self, VaultKey};
 
-/// A hostile vault may not make the derivation take more memory than this.
+/// Memory limit of the key derivation, so that a hostile vault cannot exceed it.
 const MAX_SCRYPT_MEMORY: u64 = 1 << 31;
 
-/// How much work it is to try a password: the parameters of scrypt.
+/// The cost of trying a password: the parameters of scrypt.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyDerivationCost {
-    /// The logarithm of the number of rounds.
+    /// The base-2 logarithm of the number of rounds.
     pub log_rounds: u8,
 }
 
 impl Default for KeyDerivationCost {
-    /// What restic finds on usual machines: about 32 MiB and 100 ms.
+    /// The parameters that restic chooses on usual machines: about 32 MiB and 100 ms.
     fn default() -> Self {
         Self { log_rounds: 15 }
     }
 }
 
-/// What is known of a key without its password.
+/// The metadata of a key that is readable without its password.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyMetadata {
-    /// Its id.
+    /// The id of the key.
     pub id: VaultObjectId,
-    /// Whether the vault was opened with it.
+    /// True if the vault was opened with it.
     pub is_used: bool,
-    /// Who made it.
+    /// The user who created it.
     pub user: String,
-    /// On which host.
+    /// The host on which it was created.
     pub host: String,
-    /// When.
+    /// The time at which it was created.
     pub created: String,
 }
 
@@ -57,11 +57,11 @@ pub(crate) struct VaultKeyFile {
     data: String,
 }
 
-/// How a key is derived from a password: rounds, `r` and `p` of scrypt.
+/// The parameters of scrypt: rounds, `r` and `p`.
 type ScryptParameters = (u64, u32, u32);
 
 impl VaultKeyFile {
-    /// Returns the parameters, the salt and the sealed key, or what is wrong.
+    /// Returns the parameters, the salt and the sealed key, or a description of the fault.
     pub(crate) fn decode_parts(&self) -> Result<(ScryptParameters, Vec<u8>, Vec<u8>), String> {
         if self.kdf != "scrypt" {
             return Err("its derivation is not known".to_owned());
@@ -115,7 +115,7 @@ pub(super) fn list_key_ids(backend: &dyn VaultBackend) -> Result<Vec<VaultObject
     Ok(keys.into_iter().map(|(id, _)| id).collect())
 }
 
-/// Finds the key that a password opens, and the vault's key in it, with the bytes of its file.
+/// Finds the key that a password opens; returns it with the vault's key in it, and the bytes of its file.
 pub(super) fn find_key(
     backend: &dyn VaultBackend,
     ids: &[VaultObjectId],
@@ -131,7 +131,7 @@ pub(super) fn find_key(
             Err(error) => damaged = Some(error),
         }
     }
-    // A damaged key is told only if no other one opened.
+    // A damaged key is reported only if no other one opened.
     Err(damaged.unwrap_or(Error::WrongPassword))
 }
 
@@ -144,7 +144,7 @@ pub(super) fn open_key(
     open_key_file(id, &read_key_bytes(backend, id)?, password)
 }
 
-/// Opens a key whose file has these bytes.
+/// Opens a key from the bytes of its file.
 pub(super) fn open_key_file(id: &VaultObjectId, bytes: &[u8], password: &[u8]) -> Result<VaultKey> {
     let damaged = |fault: &str| Error::damaged(VaultFileKind::Key, id, &fault);
     let file = parse_key_file(id, bytes)?;
@@ -183,7 +183,7 @@ fn parse_key_file(id: &VaultObjectId, bytes: &[u8]) -> Result<VaultKeyFile> {
     serde_json::from_slice(bytes).map_err(|error| Error::damaged(VaultFileKind::Key, id, &error))
 }
 
-/// Derives a key; nothing if the parameters are out of bounds.
+/// Derives a key; `None` if the parameters are out of bounds.
 pub(crate) fn derive_key(
     password: &[u8],
     salt: &[u8],

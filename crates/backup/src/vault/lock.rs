@@ -1,11 +1,11 @@
 //! Locks as restic writes and honors them: one sealed file per process that uses the vault.
 //!
-//! A lock is shared or exclusive. It is written, then the others are looked at, so that of two that come at once at
-//! least one gives way. It says that its process lives by being written anew every few minutes.
+//! A lock is shared or exclusive. A process writes its lock and then checks the others, so that of two concurrent ones
+//! at least one yields. Rewriting the lock every few minutes shows that the process is alive.
 //!
 //! Invariants
-//! * What another process holds is never removed, unless it is gone: dead among the processes that this one sees, or silent
-//!   for too long.
+//! * A lock of another process is never removed unless that process is dead in this process's PID scope, or has not
+//!   renewed the lock for too long.
 //! * A process that could not renew its lock in time, or whose lock was removed, writes no index and no snapshot, and
 //!   removes nothing.
 
@@ -25,27 +25,28 @@ use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;
 use crate::vault_key::VaultKey;
 
-/// A lock that was not renewed for so long belongs to nobody, for who cannot do beside it what he wants.
+/// Age after which a conflicting lock counts as abandoned.
 const STALE_LOCK_AGE: Duration = Duration::from_mins(30);
-/// One that is in nobody's way is left alone for longer: the clock of who wrote it may be slow.
+/// Age after which a lock that does not conflict counts as abandoned. It is longer, because the writer's clock may be
+/// slow.
 const FORGOTTEN_LOCK_AGE: Duration = Duration::from_hours(24);
-/// A lock is renewed so often.
+/// Interval of lock renewal.
 const RENEWAL_INTERVAL: Duration = Duration::from_mins(5);
-/// A process whose own lock is older does not go on: others may hold it for gone soon.
+/// Maximum age of a process's own lock, after which it stops: others may soon treat the lock as abandoned.
 const MAX_OWN_LOCK_AGE: Duration = Duration::from_mins(25);
-/// Two that lock at once see each other after this at the latest.
+/// Maximum time after which two concurrent lockers see each other's lock.
 const CONFLICT_CHECK_DELAY: Duration = Duration::from_millis(200);
 
-/// Whether others may use the vault meanwhile.
+/// The mode of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VaultLockMode {
-    /// Others may, but not exclusively.
+    /// Other processes may hold shared locks, but no exclusive one.
     Shared,
-    /// Nobody else may.
+    /// No other process may hold a lock.
     Exclusive,
 }
 
-/// The stored form.
+/// The stored form of a lock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct StoredLock {
     time: String,
@@ -57,7 +58,7 @@ pub(crate) struct StoredLock {
     uid: u32,
     #[serde(default)]
     gid: u32,
-    /// Unknown to restic, which passes it over.
+    /// Unknown to restic, which ignores it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pid_scope: String,
 }
@@ -74,15 +75,15 @@ impl StoredLock {
         self.is_abandoned(who, now, STALE_LOCK_AGE)
     }
 
-    /// Tells whether its process is dead on this host, or was silent for longer than `silence`.
+    /// Returns true if its process is dead on this host, or has not renewed it for longer than `silence`.
     fn is_abandoned(&self, who: &VaultUser, now: Timestamp, silence: Duration) -> bool {
         let Ok(time) = self.time.parse::<Timestamp>() else { return false };
         let age = now.duration_since(time);
         if age > jiff::SignedDuration::try_from(silence).unwrap_or(jiff::SignedDuration::MAX) {
             return true;
         }
-        // What restic left says nothing about its scope, and restic itself goes by the host's name. Elsewhere the number says
-        // nothing: it may be that of nobody here, and of somebody who lives there.
+        // Locks of restic have no scope, and restic itself compares host names. In another scope the process id is
+        // meaningless: it may be unused there, or belong to another process.
         let is_of_ours = self.pid_scope.is_empty() || self.pid_scope == who.pid_scope;
         self.hostname == who.host && is_of_ours && self.pid != who.pid && is_process_dead(self.pid)
     }
@@ -103,7 +104,7 @@ pub struct VaultLock {
     renewal_thread: Option<JoinHandle<()>>,
 }
 
-/// What was there when the lock had been written: nobody has removed anything of it since.
+/// The listings made after the lock was written: nothing in them has been removed since.
 #[derive(Debug, Default)]
 struct LockedListings {
     index: Option<VaultFileListing>,
@@ -113,13 +114,13 @@ struct LockedListings {
 #[derive(Debug)]
 struct VaultLockState {
     id: VaultObjectId,
-    /// When it was written last, on a clock that goes on while the process is stopped.
+    /// The time of the last write, by a clock that continues while the process is suspended.
     written_at: Timestamp,
-    /// The same, on a clock that nobody sets.
+    /// The same time, by a monotonic clock.
     written_instant: Instant,
 }
 
-/// When a lock is about to be written: its age counts from here, however long the writing takes.
+/// The time before a lock is written: its age counts from here, however long the write takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LockTimestamp {
     wall_clock: Timestamp,
@@ -137,7 +138,7 @@ impl VaultLockState {
         Self { id, written_at: begin.wall_clock, written_instant: begin.monotonic }
     }
 
-    /// Returns the lock's id, unless it was silent for so long that others may take it for dead.
+    /// Returns the lock's id, unless it was not renewed for so long that others may treat it as abandoned.
     fn current_id(&self) -> Result<VaultObjectId> {
         let silence = Timestamp::now().duration_since(self.written_at).unsigned_abs();
         let is_late =
@@ -147,7 +148,7 @@ impl VaultLockState {
 }
 
 impl VaultLock {
-    /// Locks the vault, waiting for others for at most `wait`.
+    /// Locks the vault, waiting for conflicting locks for at most `wait`.
     ///
     /// # Errors
     /// [`Error::Locked`], or a failed write.
@@ -168,19 +169,19 @@ impl VaultLock {
         }
     }
 
-    /// Lists the index files; those that were listed with the locks, the first time.
+    /// Lists the index files; the first call returns the listing made with the locks.
     pub(crate) fn list_index(&self) -> Result<VaultFileListing> {
         let listed = self.listings.lock().index.take();
         listed.map_or_else(|| self.vault.list_files(VaultFileKind::Index), Ok)
     }
 
-    /// As [`VaultLock::list_index`], of snapshots.
+    /// As [`VaultLock::list_index`], for snapshots.
     pub(crate) fn list_snapshots(&self) -> Result<VaultFileListing> {
         let listed = self.listings.lock().snapshots.take();
         listed.map_or_else(|| self.vault.list_files(VaultFileKind::Snapshot), Ok)
     }
 
-    /// Returns the snapshots that were there with the locks, if nobody has asked for them yet.
+    /// Returns the snapshots listed with the locks, if they have not been requested yet.
     pub(crate) fn initial_snapshots(&self) -> VaultFileListing {
         self.listings.lock().snapshots.clone().unwrap_or_default()
     }
@@ -206,21 +207,21 @@ impl VaultLock {
         }
     }
 
-    /// Makes sure that others still see the lock.
+    /// Checks that the lock is still valid for others.
     ///
     /// # Errors
-    /// [`Error::LockLost`] if they may not.
+    /// [`Error::LockLost`] if it may not be.
     pub fn check_held(&self) -> Result<()> {
         self.witness().check_held()
     }
 
-    /// Returns what can tell about the lock from other threads.
+    /// Returns a handle that checks the lock from other threads.
     pub(crate) fn witness(&self) -> LockWitness {
         LockWitness { vault: self.vault.clone(), state: self.state.clone() }
     }
 }
 
-/// Tells whether a lock still holds.
+/// Checks if a lock is still held.
 #[derive(Clone, Debug)]
 pub(crate) struct LockWitness {
     vault: Arc<Vault>,
@@ -232,7 +233,7 @@ impl LockWitness {
     pub(crate) fn check_held(&self) -> Result<()> {
         let id = self.state.lock().current_id()?;
         let is_there = self.vault.contains_file(VaultFileKind::Lock, &id)?;
-        // The renewer may have replaced it between the two looks.
+        // The renewal may have replaced it between the two checks.
         if is_there || self.state.lock().id != id { Ok(()) } else { Err(Error::LockLost) }
     }
 }
@@ -263,7 +264,8 @@ fn try_acquire(
 ) -> Result<(VaultLockState, LockedListings)> {
     let early = vault.early_lock.lock().take();
     let (locks, early) = early.map_or((None, None), |early| (early.locks, early.staged_lock));
-    // This look spares the others a lock that has to give way; the one after the lock has appeared decides.
+    // This check avoids writing a lock that would have to be removed again; the check after the lock has appeared
+    // decides.
     let locks = locks.map_or_else(|| vault.list_files(VaultFileKind::Lock), Ok);
     let free = locks.and_then(|locks| check_conflicts(vault, who, mode, (locks, None)));
     let early = match (early, mode, free) {
@@ -284,7 +286,7 @@ fn try_acquire(
     match reveal_and_verify(vault, who, mode, &staged) {
         Ok(listed) => Ok((VaultLockState::new(id, begin), listed)),
         Err(error) => {
-            // Why there is no lock matters more: where none can be written, none can be removed either.
+            // The reason for the missing lock matters more: if a lock cannot be written, it cannot be removed either.
             if let Err(left) = vault.remove_file(VaultFileKind::Lock, &id)
                 && vault.contains_file(VaultFileKind::Lock, &id).unwrap_or(true)
             {
@@ -295,7 +297,7 @@ fn try_acquire(
     }
 }
 
-/// Lets a lock appear, and makes sure that it excludes nobody and nobody excludes it.
+/// Reveals a lock, and verifies that it does not conflict with another one.
 fn reveal_and_verify(
     vault: &Vault,
     who: &VaultUser,
@@ -305,7 +307,7 @@ fn reveal_and_verify(
     let id = staged.id();
     let is_free = |locks| check_conflicts(vault, who, mode, (locks, Some(&id)));
     if mode == VaultLockMode::Shared && vault.backend().is_remote() {
-        // What whoever shares a vault begins with comes along; what is lacking is listed again when it is needed.
+        // Also list what a process with a shared lock needs first; a failed listing is repeated when needed.
         let kinds = [VaultFileKind::Lock, VaultFileKind::Index, VaultFileKind::Snapshot];
         let [locks, index, snapshots] = vault.reveal_then_list(staged, kinds)?;
         is_free(locks?)?;
@@ -313,7 +315,7 @@ fn reveal_and_verify(
     }
     vault.reveal_file(staged)?;
     is_free(vault.list_files(VaultFileKind::Lock)?)?;
-    // An exclusive lock must not overlook one that is being written.
+    // An exclusive lock must not miss one that is being written.
     if mode == VaultLockMode::Exclusive {
         std::thread::sleep(CONFLICT_CHECK_DELAY);
         is_free(vault.list_files(VaultFileKind::Lock)?)?;
@@ -321,12 +323,12 @@ fn reveal_and_verify(
     Ok(LockedListings::default())
 }
 
-/// Seals a shared lock for a vault of which no more is known than its key: not compressed, which every vault allows.
+/// Seals a shared lock for a vault of which only the key is known: uncompressed, which every vault allows.
 pub(super) fn seal_shared_lock(key: &VaultKey, who: &VaultUser) -> Result<Vec<u8>> {
     key.seal(&serde_json::to_vec(&StoredLock::new(who, VaultLockMode::Shared)).unwrap_or_default())
 }
 
-/// Fails if a lock other than `own` excludes this one. Locks of processes that are gone are removed.
+/// Returns an error if a lock other than `own` conflicts with this one. Abandoned locks are removed.
 fn check_conflicts(
     vault: &Vault,
     who: &VaultUser,
@@ -360,7 +362,7 @@ fn check_conflicts(
     Ok(())
 }
 
-/// Reads a lock; nothing if its process has removed it meanwhile.
+/// Reads a lock; `None` if its process has removed it concurrently.
 fn read_lock(vault: &Vault, id: &VaultObjectId) -> Result<Option<StoredLock>> {
     match vault.read_json(VaultFileKind::Lock, id) {
         Ok(lock) => Ok(Some(lock)),
@@ -384,7 +386,7 @@ fn renew_until_stopped(
     }
 }
 
-/// Writes a lock anew and removes its former file. One that others removed is not written again.
+/// Writes a new lock file and removes the previous one. A lock that others removed is not written again.
 fn renew_lock(
     vault: &Vault,
     state: &Mutex<VaultLockState>,
@@ -401,17 +403,17 @@ fn renew_lock(
     vault.remove_file(VaultFileKind::Lock, &old)
 }
 
-/// Which locks to remove.
+/// The set of locks to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnlockScope {
-    /// Those of processes that are gone.
+    /// Abandoned locks.
     Stale,
-    /// All.
+    /// All locks.
     All,
 }
 
 impl Vault {
-    /// Removes locks; returns how many. What is damaged says nothing about its process, and goes with all only.
+    /// Removes locks; returns their number. A damaged lock does not identify its process, and is removed only with all.
     ///
     /// # Errors
     /// A failed read or removal.
@@ -451,7 +453,7 @@ mod tests {
         vault.list_files(VaultFileKind::Lock).unwrap().into_iter().map(|(id, _)| id).collect()
     }
 
-    /// A process that was asleep for so long that others may have removed its lock, or passed it over.
+    /// A process that was suspended for so long that others may have removed or ignored its lock.
     #[test]
     fn a_lock_that_was_silent_for_too_long_is_not_renewed() {
         let dir = tempfile::tempdir().unwrap();
@@ -472,7 +474,7 @@ mod tests {
         assert!(matches!(lock.check_held(), Err(Error::LockLost)));
     }
 
-    /// A slow line makes a lock older for those who read it, and so it is for the one who holds it.
+    /// A slow connection makes a lock older for its readers, so it must be as old for its holder.
     #[test]
     fn a_lock_is_as_old_for_its_holder_as_for_others() {
         let dir = tempfile::tempdir().unwrap();

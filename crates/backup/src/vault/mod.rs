@@ -1,9 +1,9 @@
-//! The vault: a place that holds backups, in the format of restic's repositories, version 2.
+//! The vault: a store of backups in the format of restic's repositories, version 2.
 //!
 //! In: a [`VaultBackend`] and a password. Out: an opened [`Vault`], which reads and writes sealed files.
 //!
-//! The format's parts: `config`, one file per key, lock, snapshot and index, and packs, which hold pieces of files and
-//! folders. All but keys are sealed; all but keys, packs and `config` are compressed.
+//! The format's parts: `config`, one file per key, lock, snapshot and index, and packs, which contain pieces of files
+//! and folders. All but keys are sealed; all but keys, packs and `config` are compressed.
 //!
 //! Invariant: a file is named by the hash of its own bytes, and what is read is checked against its name.
 
@@ -52,15 +52,15 @@ use crate::vault_key::{self, VaultKey};
 const VAULT_FORMAT_VERSION: u32 = 2;
 /// Marks a sealed file that is compressed.
 const COMPRESSED_FILE_MARKER: u8 = 2;
-/// No index, snapshot or lock is longer than this when decompressed.
+/// Maximum decompressed length of an index, snapshot or lock.
 const MAX_UNPACKED_FILE_BYTES: usize = 1 << 30;
-/// How often a part of a pack is asked for, and the wait before the second time; it doubles.
+/// Maximum number of attempts to read a range of a pack. The wait before the second one doubles with each further one.
 const MAX_READ_ATTEMPTS: u32 = 4;
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
-/// No piece of a file, and no folder, is longer than this when decompressed.
+/// Maximum decompressed length of a piece or folder.
 const MAX_BLOB_BYTES: usize = 1 << 30;
 
-/// What `config` says.
+/// The content of `config`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct VaultConfig {
     version: u32,
@@ -79,11 +79,11 @@ impl VaultConfig {
         Ok(config)
     }
 
-    /// Makes sure of what it says; returns what cuts by its polynomial.
+    /// Validates the config; returns a splitter for its polynomial.
     pub(crate) fn piece_splitter(&self) -> Result<PieceSplitter> {
         let damaged =
             |fault: &str| Error::damaged(VaultFileKind::Config, &VaultObjectId::default(), &fault);
-        // Folders and files here are named by it.
+        // Local folders and files are named by it.
         if self.id.parse::<VaultObjectId>().is_err() {
             return Err(damaged("its id is none"));
         }
@@ -92,7 +92,7 @@ impl VaultConfig {
     }
 }
 
-/// Returns what stands in an unsealed file: itself, or decompressed to at most `limit` bytes.
+/// Returns the content of an unsealed file: as it is, or decompressed to at most `limit` bytes.
 pub(crate) fn unpack_file(bytes: Vec<u8>, limit: usize) -> Result<Vec<u8>, &'static str> {
     match bytes.split_first() {
         Some((b'{' | b'[', _)) => Ok(bytes),
@@ -103,26 +103,26 @@ pub(crate) fn unpack_file(bytes: Vec<u8>, limit: usize) -> Result<Vec<u8>, &'sta
     }
 }
 
-/// Who uses the vault, as it is written into snapshots, keys and locks.
+/// The user of a vault, as recorded in snapshots, keys and locks.
 #[derive(Clone, Debug)]
 pub struct VaultUser {
-    /// The host's name.
+    /// The host name.
     pub host: String,
-    /// The user's name.
+    /// The user name.
     pub user: String,
-    /// The user's number.
+    /// The user id.
     pub uid: u32,
-    /// The number of the user's group.
+    /// The group id.
     pub gid: u32,
-    /// The process.
+    /// The process id.
     pub pid: u32,
-    /// Among which processes its number is one: those of a PID namespace, since a machine was started. Containers of one host
-    /// name differ in it. Empty where the system does not tell.
+    /// The scope of the process id: a PID namespace and the boot of the machine. Containers with the same host name
+    /// differ in it. Empty if the system does not provide it.
     pub pid_scope: String,
 }
 
 impl VaultUser {
-    /// Returns who this process is.
+    /// Returns the identity of this process.
     #[must_use]
     pub fn this_process() -> Self {
         let uid = rustix::process::getuid().as_raw();
@@ -137,7 +137,8 @@ impl VaultUser {
     }
 }
 
-/// Names the boot of this machine and the PID namespace in it; the system gives the latter's number again after a boot.
+/// Returns a name for the boot of this machine and the PID namespace; the system reuses the number of the latter after
+/// a boot.
 fn read_pid_scope() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     let namespace = std::fs::read_link("/proc/self/ns/pid");
@@ -147,15 +148,15 @@ fn read_pid_scope() -> String {
     }
 }
 
-/// How much a writer takes of the machine and of the way to the vault.
+/// Resource limits of a writer.
 #[derive(Clone, Copy, Debug)]
 pub struct WriterTuning {
-    /// Packs that are written at once; the backend knows how many pay off.
+    /// The number of packs that are written concurrently; the default is that of the backend.
     pub connections: Option<usize>,
-    /// Bytes of finished packs that may wait to be written or be on their way, but for one on each connection and one that
-    /// waits in any case. Packs are no larger.
+    /// Limit in bytes on finished packs that wait or are being written; one pack per connection and one waiting are
+    /// always allowed. Packs are no larger than this.
     pub queue_bytes: u64,
-    /// A wait before each new piece.
+    /// The delay before each new piece.
     pub piece_delay: Duration,
 }
 
@@ -175,22 +176,22 @@ pub struct Vault {
     splitter: PieceSplitter,
     compression: CompressionMode,
     tuning: WriterTuning,
-    /// What is kept here of a vault that is elsewhere.
+    /// The local cache of a remote vault.
     cache: Option<VaultCache>,
-    /// Where it is kept what the index files say, wherever the vault is.
+    /// The local table of the index, for local and remote vaults.
     index_table: Option<IndexTableFile>,
     /// Snapshots that were read: their files never change.
     known_snapshots: Mutex<HashMap<VaultObjectId, VaultSnapshot>>,
-    /// What whoever locks it first need not ask for.
+    /// Data obtained during opening for the first lock.
     early_lock: Mutex<Option<EarlyLock>>,
     is_dry_run: bool,
 }
 
 impl Vault {
-    /// Makes a vault in an empty place.
+    /// Creates a vault in an empty location.
     ///
     /// # Errors
-    /// [`Error::VaultExists`], or what the backend says.
+    /// [`Error::VaultExists`], or an error of the backend.
     pub fn init(
         backend: Arc<dyn VaultBackend>,
         password: &[u8],
@@ -224,12 +225,12 @@ impl Vault {
     /// Opens a vault.
     ///
     /// # Errors
-    /// [`Error::NoVault`], [`Error::WrongPassword`], or what else stands in the way.
+    /// [`Error::NoVault`], [`Error::WrongPassword`], or another error.
     pub fn open(backend: Arc<dyn VaultBackend>, password: &[u8]) -> Result<Self> {
         Self::open_with(backend, password, VaultOpening::default())
     }
 
-    /// As [`Vault::open`], by somebody who says what comes next.
+    /// Like [`Vault::open`], with hints about the operations that follow.
     ///
     /// # Errors
     /// As [`Vault::open`].
@@ -270,7 +271,7 @@ impl Vault {
         })
     }
 
-    /// Returns the same vault, which from now on drops what is written: a save counts what it would take.
+    /// Returns the same vault with writes discarded, so that a save only counts what it would write.
     #[must_use]
     pub fn to_dry_run(&self) -> Self {
         Self {
@@ -293,37 +294,39 @@ impl Vault {
         self.is_dry_run
     }
 
-    /// Chooses how hard what is written from now on is compressed.
+    /// Sets the compression of later writes.
     pub const fn set_compression(&mut self, compression: CompressionMode) {
         self.compression = compression;
     }
 
-    /// Chooses what writers take from now on.
+    /// Sets the resource limits of later writers.
     pub const fn set_tuning(&mut self, tuning: WriterTuning) {
         self.tuning = tuning;
     }
 
-    /// Keeps index, snapshots and folders in a folder below `dir`, up to some bytes, so that they are fetched once.
+    /// Caches index files, snapshots and folders in a folder below `dir`, up to `max_bytes`, so that they are fetched
+    /// once.
     ///
     /// # Errors
-    /// If the folder cannot be used; nothing is kept then.
+    /// If the folder cannot be used; nothing is cached then.
     pub fn enable_cache(&mut self, dir: &Path, max_bytes: u64) -> io::Result<()> {
         self.cache = Some(VaultCache::open(&self.vault_folder(dir)?, max_bytes)?);
         Ok(())
     }
 
-    /// Keeps what the index files say in a sealed file below `dir`, so that [`VaultIndex::load`] parses those anew that came since.
+    /// Stores the contents of the index files in a sealed file below `dir`, so that [`VaultIndex::load`] parses only
+    /// newer files.
     ///
     /// # Errors
-    /// If the vault has no id that a folder can be named by; nothing is kept then.
+    /// If the vault's id is not valid as a folder name; nothing is stored then.
     pub fn enable_index_table(&mut self, dir: &Path) -> io::Result<()> {
         self.index_table = Some(IndexTableFile(self.vault_folder(dir)?));
         Ok(())
     }
 
-    /// Returns the folder of this vault among those of others.
+    /// Returns the folder of this vault below `dir`.
     fn vault_folder(&self, dir: &Path) -> io::Result<PathBuf> {
-        // The vault says what it is called: that must be a name and nothing else.
+        // The id comes from the vault: it must be a plain name, not a path.
         let is_plain = self.id().bytes().all(|byte| byte.is_ascii_alphanumeric());
         if !is_plain || self.id().is_empty() {
             return Err(io::Error::new(ErrorKind::InvalidData, "the vault's id is none"));
@@ -337,7 +340,7 @@ impl Vault {
         &self.config.id
     }
 
-    /// Tells whether it is on another machine.
+    /// Returns true if the vault is on another machine.
     #[must_use]
     pub fn is_remote(&self) -> bool {
         self.backend.is_remote()
@@ -372,10 +375,10 @@ impl Vault {
         key::add_key(&*self.backend, &self.key, password, cost, by)
     }
 
-    /// Removes a key, named by the first digits of its id.
+    /// Removes a key, given by a prefix of its id.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] for the key in use, or a name that fits no key or several.
+    /// [`Error::InvalidRequest`] for the key in use, or a prefix that matches no key or several.
     pub fn remove_key(&self, name: &str) -> Result<VaultObjectId> {
         let keys = self.keys()?;
         let mut fitting = keys.iter().filter(|key| key.id.to_string().starts_with(name));
@@ -393,7 +396,7 @@ impl Vault {
     /// Replaces the key that the vault was opened with by one for another password.
     ///
     /// # Errors
-    /// A failed write or removal; a key that opens is always there.
+    /// A failed write or removal; a usable key always exists.
     pub fn change_password(
         &mut self,
         password: &[u8],
@@ -401,7 +404,7 @@ impl Vault {
         by: (&VaultUser, Timestamp),
     ) -> Result<VaultObjectId> {
         let added = self.add_key(password, cost, by)?;
-        // The old key goes only after the new one was seen to open the vault.
+        // The old key is removed only after the new one was verified to open the vault.
         key::open_key(&*self.backend, &added, password)?;
         self.remove_file(VaultFileKind::Key, &self.opening_key_id)?;
         self.opening_key_id = added;
@@ -412,7 +415,7 @@ impl Vault {
         self.apply_listing(kind, self.backend.list(kind))
     }
 
-    /// Lets a staged file appear, and then lists files of some kinds.
+    /// Reveals a staged file, and then lists files of some kinds.
     pub(crate) fn reveal_then_list<const N: usize>(
         &self,
         staged: &StagedFile,
@@ -427,7 +430,7 @@ impl Vault {
         }))
     }
 
-    /// Forgets what is kept here of files that are not there.
+    /// Removes cached files that the vault no longer has.
     fn apply_listing(
         &self,
         kind: VaultFileKind,
@@ -444,12 +447,12 @@ impl Vault {
         Ok(listed)
     }
 
-    /// Tells whether a file is there.
+    /// Returns true if a file exists.
     pub(crate) fn contains_file(&self, kind: VaultFileKind, id: &VaultObjectId) -> Result<bool> {
         self.backend.contains(kind, id).map_err(Error::backend("look for", kind, id))
     }
 
-    /// Reads many files, as many at once as pays off; the results have their order.
+    /// Reads many files concurrently; the results are in the order of the ids.
     pub(crate) fn read_many<T: Send>(
         &self,
         ids: &[VaultObjectId],
@@ -459,7 +462,7 @@ impl Vault {
         if threads < 2 || !self.backend.is_remote() {
             return ids.par_iter().map(read).collect();
         }
-        // What waits for another machine needs no processor: more threads than those of rayon.
+        // Waiting for another machine needs no processor: use more threads than rayon has.
         let part = ids.len().div_ceil(threads);
         std::thread::scope(|scope| {
             let read = &read;
@@ -479,7 +482,7 @@ impl Vault {
         self.backend.remove(kind, id).map_err(Error::backend("remove", kind, id))
     }
 
-    /// Reads a sealed file of JSON.
+    /// Reads a sealed JSON file.
     pub(crate) fn read_json<T: DeserializeOwned>(
         &self,
         kind: VaultFileKind,
@@ -489,7 +492,7 @@ impl Vault {
         serde_json::from_slice(&plain).map_err(|error| Error::damaged(kind, id, &error))
     }
 
-    /// Seals and writes JSON; returns the name it got.
+    /// Seals and writes JSON; returns the name of the file.
     pub(crate) fn write_json<T: Serialize>(
         &self,
         kind: VaultFileKind,
@@ -501,7 +504,7 @@ impl Vault {
         Ok(id)
     }
 
-    /// Seals JSON, and stages it.
+    /// Seals and stages JSON.
     pub(crate) fn stage_json<T: Serialize>(
         &self,
         kind: VaultFileKind,
@@ -510,7 +513,7 @@ impl Vault {
         self.stage_file(kind, self.seal_json(kind, value)?)
     }
 
-    /// Seals JSON as it is written.
+    /// Seals JSON while it is serialized.
     pub(crate) fn seal_json<T: Serialize>(
         &self,
         kind: VaultFileKind,
@@ -530,12 +533,12 @@ impl Vault {
         Ok(sealed)
     }
 
-    /// Brings a file to the vault without its name, which is that of its bytes.
+    /// Stages a file whose final name is the hash of its bytes.
     pub(crate) fn stage_file(&self, kind: VaultFileKind, bytes: Vec<u8>) -> Result<StagedFile> {
         self.stage_named_file(kind, VaultObjectId::of(&bytes), bytes)
     }
 
-    /// As [`Vault::stage_file`], of bytes whose name is known: a pack is long.
+    /// Like [`Vault::stage_file`], for bytes whose hash is known: a pack is long.
     pub(crate) fn stage_named_file(
         &self,
         kind: VaultFileKind,
@@ -545,7 +548,7 @@ impl Vault {
         self.backend.stage(kind, &id, bytes).map_err(Error::backend("write", kind, &id))
     }
 
-    /// Lets a staged file appear, and keeps it here if such files are.
+    /// Reveals a staged file, and caches it if its kind is cached.
     pub(crate) fn reveal_file(&self, staged: &StagedFile) -> Result<()> {
         let (kind, id) = (staged.kind(), staged.id());
         self.backend.reveal(staged).map_err(Error::backend("write", kind, &id))?;
@@ -555,12 +558,12 @@ impl Vault {
         Ok(())
     }
 
-    /// Removes a staged file that is not to appear.
+    /// Removes a staged file that is not to be revealed.
     pub(crate) fn discard_staged(&self, staged: &StagedFile) {
         self.backend.discard(staged);
     }
 
-    /// Does two things at once where each call costs a round trip, else one after the other.
+    /// Runs two functions concurrently if each call costs a round trip, else in sequence.
     pub(crate) fn run_both<A: Send, B>(
         &self,
         one: impl FnOnce() -> A + Send,
@@ -576,7 +579,7 @@ impl Vault {
         })
     }
 
-    /// Writes a file, and keeps it here if such files are.
+    /// Writes a file, and caches it if its kind is cached.
     fn write_file(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) -> Result<()> {
         self.backend.write(kind, id, bytes).map_err(Error::backend("write", kind, id))?;
         if let Some(cache) = self.cache.as_ref().filter(|_| kind != VaultFileKind::Pack) {
@@ -585,7 +588,7 @@ impl Vault {
         Ok(())
     }
 
-    /// Reads a file whose bytes have the hash that it is named by, from here if it is kept.
+    /// Reads a file from the cache or the vault and verifies its bytes against the hash that it is named by.
     fn read_verified_file(&self, kind: VaultFileKind, id: &VaultObjectId) -> Result<Vec<u8>> {
         if let Some(cache) = &self.cache
             && let Some(bytes) = cache.read(kind, id)
@@ -638,7 +641,7 @@ impl Vault {
         })
     }
 
-    /// Opens what was cut from a pack, and checks it against its id.
+    /// Opens a blob cut from a pack, and verifies it against its id.
     pub(crate) fn open_blob(
         &self,
         (kind, id): (PackBlobKind, &VaultObjectId),
@@ -665,7 +668,7 @@ impl Vault {
     /// Reads a piece or a folder.
     ///
     /// # Errors
-    /// [`Error::UnreadableBlob`] if it is not there or damaged; [`Error::Backend`] if the place cannot be read now.
+    /// [`Error::UnreadableBlob`] if it is missing or damaged; [`Error::Backend`] if the backend cannot be read now.
     pub(crate) fn read_blob(
         &self,
         index: &VaultIndex,
@@ -681,12 +684,12 @@ impl Vault {
         {
             match self.open_blob((kind, id), place, sealed) {
                 Ok(plain) => return Ok(plain),
-                // What is kept here is damaged; what is there may be whole.
+                // The cached copy is damaged; the vault's may be intact.
                 Err(_) => cache.remove(VaultFileKind::Pack, &pack),
             }
         }
         let sealed = self.read_pack_range(&pack, start, length).map_err(|error| {
-            // What is only out of reach must not pass for lost.
+            // Data that is only out of reach must not be treated as lost.
             if is_data_lost(&error) {
                 failed(format!("the pack `{pack}`: {error}"))
             } else {
@@ -696,8 +699,7 @@ impl Vault {
         self.open_blob((kind, id), place, sealed)
     }
 
-    /// Reads a part of a pack. Places on other machines try again by themselves; a folder of a network's file system does
-    /// not.
+    /// Reads a range of a pack. Remote backends retry by themselves; a folder on a network file system does not.
     fn read_pack_range(
         &self,
         pack: &VaultObjectId,
@@ -720,8 +722,8 @@ impl Vault {
         read()
     }
 
-    /// Cuts a folder from a pack that is kept here, or that is fetched to be: with it come its neighbors, which are
-    /// needed next.
+    /// Cuts a folder from a cached pack, fetching the pack into the cache if needed: it contains the neighbors of the
+    /// folder, which are needed next.
     fn read_cached_blob(
         &self,
         cache: &VaultCache,
@@ -748,7 +750,7 @@ impl Vault {
         self.key.seal(plain)
     }
 
-    /// Opens a blob as an index lists it.
+    /// Opens a blob given by its index entry.
     pub(crate) fn open_stored_blob(
         &self,
         blob: &index::StoredBlob,
@@ -758,13 +760,13 @@ impl Vault {
     }
 }
 
-/// Decodes the table of an index, and looks up all that it lists.
+/// Decodes the table of an index, and looks up all its entries.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn decode_index_table(plain: &[u8]) {
     let Some(table) = index_table::VaultIndexTable::parse(plain.to_vec()) else { return };
     for kind in [PackBlobKind::Data, PackBlobKind::Tree] {
         let ids: Vec<VaultObjectId> = table.blob_locations(kind).map(|(id, _)| id).collect();
-        // What is not sorted is nobody's table: that it cannot be found is all that comes of it.
+        // A table that is not sorted is never written: lookups in it may only fail.
         let is_sorted = ids.is_sorted();
         for id in ids {
             assert!(table.find(kind, &id).is_some() || !is_sorted);

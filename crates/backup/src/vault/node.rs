@@ -1,9 +1,9 @@
 //! Folders in a vault: lists of nodes in JSON, sorted by name.
 //!
 //! Invariants
-//! * Names are bytes, written as Go writes a quoted string; what is read has no `/`, no zero byte, and is neither
-//!   empty, `.` nor `..`.
-//! * The names of a folder ascend, so that none stands twice.
+//! * Names are bytes, written as Go writes a quoted string; a name that is read has no `/`, no zero byte, and is
+//!   neither empty, `.` nor `..`.
+//! * The names of a folder ascend strictly, so that they are unique.
 
 use std::fmt::{self, Write as _};
 
@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::object_id::VaultObjectId;
 
-/// Bits of a mode, as Go numbers them.
+/// Mode bits in Go's numbering.
 pub(crate) mod go_mode {
     pub(crate) const DIR: u32 = 1 << 31;
     pub(crate) const SYMLINK: u32 = 1 << 27;
@@ -28,7 +28,7 @@ pub(crate) mod go_mode {
     pub(crate) const STICKY: u32 = 1 << 20;
 }
 
-/// What a node is.
+/// The type of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SnapshotNodeKind {
@@ -46,17 +46,17 @@ pub enum SnapshotNodeKind {
     Fifo,
     /// A socket.
     Socket,
-    /// What the system could not tell.
+    /// The system did not report the type.
     Irregular,
 }
 
-/// 1970, as it is written.
+/// The Unix epoch in text form.
 const UNIX_EPOCH_TEXT: &str = "1970-01-01T00:00:00Z";
 
 /// A time with nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct NodeTime {
-    /// Seconds since 1970.
+    /// Seconds since the Unix epoch.
     pub seconds: i64,
     /// Nanoseconds of the second.
     pub nanos: u32,
@@ -64,12 +64,12 @@ pub struct NodeTime {
 
 impl Serialize for NodeTime {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        // What a repository holds has no times of its own, and folders of it are long.
+        // The files of a repository have no times of their own, and its folders are long.
         if *self == Self::default() {
             return out.serialize_str(UNIX_EPOCH_TEXT);
         }
         let nanos = i32::try_from(self.nanos).unwrap_or(0);
-        // Years that have not four digits cannot be written down.
+        // Years with more or fewer than four digits cannot be represented.
         let seconds = self.seconds.clamp(-62_135_596_800, 253_402_207_200);
         out.collect_str(&Timestamp::new(seconds, nanos).unwrap_or(Timestamp::UNIX_EPOCH))
     }
@@ -77,7 +77,7 @@ impl Serialize for NodeTime {
 
 impl<'de> Deserialize<'de> for NodeTime {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        // Borrowed, as a folder is a list of them.
+        // Borrowed, because a folder contains many times.
         input.deserialize_str(NodeTimeVisitor)
     }
 }
@@ -97,7 +97,7 @@ impl Visitor<'_> for NodeTimeVisitor {
         }
         let time: Timestamp = match text.parse() {
             Ok(time) => time,
-            // What Go writes for "no time".
+            // Go's zero time.
             Err(_) if text.starts_with("0001-01-01T") => Timestamp::UNIX_EPOCH,
             Err(error) => return Err(E::custom(error)),
         };
@@ -154,67 +154,67 @@ fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
     *number == T::default()
 }
 
-/// A file, folder or other thing in a folder.
+/// A file, folder or other node in a folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotNode {
     /// Its name.
     #[serde(with = "quoted")]
     pub name: Vec<u8>,
-    /// What it is.
+    /// The type of the node.
     #[serde(rename = "type")]
     pub kind: SnapshotNodeKind,
-    /// Its mode, in Go's bits.
+    /// The mode, in Go's bits.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mode: u32,
-    /// When its content changed.
+    /// The time of the last content change.
     #[serde(default)]
     pub mtime: NodeTime,
-    /// When it was read; the same as `mtime`, as nobody asks for more.
+    /// The access time; set to `mtime`, as no more is needed.
     #[serde(default)]
     pub atime: NodeTime,
-    /// When anything of it changed.
+    /// The time of the last metadata or content change.
     #[serde(default)]
     pub ctime: NodeTime,
-    /// Its owner's number.
+    /// The user id of the owner.
     #[serde(default)]
     pub uid: u32,
-    /// The number of its group.
+    /// The group id.
     #[serde(default)]
     pub gid: u32,
-    /// Its owner's name.
+    /// The name of the owner.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub user: String,
-    /// The name of its group.
+    /// The name of the group.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// Its number in the file system.
+    /// The inode number.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub inode: u64,
-    /// The file system, told only for files with several names.
+    /// The device of the file system, recorded only for files with several names.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub device_id: u64,
-    /// Its length in bytes.
+    /// The length in bytes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub size: u64,
-    /// How many names it has.
+    /// The number of hard links.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub links: u64,
-    /// Where a symbolic link leads, as text.
+    /// The target of a symbolic link, as text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub linktarget: String,
-    /// The same as bytes, if it is no text.
+    /// The target as bytes, if it is not valid text.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "some_bytes_in_base64")]
     pub linktarget_raw: Option<Vec<u8>>,
     /// Extended attributes, access control lists among them.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "or_empty")]
     pub extended_attributes: Vec<ExtendedAttribute>,
-    /// The numbers of a device.
+    /// The device numbers of a device file.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub device: u64,
     /// The pieces of a file.
     #[serde(default)]
     pub content: Option<Vec<VaultObjectId>>,
-    /// The nodes of a folder.
+    /// The tree of a folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subtree: Option<VaultObjectId>,
 }
@@ -224,7 +224,7 @@ fn or_empty<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<ExtendedAttribute
 }
 
 impl SnapshotNode {
-    /// Returns a node with nothing but a name and a kind.
+    /// Returns a node with only a name, a type and a mode.
     #[must_use]
     pub fn new(name: impl Into<Vec<u8>>, kind: SnapshotNodeKind, mode: u32) -> Self {
         let time = NodeTime::default();
@@ -252,13 +252,13 @@ impl SnapshotNode {
         }
     }
 
-    /// Returns where a symbolic link leads.
+    /// Returns the target of a symbolic link.
     #[must_use]
     pub fn target(&self) -> &[u8] {
         self.linktarget_raw.as_deref().unwrap_or(self.linktarget.as_bytes())
     }
 
-    /// Returns the name as text; bytes that are none are replaced.
+    /// Returns the name as text; invalid bytes are replaced.
     #[must_use]
     pub fn text_name(&self) -> String {
         String::from_utf8_lossy(&self.name).into_owned()
@@ -268,19 +268,19 @@ impl SnapshotNode {
 /// A folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotTree {
-    /// What is in it, by ascending name.
+    /// The nodes, by ascending name.
     pub nodes: Vec<SnapshotNode>,
 }
 
 impl SnapshotTree {
-    /// Returns the bytes that are stored.
+    /// Returns the stored form.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = serde_json::to_vec(self).unwrap_or_default();
         bytes.push(b'\n');
         bytes
     }
 
-    /// Reads a folder, and refuses one that could harm whoever restores it.
+    /// Parses a folder, and rejects one that would be unsafe to restore.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let tree: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         check_node_names(tree.nodes.iter().map(|node| node.name.as_slice()))?;
@@ -293,13 +293,13 @@ impl SnapshotTree {
         self.nodes.get(place)
     }
 
-    /// Makes a folder of nodes in any order; of several with one name, the last one counts.
+    /// Creates a folder from nodes in any order; of several with one name, the last one is used.
     pub(crate) fn from_nodes(nodes: impl IntoIterator<Item = SnapshotNode>) -> Self {
         let mut nodes: Vec<SnapshotNode> = nodes.into_iter().collect();
         if has_ascending_names(&nodes) {
             return Self { nodes };
         }
-        // Stable, so that of several with one name the last stays.
+        // Stable, so that of several with one name the last is kept.
         nodes.sort_by(|left, right| left.name.cmp(&right.name));
         nodes.reverse();
         nodes.dedup_by(|later, earlier| later.name == earlier.name);
@@ -308,7 +308,7 @@ impl SnapshotTree {
     }
 }
 
-/// Refuses names that could harm whoever restores them, and such that do not ascend.
+/// Rejects names that would be unsafe to restore, and names that do not ascend.
 pub(super) fn check_node_names<'a>(names: impl Iterator<Item = &'a [u8]>) -> Result<(), String> {
     let mut before: Option<&[u8]> = None;
     for name in names {
@@ -328,7 +328,7 @@ fn has_ascending_names(nodes: &[SnapshotNode]) -> bool {
     nodes.is_sorted_by(|left, right| left.name < right.name)
 }
 
-/// Names as Go quotes strings, without the quotes around.
+/// Names in Go's string quoting, without the enclosing quotes.
 mod quoted {
     use super::*;
 

@@ -1,5 +1,5 @@
-//! Opening a vault in as few round trips as can be: what does not wait for each other is asked for at once, and the key
-//! that opened it last is derived while the place is being reached.
+//! Opening a vault in as few round trips as possible: independent requests are sent concurrently, and the key that
+//! opened the vault last is derived while the connection is established.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind, Write};
@@ -16,22 +16,22 @@ use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;
 use crate::vault_key::VaultKey;
 
-/// What comes with the opening of a vault, and what comes next.
+/// Options for opening a vault.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VaultOpening<'a> {
-    /// The folder that keeps the file of the key that opened last, sealed by its password as it is in the vault. A key that
-    /// the vault no longer has opens nothing. Only for places where each call costs a round trip.
+    /// The folder that caches the file of the key that opened the vault last, sealed by its password as in the vault. A
+    /// key that the vault no longer has is not accepted. Only for backends where each call costs a round trip.
     pub key_cache_dir: Option<&'a Path>,
-    /// Who takes a shared lock next, and saves.
+    /// The user who takes a shared lock next, and saves.
     pub saving_user: Option<&'a VaultUser>,
 }
 
-/// What was found out for the one who takes the lock, while the vault was opened.
+/// Data for the first lock, obtained while the vault was opened.
 #[derive(Debug)]
 pub(super) struct EarlyLock {
-    /// The locks that were there.
+    /// The existing locks.
     pub(super) locks: Option<VaultFileListing>,
-    /// The lock itself, which has no name yet, and when it was made.
+    /// The staged lock, and the time at which it was created.
     pub(super) staged_lock: Option<(StagedFile, LockTimestamp)>,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct OpenedVault {
     pub(super) early_lock: Option<EarlyLock>,
 }
 
-/// Reads what a vault needs, and finds the key that the password opens.
+/// Reads the data that a vault needs, and finds the key that the password opens.
 pub(super) fn open_vault(
     backend: &dyn VaultBackend,
     password: &[u8],
@@ -85,7 +85,7 @@ fn read_config(backend: &dyn VaultBackend) -> Result<Vec<u8>> {
     })
 }
 
-/// Asks for all at once, and tries the key that opened the vault last meanwhile.
+/// Sends all requests at once, and concurrently tries the key that opened the vault last.
 fn open_remote_vault(
     backend: &dyn VaultBackend,
     password: &[u8],
@@ -95,7 +95,7 @@ fn open_remote_vault(
     let (config, keys, tried, locks) = std::thread::scope(|scope| {
         let tried = scope.spawn(|| {
             let (id, key) = kept.as_ref()?.open(password)?;
-            // Who knows the password may write; and nobody sees a lock that has no name.
+            // A user who knows the password may write, and a staged lock is not visible to others.
             let staged = opening.saving_user.and_then(|who| stage_lock(backend, &key, who));
             Some((id, key, staged))
         });
@@ -137,7 +137,7 @@ fn open_remote_vault(
     Ok((config, id, key, Some(EarlyLock { locks, staged_lock: None })))
 }
 
-/// Brings a lock to the vault without its name; nothing if that cannot be, which whoever takes the lock is told.
+/// Stages a lock; `None` on failure, which is reported when the lock is acquired.
 fn stage_lock(
     backend: &dyn VaultBackend,
     key: &VaultKey,
@@ -149,7 +149,7 @@ fn stage_lock(
     Some((backend.stage(VaultFileKind::Lock, &id, sealed).ok()?, begin))
 }
 
-/// Where the file of the key is kept that opened the vault in a place.
+/// The cached file of the key that last opened the vault at a location.
 struct CachedKeyFile(PathBuf);
 
 impl CachedKeyFile {
@@ -157,7 +157,7 @@ impl CachedKeyFile {
         Self(keys.join(VaultObjectId::of(place.as_bytes()).to_string()))
     }
 
-    /// Opens it with the password; nothing if that cannot be.
+    /// Opens the cached key with the password; `None` on failure.
     fn open(&self, password: &[u8]) -> Option<(VaultObjectId, VaultKey)> {
         let bytes = fs::read(&self.0).ok()?;
         let id = VaultObjectId::of(&bytes);

@@ -1,16 +1,17 @@
-//! Writing blobs: sealed on the threads that bring them, gathered in packs, written by threads of their own.
+//! Writing blobs: sealed on the threads that add them, collected in packs, and written by separate threads.
 //!
 //! In: plain bytes of pieces and folders. Out: packs, and the index files that list them.
 //!
 //! Invariants
-//! * A blob that is listed, or was brought before, is not written again.
+//! * A blob that is listed, or was added before, is not written again.
 //! * An index file appears only after all its packs are durable, and [`PackWriter::finish`] returns after all indexes.
-//! * A durable pack is listed a few minutes later at the latest.
-//! * Memory is bounded: two packs are being filled, one is on its way by each connection, and some wait to be; then whoever
-//!   brings more waits. Their buffers are used again.
+//! * A durable pack is listed within a few minutes.
+//! * Memory is bounded: two packs are being filled, one is being written by each connection, and a limited number wait
+//!   in a queue; when it is full, adding blobs blocks. Their buffers are reused.
 //!
-//! On failure: the first failure is kept, all later calls return it or stop. A writer that is dropped before its end, as by
-//! an interruption, writes no more packs, and lists those that are durable, so that the next run finds what is in them.
+//! On failure: the first failure is stored, and all later calls return it or stop. A writer that is dropped before its
+//! end, as by an interruption, writes no more packs, and lists those that are durable, so that the next run finds their
+//! blobs.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -30,27 +31,28 @@ use crate::backend::{StagedFile, VaultFileKind};
 use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;
 
-/// A pack is closed when it reaches this length, or that of the queue if it is shorter.
+/// Length at which a pack is closed, or the queue limit if that is smaller.
 const TARGET_PACK_BYTES: usize = 16 << 20;
 const MIN_PACK_BYTES: usize = 1 << 20;
-/// No more packs wait than this, however long the queue may be.
+/// Maximum number of packs in the queue, however large its limit in bytes is.
 const MAX_QUEUED_PACKS: usize = 4096;
-/// A pack is closed when it holds so many blobs, so that its header stays small.
+/// Maximum number of blobs in a pack, so that its header stays small.
 const MAX_PACK_BLOBS: usize = 10_000;
-/// Room in the buffer of a pack for the piece that fills it, if that is short, and for its header.
+/// Extra capacity of a pack's buffer for the piece that fills it, if that is short, and for its header.
 const PACK_BUFFER_RESERVE: usize = 1 << 20;
-/// A thread keeps a buffer of so many bytes for the next piece.
+/// Maximum capacity of the seal buffer that a thread retains for the next piece.
 const MAX_SEAL_BUFFER_BYTES: usize = 2 << 20;
-/// The files with which a short run ends: a pack of pieces and one of folders, the index, and what needs it.
+/// The number of files that a short run writes at its end: a pack of pieces and one of folders, the index, and the file
+/// that refers to it.
 pub(super) const FINAL_FILE_COUNT: usize = 4;
-/// An index file is written when so many blobs wait for one,
+/// An index file is written when this many blobs are unlisted,
 const MAX_INDEX_BLOBS: usize = 50_000;
-/// or the first of them has waited for so long: a run that is killed loses no more.
+/// or when the first of them has waited for this long, which limits the loss of a killed run.
 const MAX_INDEX_DELAY: Duration = Duration::from_mins(5);
-/// How often it is looked whether that is so while no packs come.
+/// Interval of that check while no packs are written.
 const INDEX_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Index files that were written, and the packs that they list if somebody has asked for these.
+/// The written index files, and their packs if the collection was requested.
 #[derive(Debug, Default)]
 pub(crate) struct WrittenIndexFiles {
     pub(crate) packs: Vec<StoredPack>,
@@ -59,7 +61,7 @@ pub(crate) struct WrittenIndexFiles {
 }
 
 impl WrittenIndexFiles {
-    /// Notes that a file lists some packs: all that a large run has written is much to keep in mind.
+    /// Records an index file, and its packs only if requested: the list of a large run is long.
     fn add(&mut self, file: VaultObjectId, packs: Vec<StoredPack>) {
         self.files.push(file);
         if self.collects_packs {
@@ -69,20 +71,20 @@ impl WrittenIndexFiles {
 }
 
 thread_local! {
-    /// Where this thread seals what it brings.
+    /// The seal buffer of this thread.
     static SEALED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// What was written.
+/// Totals of the written data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteTotals {
-    /// Pieces that the vault lacked.
+    /// The number of pieces that were new to the vault.
     pub pieces: u64,
-    /// Folders that the vault lacked.
+    /// The number of folders that were new to the vault.
     pub folders: u64,
-    /// Their plain bytes.
+    /// The plain bytes of both.
     pub plain_bytes: u64,
-    /// The bytes of the packs they are in.
+    /// The bytes of the packs that contain them.
     pub stored_bytes: u64,
 }
 
@@ -92,11 +94,11 @@ struct UnfinishedPack {
     blobs: Vec<StoredBlob>,
 }
 
-/// Packs that are durable and in no index file yet.
+/// Durable packs that are not in an index file yet.
 #[derive(Debug, Default)]
 struct UnlistedPacks {
     index: StoredIndex,
-    /// When the first of them had been written.
+    /// The time at which the first of them was written.
     oldest_written_at: Option<Instant>,
 }
 
@@ -106,7 +108,7 @@ impl UnlistedPacks {
         self.oldest_written_at.get_or_insert(now);
     }
 
-    /// Tells whether they are to be listed.
+    /// Returns true if an index of them is due.
     fn is_due(&self, now: Instant) -> bool {
         let blobs: usize = self.index.packs.iter().map(|pack| pack.blobs.len()).sum();
         let waited =
@@ -119,7 +121,7 @@ impl UnlistedPacks {
 struct PackWriterState {
     unlisted: Mutex<UnlistedPacks>,
     listed: Mutex<WrittenIndexFiles>,
-    /// Buffers of packs that were written.
+    /// Buffers of written packs, for reuse.
     spare_buffers: Mutex<Vec<Vec<u8>>>,
     failure: Mutex<Option<Error>>,
     has_failed: AtomicBool,
@@ -133,7 +135,7 @@ impl PackWriterState {
     }
 }
 
-/// Writes blobs into a vault.
+/// Writes blobs to a vault.
 #[derive(Debug)]
 pub(crate) struct PackWriter {
     vault: Arc<Vault>,
@@ -151,7 +153,7 @@ pub(crate) struct PackWriter {
 }
 
 impl PackWriter {
-    /// Begins; what `index` lists is in the vault already.
+    /// Creates a writer; blobs that `index` lists are already in the vault.
     pub(crate) fn new(vault: &Arc<Vault>, index: &Arc<VaultIndex>, lock: &VaultLock) -> Self {
         let queue_bytes = usize::try_from(vault.tuning.queue_bytes).unwrap_or(usize::MAX);
         let pack_bytes = queue_bytes.clamp(MIN_PACK_BYTES, TARGET_PACK_BYTES);
@@ -181,18 +183,18 @@ impl PackWriter {
         }
     }
 
-    /// From now on, what is listed is kept in mind, for [`PackWriter::finish`].
+    /// Enables recording of the listed packs, for the result of [`PackWriter::finish`].
     pub(crate) fn with_pack_collection(self) -> Self {
         self.shared.listed.lock().collects_packs = true;
         self
     }
 
-    /// Tells whether a blob is in the vault, or was brought.
+    /// Returns true if a blob is in the vault or was added.
     pub(crate) fn contains(&self, kind: PackBlobKind, id: &VaultObjectId) -> bool {
         self.index.contains(kind, id) || self.added_blobs.lock().contains(&(kind, *id))
     }
 
-    /// Brings a blob; returns its id, and whether it is new.
+    /// Adds a blob; returns its id, and true if it is new.
     pub(crate) fn add_blob(
         &self,
         kind: PackBlobKind,
@@ -214,14 +216,14 @@ impl PackWriter {
         };
         self.plain_bytes.fetch_add(plain.len() as u64, Ordering::Relaxed);
         self.append_sealed((kind, id), &sealed, raw)?;
-        // Threads outlive a run: what a long piece took is given back.
+        // Threads outlive a run: the buffer of a long piece is freed.
         if sealed.capacity() <= MAX_SEAL_BUFFER_BYTES {
             SEALED.set(sealed);
         }
         Ok((id, true))
     }
 
-    /// Appends sealed bytes as they are.
+    /// Appends sealed bytes unmodified.
     pub(crate) fn append_sealed(
         &self,
         (kind, id): (PackBlobKind, VaultObjectId),
@@ -238,14 +240,14 @@ impl PackWriter {
         }
         let offset = to_u32_length(pack.bytes.len());
         let length = to_u32_length(sealed.len());
-        // A buffer that grew by itself would double.
+        // Automatic growth would double the buffer.
         pack.bytes.reserve_exact(sealed.len());
         pack.bytes.extend_from_slice(sealed);
         pack.blobs.push(StoredBlob { id, kind, offset, length, uncompressed_length: raw });
         if pack.bytes.len() < self.target_pack_bytes && pack.blobs.len() < MAX_PACK_BLOBS {
             return Ok(());
         }
-        // The others wait, too: each of them would fill one more pack meanwhile.
+        // The lock is held, so that other threads wait, too: each of them would fill one more pack otherwise.
         self.enqueue_pack(std::mem::take(&mut *pack))
     }
 
@@ -262,20 +264,21 @@ impl PackWriter {
         if !self.shared.has_failed.load(Ordering::Acquire) {
             return Ok(());
         }
-        // Whoever comes first tells why; the others only stop.
+        // The first caller gets the error; the others are only interrupted.
         Err(self.shared.failure.lock().take().unwrap_or(Error::Interrupted))
     }
 
-    /// Writes what is left, and the index. `lock` is confirmed before anything is listed, and after.
+    /// Writes the remaining data and the index. `lock` is checked before anything is listed, and after.
     pub(crate) fn finish(self, lock: &VaultLock) -> Result<(WriteTotals, WrittenIndexFiles)> {
         let (written, listed, _) = self.finish_with(lock, None)?;
         Ok((written, listed))
     }
 
-    /// As [`PackWriter::finish`], with a file that is staged meanwhile: it may appear when this is over.
+    /// Like [`PackWriter::finish`], with another file that is staged concurrently: it may be revealed after this
+    /// returns.
     ///
-    /// Where each call costs a round trip, files are brought to the vault at once, and only their names wait for each
-    /// other: of the index for those of its packs, and of what comes after it for that of the index.
+    /// If each call costs a round trip, files are uploaded concurrently, and only their final names wait for each
+    /// other: the index for its packs, and the other file for the index.
     pub(crate) fn finish_with(
         mut self,
         lock: &VaultLock,
@@ -321,7 +324,7 @@ impl PackWriter {
         Ok((written, listed, also))
     }
 
-    /// Stages the last packs, and beside them the index, for which all other packs are waited for.
+    /// Stages the last packs and the index, after waiting for all other packs.
     fn stage_final_packs(&mut self, packs: Vec<SealedPack>) -> Result<FinalPacks> {
         let vault = self.vault.clone();
         let packs =
@@ -347,7 +350,7 @@ impl PackWriter {
         }
     }
 
-    /// Stages the index of what is durable and in none yet, and of the last packs.
+    /// Stages the index of the durable unlisted packs and the last ones.
     fn stage_index(&mut self, last: Vec<StoredPack>) -> Result<(StoredIndex, Option<StagedFile>)> {
         self.join_threads();
         self.check_failure()?;
@@ -368,7 +371,7 @@ impl PackWriter {
         }
     }
 
-    /// Lets the last packs appear, and then the index.
+    /// Reveals the last packs, and then the index.
     fn reveal_final_packs(&self, lock: &VaultLock, mut last: FinalPacks) -> Result<()> {
         let vault = &self.vault;
         let (revealed, confirmed) =
@@ -406,7 +409,7 @@ impl PackWriter {
 
 impl Drop for PackWriter {
     fn drop(&mut self) {
-        // Whoever has asked for an end does not wait for what is queued.
+        // An interrupted run does not wait for the queue.
         self.shared.has_failed.store(true, Ordering::Release);
         self.join_threads();
         let unlisted = std::mem::take(&mut *self.shared.unlisted.lock()).index;
@@ -419,7 +422,7 @@ impl Drop for PackWriter {
             Ok(())
         });
         if let Err(error) = listed {
-            // Packs that are not listed are garbage, which a prune removes.
+            // Unlisted packs are garbage, which a prune removes.
             debug!(%error, "what a run has written is not listed");
             self.shared.record_failure(error);
         }
@@ -430,12 +433,12 @@ fn to_u32_length(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// Returns how many packs may wait where so many may wait or be on their way.
+/// Returns the queue capacity, where `packs` is the number that may wait or be written.
 fn queue_capacity(packs: usize, connections: usize) -> usize {
     packs.saturating_sub(connections).clamp(1, MAX_QUEUED_PACKS)
 }
 
-/// Writes packs until there are no more, or one fails.
+/// Writes packs until the queue is closed, or one fails.
 fn write_packs(
     vault: (&Vault, &LockWitness),
     packs: &Mutex<Receiver<UnfinishedPack>>,
@@ -446,7 +449,7 @@ fn write_packs(
         if matches!(received, Err(RecvTimeoutError::Disconnected)) {
             return;
         }
-        // After a failure, the rest is taken and dropped, so that nobody waits for room.
+        // After a failure, remaining packs are dropped, so that no thread waits for queue capacity.
         if shared.has_failed.load(Ordering::Acquire) {
             continue;
         }
@@ -458,7 +461,7 @@ fn write_packs(
     }
 }
 
-/// A pack as it is in the vault, and in the index.
+/// A sealed pack, and its index entry.
 struct SealedPack {
     index_entry: StoredPack,
     bytes: Vec<u8>,
@@ -474,7 +477,7 @@ fn seal_pack(vault: &Vault, mut pack: UnfinishedPack) -> Result<SealedPack> {
     Ok(SealedPack { index_entry: StoredPack { id, blobs: pack.blobs }, bytes: pack.bytes })
 }
 
-/// Keeps a pack that is durable here if it holds folders, and counts it.
+/// Caches a durable pack if it contains folders, and counts it.
 fn record_pack(vault: &Vault, pack: &StoredPack, bytes: &[u8], shared: &PackWriterState) {
     if let Some(cache) = &vault.cache
         && pack.blobs.first().is_some_and(|blob| blob.kind == PackBlobKind::Tree)
@@ -484,26 +487,26 @@ fn record_pack(vault: &Vault, pack: &StoredPack, bytes: &[u8], shared: &PackWrit
     shared.stored_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
 }
 
-/// What is left when there is nothing more to bring.
+/// The remaining data after the last blob was added.
 struct FinalPacks {
-    /// Packs that are durable, and will be when the last ones have appeared.
+    /// Packs that are durable, or will be when the last ones have been revealed.
     durable_packs: StoredIndex,
-    /// The last packs as the index lists them, and as they are staged.
+    /// The index entries of the last packs, and the staged files.
     packs: Vec<StoredPack>,
     staged: Vec<StagedFile>,
-    /// The index of all of them; nothing if there are none.
+    /// The index of all of them; `None` if there are none.
     index: Option<StagedFile>,
 }
 
 impl FinalPacks {
-    /// Removes what has no name. What is durable is left for the writer's end to list.
+    /// Removes the staged files. Durable packs are left for the writer's end to list.
     fn discard(self, vault: &Vault, shared: &PackWriterState) {
         self.staged.iter().chain(&self.index).for_each(|staged| vault.discard_staged(staged));
         shared.unlisted.lock().index.packs.extend(self.durable_packs.packs);
     }
 }
 
-/// Stages packs, all at once; none is left if one fails.
+/// Stages packs concurrently; none remains staged if one fails.
 fn stage_packs(vault: &Vault, packs: Vec<(VaultObjectId, Vec<u8>)>) -> Result<Vec<StagedFile>> {
     let staged =
         run_parallel(packs, |(id, bytes)| vault.stage_named_file(VaultFileKind::Pack, id, bytes));
@@ -514,12 +517,12 @@ fn stage_packs(vault: &Vault, packs: Vec<(VaultObjectId, Vec<u8>)>) -> Result<Ve
     staged.into_iter().collect()
 }
 
-/// Lets packs appear, all at once.
+/// Reveals packs concurrently.
 fn reveal_packs(vault: &Vault, packs: &[StagedFile]) -> Vec<Result<()>> {
     run_parallel(packs.iter().collect(), |staged| vault.reveal_file(staged))
 }
 
-/// Does the same with each of a few things, all at once.
+/// Runs a function on each of a few items concurrently.
 fn run_parallel<A: Send, T: Send>(
     mut things: Vec<A>,
     work: impl Fn(A) -> Result<T> + Sync,
@@ -548,7 +551,7 @@ fn write_pack(vault: &Vault, pack: UnfinishedPack, shared: &PackWriterState) -> 
     Ok(())
 }
 
-/// Lists what has waited for it.
+/// Writes an index of the unlisted packs if it is due.
 fn write_index_if_due(
     (vault, witness): (&Vault, &LockWitness),
     shared: &PackWriterState,
@@ -568,7 +571,7 @@ fn write_index_if_due(
         }
         Err(Error::LockLost) => Err(Error::LockLost),
         Err(error) => {
-            // They are as durable as before: the writer's end tries once more.
+            // They are still durable: the end of the writer tries again.
             let mut unlisted = shared.unlisted.lock();
             unlisted.index.packs.extend(index.packs);
             unlisted.oldest_written_at = since;
@@ -577,7 +580,7 @@ fn write_index_if_due(
     }
 }
 
-/// Encodes what a pack holds: kind, lengths and id of each blob.
+/// Encodes the header of a pack: type, lengths and id of each blob.
 fn encode_pack_header(blobs: &[StoredBlob]) -> Vec<u8> {
     let mut header = Vec::with_capacity(blobs.len() * 41);
     for blob in blobs {
@@ -597,7 +600,7 @@ fn encode_pack_header(blobs: &[StoredBlob]) -> Vec<u8> {
     header
 }
 
-/// Decodes the header of a pack; nothing if it is damaged.
+/// Decodes the header of a pack; `None` if it is damaged.
 pub(crate) fn parse_pack_header(mut header: &[u8]) -> Option<Vec<StoredBlob>> {
     let mut blobs = Vec::new();
     let mut offset = 0_u32;
@@ -632,7 +635,7 @@ mod tests {
     use crate::vault::lock::{UnlockScope, VaultLockMode};
     use crate::vault::{KeyDerivationCost, VaultUser, WriterTuning};
 
-    /// Brings so many blobs that an index is written before the end, without the lock by then.
+    /// Adds enough blobs for an index to be written before the end, when the lock is already lost.
     #[test]
     fn nothing_is_listed_without_the_lock() {
         let dir = tempfile::tempdir().unwrap();
@@ -668,7 +671,7 @@ mod tests {
         }
     }
 
-    /// Over a slow line a first save takes days: what it has brought is found again after a kill.
+    /// A first save over a slow connection takes days: what it has uploaded is found again after a kill.
     #[test]
     fn what_is_durable_is_listed_after_a_while() {
         let dir = tempfile::tempdir().unwrap();
@@ -714,7 +717,7 @@ mod tests {
         assert_eq!(vault.list_files(VaultFileKind::Index).unwrap().len(), 2);
     }
 
-    /// However many threads bring pieces, and however slowly packs are written.
+    /// The number of threads and the speed of writing packs make no difference.
     #[test]
     fn no_more_packs_are_in_memory_than_may_wait() {
         let dir = tempfile::tempdir().unwrap();
@@ -753,7 +756,7 @@ mod tests {
             assert_eq!(listed.packs.len(), if tells_packs { 16 } else { 0 });
             assert_eq!(listed.files.len(), 1);
             let buffers = shared.spare_buffers.lock();
-            // One is being filled, one waits, and the others are on their way.
+            // One is being filled, one waits, and the others are being written.
             assert!((1..=2 + connections).contains(&buffers.len()), "{}", buffers.len());
             let longest = buffers.iter().map(Vec::capacity).max().unwrap();
             assert!(longest < queue_bytes as usize + 2 * PACK_BUFFER_RESERVE, "{longest}");

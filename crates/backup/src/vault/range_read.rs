@@ -1,7 +1,7 @@
-//! Pieces that lie near each other in packs, read by few calls: where each call costs a round trip, a folder of small files
-//! would cost one for each.
+//! Reading adjacent pieces of packs with few calls: if each call costs a round trip, a folder of small files would cost
+//! one for each.
 //!
-//! On failure: what cannot be read so is left out; whoever needs it reads it alone, and is told what is wrong with it.
+//! On failure: pieces that cannot be read this way are skipped; the caller reads them individually and gets the error.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,12 @@ use super::Vault;
 use super::index::{PackBlobKind, PackBlobLocation, VaultIndex};
 use crate::object_id::VaultObjectId;
 
-/// A call reads no more than this.
+/// Maximum number of bytes of one read.
 const MAX_RANGE_READ_BYTES: u64 = 4 << 20;
-/// So many bytes between two pieces are read with them.
+/// Maximum gap between two pieces that is read along with them.
 const MAX_GAP_BYTES: u64 = 64 << 10;
 
-/// A part of a pack that holds some of them.
+/// A range of a pack that contains some of the pieces.
 struct PackRangeRead {
     pack: VaultObjectId,
     start: u64,
@@ -25,7 +25,7 @@ struct PackRangeRead {
 }
 
 impl Vault {
-    /// Reads pieces, as many calls at once as this pool has threads.
+    /// Reads pieces with as many concurrent calls as this pool has threads.
     pub(crate) fn read_pieces(
         &self,
         index: &VaultIndex,

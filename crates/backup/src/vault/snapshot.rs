@@ -12,17 +12,18 @@ use crate::backend::VaultFileKind;
 use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;
 
-/// The tag of a snapshot that lacks parts of what was saved.
+/// The tag of a snapshot that lacks parts of what was to be saved.
 pub(crate) const INCOMPLETE_TAG: &str = "incomplete";
 
-/// What the tag of a snapshot of a repository begins with that names its root.
+/// Prefix of the tag that names the root of a repository snapshot.
 const ROOT_TAG_PREFIX: &str = "root:";
 
-/// What the tag of a snapshot of a repository begins with that names what is saved beside its root: branches, and files of the
+/// Prefix of the tag that identifies what a repository snapshot contains beside its root: branches, and files of the
 /// home.
 pub(crate) const EXTRAS_TAG_PREFIX: &str = "beside:";
 
-/// Tells whether a tag says something to programs only: which root a snapshot has, what else, and how its files are cut.
+/// Returns true for a tag that is meaningful only to programs: the root of a snapshot, its other content, or its
+/// layout.
 #[must_use]
 pub fn is_internal_tag(tag: &str) -> bool {
     tag.starts_with(ROOT_TAG_PREFIX)
@@ -30,17 +31,17 @@ pub fn is_internal_tag(tag: &str) -> bool {
         || tag.starts_with("layout:")
 }
 
-/// Whose snapshots count, where a name stands for more than one or all are gone through.
+/// The clients whose snapshots are considered, where a name is ambiguous or all snapshots are processed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientFilter {
-    /// Those of all who share the vault.
+    /// All clients that share the vault.
     All,
-    /// Those of the clients with these names: the hosts' names, unless a save was told another one.
+    /// The clients with these names, which are host names unless a save was given another one.
     Named(Vec<String>),
 }
 
 impl ClientFilter {
-    /// Tells whether a snapshot counts.
+    /// Returns true if a snapshot is considered.
     #[must_use]
     pub fn includes(&self, snapshot: &VaultSnapshot) -> bool {
         match self {
@@ -53,40 +54,41 @@ impl ClientFilter {
 /// A finished backup.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VaultSnapshot {
-    /// When it was begun, with the offset of whoever made it.
+    /// The start time, with the UTC offset of the client.
     pub time: String,
-    /// The snapshot that it was compared with.
+    /// The parent snapshot that it was compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<VaultObjectId>,
-    /// The snapshot that somebody made this one of, as restic does to mend, tag or copy one. This may lack what that had.
+    /// The snapshot that this one was made from, as restic does to repair, tag or copy one. This one may lack data of
+    /// the original.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<VaultObjectId>,
     /// The topmost folder.
     pub tree: VaultObjectId,
-    /// What was saved.
+    /// The saved paths.
     pub paths: Vec<String>,
-    /// The host.
+    /// The host name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hostname: String,
-    /// The user.
+    /// The user name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub username: String,
-    /// The user's number.
+    /// The user id.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub uid: u32,
-    /// The number of the user's group.
+    /// The group id.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub gid: u32,
-    /// What was left out.
+    /// The exclude patterns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excludes: Vec<String>,
-    /// Words that people, or Tympan, gave it.
+    /// The tags given by users or Tympan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
-    /// What made it.
+    /// The program that made it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub program_version: String,
-    /// The name of its file.
+    /// The id, which is the name of its file.
     #[serde(skip)]
     pub id: VaultObjectId,
 }
@@ -97,7 +99,7 @@ const fn is_zero(number: &u32) -> bool {
 }
 
 impl VaultSnapshot {
-    /// Returns when it was begun.
+    /// Returns the start time.
     #[must_use]
     pub fn timestamp(&self) -> Timestamp {
         self.time.parse().unwrap_or(Timestamp::UNIX_EPOCH)
@@ -109,21 +111,21 @@ impl VaultSnapshot {
         self.tags.as_deref().unwrap_or_default()
     }
 
-    /// Tells whether the snapshot lacks parts of what was saved. No later one of a repository takes anything over from
-    /// it; one of folders looks at each file anyway, and reads what is missing.
+    /// Returns true if the snapshot lacks parts of what was to be saved. No later snapshot of a repository reuses data
+    /// from it; one of folders checks each file anyway, and reads what is missing.
     #[must_use]
     pub fn is_incomplete(&self) -> bool {
         self.tags().iter().any(|tag| tag == INCOMPLETE_TAG)
     }
 
-    /// Returns the root of the content repository that was saved, if one was.
+    /// Returns the root of the saved content repository; `None` for other snapshots.
     #[must_use]
     pub fn repository_root(&self) -> Option<&str> {
         self.tags().iter().find_map(|tag| tag.strip_prefix(ROOT_TAG_PREFIX))
     }
 }
 
-/// Says that none of the snapshots counts.
+/// Creates the error that none of the snapshots is considered.
 fn client_missing_error(clients: &ClientFilter, all: &[VaultSnapshot]) -> Error {
     let others: BTreeSet<&str> = all.iter().map(|one| one.hostname.as_str()).collect();
     match clients {
@@ -145,16 +147,16 @@ impl Vault {
         faults.into_iter().next().map_or(Ok(snapshots), Err)
     }
 
-    /// Returns the snapshots that can be read, oldest first, and what is wrong with the others.
+    /// Returns the readable snapshots, oldest first, and the errors of the others.
     ///
     /// # Errors
-    /// If the place cannot be read.
+    /// If the backend cannot be read.
     pub fn read_readable_snapshots(&self) -> Result<(Vec<VaultSnapshot>, Vec<Error>)> {
         self.known_snapshots.lock().clear();
         self.read_new_snapshots(&self.list_files(VaultFileKind::Snapshot)?)
     }
 
-    /// Returns the snapshots among those that were listed, oldest first, read anew.
+    /// Returns the snapshots of a listing, oldest first, read anew.
     ///
     /// # Errors
     /// As [`Vault::read_snapshots`].
@@ -167,12 +169,12 @@ impl Vault {
         faults.into_iter().next().map_or(Ok(snapshots), Err)
     }
 
-    /// Reads snapshots before somebody asks for them; what cannot be read will be told then.
+    /// Reads snapshots in advance; errors are reported on the later read.
     pub(crate) fn prefetch_snapshots(&self, listed: &[(VaultObjectId, u64)]) {
         self.read_new_snapshots(listed).ok();
     }
 
-    /// As [`Vault::read_readable_snapshots`], of those that were listed, without reading again what was read before.
+    /// Like [`Vault::read_readable_snapshots`], for a listing, without reading known snapshots again.
     fn read_new_snapshots(
         &self,
         listed: &[(VaultObjectId, u64)],
@@ -192,7 +194,7 @@ impl Vault {
                     self.known_snapshots.lock().insert(*id, snapshot.clone());
                     snapshots.push(snapshot);
                 }
-                // Somebody has forgotten it meanwhile.
+                // It was removed concurrently.
                 Err(Error::Backend { source, .. }) if source.kind() == ErrorKind::NotFound => {}
                 Err(error @ Error::Damaged { .. }) => faults.push(error),
                 Err(error) => return Err(error),
@@ -202,12 +204,12 @@ impl Vault {
         Ok((snapshots, faults))
     }
 
-    /// Returns the snapshots that can be read, oldest first; the others are told in the log.
+    /// Returns the readable snapshots, oldest first; the others are logged.
     pub(crate) fn read_usable_snapshots(&self) -> Result<Vec<VaultSnapshot>> {
         self.read_listed_usable(&self.list_files(VaultFileKind::Snapshot)?)
     }
 
-    /// As [`Vault::read_usable_snapshots`], of those that were listed.
+    /// As [`Vault::read_usable_snapshots`], for a listing.
     pub(crate) fn read_listed_usable(
         &self,
         listed: &[(VaultObjectId, u64)],
@@ -219,8 +221,8 @@ impl Vault {
         Ok(snapshots)
     }
 
-    /// Finds a snapshot by `latest`, the newest one of the clients, or by its id or the first digits of it, whosever it
-    /// is. Damage to others does not matter.
+    /// Finds a snapshot by `latest`, the newest one of the clients, or by its id or a prefix of it, of any client.
+    /// Damage to others does not matter.
     ///
     /// # Errors
     /// [`Error::SnapshotMissing`], [`Error::ClientMissing`] or [`Error::SnapshotAmbiguous`]; a damaged snapshot.
@@ -237,8 +239,8 @@ impl Vault {
         Ok(VaultSnapshot { id, ..snapshot })
     }
 
-    /// As [`Vault::find_snapshot`]; for `latest`, all snapshots that the same run has made: folders first, then repositories,
-    /// by their paths.
+    /// Like [`Vault::find_snapshot`]; for `latest`, returns all snapshots of the same run: folders first, then
+    /// repositories, by their paths.
     ///
     /// # Errors
     /// As [`Vault::find_snapshot`].
@@ -257,7 +259,7 @@ impl Vault {
         Ok(together)
     }
 
-    /// Finds the id of a snapshot, which may be damaged, as [`Vault::find_snapshot`] finds it.
+    /// Finds the id of a snapshot, which may be damaged, like [`Vault::find_snapshot`].
     ///
     /// # Errors
     /// [`Error::SnapshotMissing`], [`Error::ClientMissing`] or [`Error::SnapshotAmbiguous`].
@@ -275,7 +277,7 @@ impl Vault {
         }
     }
 
-    /// Removes a snapshot; what only it refers to stays until a prune.
+    /// Removes a snapshot; data that only it refers to stays until a prune.
     ///
     /// # Errors
     /// A failed removal.

@@ -1,13 +1,14 @@
-//! A folder as its text: nodes are replaced in it while the others stay as they were written.
+//! A folder in its text form: nodes are replaced while the text of the others stays unchanged.
 //!
-//! In: the bytes of a folder. Out: the nodes that somebody asks for, and the bytes of a folder in which some are others.
+//! In: the bytes of a folder. Out: requested nodes, and the bytes of the folder with some nodes replaced.
 //!
 //! Invariants
-//! * What comes out is what [`SnapshotTree`] would make of the same nodes, byte for byte, where this program wrote the folder.
-//! * Names are harmless and ascend, as in a [`SnapshotTree`]. Of a node that nobody asks for, no more is looked at.
+//! * The output is identical, byte for byte, to what [`SnapshotTree`] would produce for the same nodes, if this program
+//!   wrote the folder.
+//! * Names are safe and ascend, as in a [`SnapshotTree`]. Nodes that are not requested are not examined further.
 //!
-//! A long folder in which one node changes is written anew with each save: neither are the others parsed, nor made into text
-//! again.
+//! A long folder in which one node changes is rewritten with each save: the other nodes are neither parsed nor
+//! serialized again.
 
 use memchr::{memchr2, memmem};
 
@@ -15,20 +16,20 @@ use super::node::{SnapshotNode, SnapshotTree, check_node_names};
 
 const TREE_TEXT_HEAD: &[u8] = br#"{"nodes":["#;
 const TREE_TEXT_TAIL: &[u8] = b"]}\n";
-/// How a node begins; the next one after a comma.
+/// The start of a node; all but the first are preceded by a comma.
 const NODE_TEXT_START: &[u8] = br#"{"name":""#;
 const NODE_TEXT_SEPARATOR: &[u8] = br#"},{"name":""#;
-/// What follows the name of a node, and not that of anything else that has one.
+/// The text after the name of a node, which does not follow the names of other objects.
 const NODE_NAME_TERMINATOR: &[u8] = br#"","type":""#;
 
-/// A folder.
+/// A folder in its text form.
 #[derive(Clone, Debug)]
 pub(crate) struct SnapshotTreeText {
     bytes: Vec<u8>,
     nodes: Vec<NodeTextSpan>,
 }
 
-/// Where a node stands.
+/// The position of a node.
 #[derive(Clone, Debug)]
 struct NodeTextSpan {
     start: usize,
@@ -38,13 +39,13 @@ struct NodeTextSpan {
 
 #[derive(Clone, Debug)]
 enum NodeTextName {
-    /// It stands in the text as it is, with this length.
+    /// The node is in the text unmodified, with this length.
     Plain(usize),
     Quoted(Vec<u8>),
 }
 
 impl SnapshotTreeText {
-    /// Takes a folder apart, and refuses one that could harm whoever restores it.
+    /// Parses a folder, and rejects one that would be unsafe to restore.
     pub(crate) fn parse(bytes: Vec<u8>) -> Result<Self, String> {
         let Some(nodes) = split_nodes(&bytes) else {
             return Ok(Self::from_tree(&SnapshotTree::parse(&bytes)?));
@@ -79,14 +80,14 @@ impl SnapshotTreeText {
         }
     }
 
-    /// Finds a node by its name; nothing, too, if it is none.
+    /// Finds a node by its name; also `None` if it is not a valid node.
     pub(crate) fn find(&self, name: &[u8]) -> Option<SnapshotNode> {
         let found = self.nodes.binary_search_by(|place| self.node_name(place).cmp(name)).ok()?;
         serde_json::from_slice(self.node_text(self.nodes.get(found)?)).ok()
     }
 
-    /// Puts nodes in the place of those that have their names, or beside them, and leaves others out; returns the bytes that
-    /// are stored. Of several with one name, the last one counts.
+    /// Replaces or adds nodes by name, and removes others; returns the bytes that are stored. Of several with one name,
+    /// the last one is used.
     pub(crate) fn replace_nodes(
         &self,
         nodes: Vec<SnapshotNode>,
@@ -118,7 +119,7 @@ fn encode_node(node: &SnapshotNode) -> Vec<u8> {
     serde_json::to_vec(node).unwrap_or_default()
 }
 
-/// Appends the text of a node to those before it; returns where it stands.
+/// Appends the text of a node to those before it; returns its range.
 fn push_node_text(out: &mut Vec<u8>, text: &[u8]) -> std::ops::Range<usize> {
     if out.len() > TREE_TEXT_HEAD.len() {
         out.push(b',');
@@ -128,8 +129,8 @@ fn push_node_text(out: &mut Vec<u8>, text: &[u8]) -> std::ops::Range<usize> {
     start..out.len()
 }
 
-/// Finds where nodes begin and end; nothing if the text is not one that this program writes. Quotes within a string are
-/// escaped, so that what stands between two nodes does not stand in a name.
+/// Finds the start and end of each node; `None` if the text is not in this program's form. Quotes within a string are
+/// escaped, so that a separator cannot occur in a name.
 fn split_nodes(bytes: &[u8]) -> Option<Vec<NodeTextSpan>> {
     let inner = bytes.strip_prefix(TREE_TEXT_HEAD)?.strip_suffix(TREE_TEXT_TAIL)?;
     if inner.is_empty() {
@@ -155,7 +156,7 @@ fn parse_node_span(bytes: &[u8], start: usize, end: usize) -> Option<NodeTextSpa
     let name = if behind.get(length..)?.starts_with(NODE_NAME_TERMINATOR) {
         NodeTextName::Plain(length)
     } else {
-        // It is quoted, or this is no node.
+        // The name is quoted, or this is not a node.
         NodeTextName::Quoted(serde_json::from_slice::<SnapshotNode>(text).ok()?.name)
     };
     text.ends_with(b"}").then_some(NodeTextSpan { start, end, name })

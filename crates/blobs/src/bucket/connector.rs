@@ -1,4 +1,4 @@
-//! The HTTP client of this program under that of `object_store`.
+//! An adapter that makes this program's HTTP client the transport of `object_store`.
 
 use std::time::Duration;
 
@@ -14,10 +14,11 @@ use tympan_web::body_limit::limit_body;
 use tympan_web::client::{self, ClientError};
 use tympan_web::tls::TlsTrust;
 
-/// No line is taken to be slower: a body of a request gets so much more time for its bytes.
+/// Assumed minimum speed of a connection: the timeout of a request is extended by the time that its body takes at this
+/// speed.
 const MIN_BYTES_PER_SECOND: u64 = 128 * 1024;
 
-/// Makes clients that share their connections.
+/// Creates clients that share their connections.
 #[derive(Debug, Clone)]
 pub(super) struct BucketConnector {
     client: client::HttpClient,
@@ -26,7 +27,7 @@ pub(super) struct BucketConnector {
 
 impl BucketConnector {
     pub(super) fn new(trust: Option<TlsTrust>, stall: Duration) -> Self {
-        // How long an answer may take depends on the request.
+        // The timeout of a response depends on the request.
         let options = client::ClientOptions {
             tls_trust: trust,
             response_timeout: None,
@@ -36,7 +37,7 @@ impl BucketConnector {
     }
 }
 
-/// Returns how long so many bytes may be on their way.
+/// Returns the time allowed for transferring a number of bytes.
 pub(super) fn transfer_time(bytes: u64) -> Duration {
     Duration::from_millis(bytes.saturating_mul(1_000) / MIN_BYTES_PER_SECOND)
 }
@@ -50,7 +51,7 @@ impl HttpConnector for BucketConnector {
 #[async_trait]
 impl HttpService for BucketConnector {
     async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        // Without it hyper would send pieces, which S3 refuses.
+        // Without it hyper would use chunked encoding, which S3 rejects.
         let length = request.body().content_length();
         if length > 0 || !request.method().is_safe() {
             request.headers_mut().insert(header::CONTENT_LENGTH, length.into());

@@ -1,8 +1,8 @@
-//! Credentials as they usually lie about: profiles of AWS, connection strings of Azure. Pure: files and environment are
-//! read by the binary.
+//! Common forms of credentials: AWS profiles, Azure connection strings. Pure: files and environment are read by the
+//! binary.
 
-/// Returns what a file such as `~/.aws/credentials` or `~/.aws/config` says for a profile, as settings named like
-/// variables of the environment. Sections may be called `name` or `profile name`.
+/// Returns the settings of a profile in a file such as `~/.aws/credentials` or `~/.aws/config`, named like environment
+/// variables. Sections may be called `name` or `profile name`.
 #[must_use]
 pub fn parse_profile(text: &str, profile: &str) -> Vec<(String, String)> {
     let mut settings = Vec::new();
@@ -34,11 +34,11 @@ pub fn parse_profile(text: &str, profile: &str) -> Vec<(String, String)> {
     settings
 }
 
-/// Returns what a connection string of Azure says, as settings named like variables of the environment.
+/// Returns the settings of an Azure connection string, named like environment variables.
 #[must_use]
 pub fn parse_connection_string(text: &str) -> Vec<(String, String)> {
     let mut settings = Vec::new();
-    // Keys end in `=` themselves: only the first one divides.
+    // Account keys end in `=` themselves: split only at the first one.
     for (key, value) in text.split(';').filter_map(|part| part.trim().split_once('=')) {
         let name = match key.to_ascii_lowercase().as_str() {
             "accountname" => "AZURE_STORAGE_ACCOUNT_NAME",

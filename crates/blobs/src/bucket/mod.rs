@@ -1,19 +1,19 @@
-//! Large blobs in a bucket of S3 or a container of Azure, shared by any number of machines.
+//! Large blobs in an S3 bucket or an Azure container, shared by any number of machines.
 //!
-//! In: bytes and ids. Out: local files: what is read is kept in a cache on the disk, so that the second read costs no
-//! request. What is put is in the bucket when `put` returns, or, where a staging area is configured, on the local disk,
-//! from where it is uploaded however often the process is killed.
+//! In: bytes and ids. Out: local files: blobs that are read are cached on the disk, so that the second read costs no
+//! request. A blob that is put is in the bucket when `put` returns, or, if a staging area is configured, on the local
+//! disk, from where it is uploaded even if the process is killed repeatedly.
 //!
 //! Invariants
 //! * Nothing is returned that does not have its hash.
-//! * An object gets its name when all its bytes are there; its length is compared before the upload counts as done.
+//! * An object gets its name when all its bytes are stored; its length is compared before the upload counts as done.
 //! * A staged blob is removed from the staging area only after that.
 //! * One process uses a cache folder at a time; any number of them use a bucket.
 //!
-//! On failure: a request is sent again with growing waits for as long as [`BucketOptions::request_timeout`]; then `put` and
-//! `open` say so, and a staged upload waits for its next turn.
+//! On failure: a request is retried with growing waits for as long as [`BucketOptions::request_timeout`]; then `put`
+//! and `open` return the error, and a staged upload waits for its next attempt.
 //!
-//! Not here: the words of the configuration (the binary). `docs/formats/blobs.md` describes the names of objects.
+//! Not here: the configuration keys (the binary). `docs/formats/blobs.md` describes the names of objects.
 
 mod connector;
 mod credentials;
@@ -51,31 +51,31 @@ use crate::blob_file::{self, disk_error};
 use crate::storage::{check_note_name, verify_content};
 use crate::{BlobContent, Error, ListedBlob, ReadBlobs, Result, WriteBlobs};
 
-/// Threads that speak to the bucket; they wait most of the time.
+/// Number of threads for requests to the bucket; they wait most of the time.
 const RUNTIME_THREAD_COUNT: usize = 2;
-/// The folder, below that of the cache, for what waits for its upload.
+/// The folder, below that of the cache, for blobs that wait for their upload.
 const UPLOAD_DIR: &str = "upload";
-/// Listed objects that wait for who looks at them.
+/// Maximum number of listed objects that wait for the visitor.
 const LISTING_CHANNEL_CAPACITY: usize = 1_024;
-/// How much is read and hashed at a time.
+/// Number of bytes that are read and hashed at a time.
 const COPY_BUFFER_BYTES: usize = 128 * 1024;
 
-/// Counts since a bucket was opened, and what waits now.
+/// Counters since a bucket was opened, and the current backlog.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BucketCounts {
-    /// Reads that the disk answered.
+    /// Reads that were served from the disk.
     pub cache_hits: u64,
-    /// Reads that the bucket was asked for.
+    /// Reads that were requested from the bucket.
     pub cache_misses: u64,
     /// Bytes in the read cache now.
     pub cached_bytes: u64,
     /// Staged blobs that are not in the bucket yet.
     pub pending_uploads: u64,
-    /// Their bytes.
+    /// The bytes in staged blobs.
     pub pending_upload_bytes: u64,
     /// Blobs that were uploaded.
     pub uploaded: u64,
-    /// Uploads that failed and will be tried again. A rise means that the bucket refuses or cannot be reached.
+    /// Uploads that failed and will be retried. A rise means that the bucket refuses or cannot be reached.
     pub upload_failures: u64,
 }
 
@@ -85,24 +85,24 @@ pub struct BlobBucket {
     cache: Arc<BlobReadCache>,
     staging: Arc<UploadStaging>,
     dir: PathBuf,
-    /// Keeps other processes out of the cache folder.
+    /// Locks the cache folder against other processes.
     _lock: std::fs::File,
     /// Taken when the bucket is dropped.
     runtime: Option<Runtime>,
 }
 
-/// Bytes in a temporary file, with their id.
+/// A temporary file with the id of its bytes.
 struct BucketTempFile {
     file: NamedTempFile,
     id: BlobId,
 }
 
 impl BlobBucket {
-    /// Opens a bucket and goes on with uploads that an earlier process began. The bucket itself is not asked: it may be
-    /// away now, and is not made.
+    /// Opens a bucket and resumes uploads that an earlier process began. No request is sent to the bucket: it may be
+    /// unavailable now, and is not created.
     ///
     /// # Errors
-    /// [`Error::InvalidAddress`] for a URL or setting that makes no sense; [`Error::CacheLocked`] if another process uses the
+    /// [`Error::InvalidAddress`] for an invalid URL or setting; [`Error::CacheLocked`] if another process uses the
     /// cache folder; if that cannot be used.
     #[expect(clippy::needless_pass_by_value, reason = "callers make them for this call")]
     pub fn open(options: BucketOptions) -> Result<Self> {
@@ -114,7 +114,7 @@ impl BlobBucket {
         let lock = private.write(true).create(true).truncate(true).mode(0o600).open(&lock_file);
         let lock = lock.map_err(disk_error("create", &lock_file))?;
         lock.try_lock().map_err(|_| Error::CacheLocked { dir: dir.clone() })?;
-        // Nobody else writes here now: what is there was left by a crash.
+        // No other process writes here now: existing files were left by a crash.
         for entry in std::fs::read_dir(&temporary).map_err(disk_error("list", &temporary))? {
             let path = entry.map_err(disk_error("list", &temporary))?.path();
             std::fs::remove_file(&path).map_err(disk_error("remove", &path))?;
@@ -133,7 +133,7 @@ impl BlobBucket {
         Ok(Self { remote, cache, staging, dir, _lock: lock, runtime: Some(runtime) })
     }
 
-    /// Returns what was counted since this was opened.
+    /// Returns the counters since this was opened.
     #[must_use]
     pub fn counts(&self) -> BucketCounts {
         let mut counts = BucketCounts::default();
@@ -142,11 +142,11 @@ impl BlobBucket {
         counts
     }
 
-    /// Asks the bucket for a note that nobody writes, and tells whether it lets this client read notes: where blobs are only
-    /// read, it need not.
+    /// Requests a note that is never written, and returns true if the bucket lets this client read notes: for a bucket
+    /// whose blobs are only read, it need not.
     ///
     /// # Errors
-    /// If the bucket does not answer, or is not there.
+    /// If the bucket does not respond, or does not exist.
     pub fn can_read_notes(&self) -> Result<bool> {
         let asked = self
             .send_requests(("ask", 0), |remote| async move { remote.read_note("health").await });
@@ -165,15 +165,16 @@ impl BlobBucket {
         }
     }
 
-    /// Waits until nothing is left to upload, or until a failure since this call.
+    /// Waits until there is nothing left to upload, or until a failure since this call.
     ///
     /// # Errors
-    /// If an upload fails meanwhile; it is tried again later all the same.
+    /// If an upload fails during the wait; it is still retried later.
     pub fn wait_for_uploads(&self) -> Result<()> {
         self.staging.wait_for_uploads(&self.dir)
     }
 
-    /// Waits for work on the bucket's own threads; the caller may be on a thread of any runtime that allows to block.
+    /// Runs a future on the bucket's own threads and waits for it; the caller may be on a thread of any runtime that
+    /// allows blocking.
     fn block_on_runtime<T, F>(&self, work: F) -> Result<T>
     where
         T: Send + 'static,
@@ -186,7 +187,8 @@ impl BlobBucket {
         receiver.recv().map_err(|_| ended())?
     }
 
-    /// Waits for a few requests that concern `bytes`, for no longer than the bucket's patience and the bytes take.
+    /// Waits for a few requests that transfer `bytes`, for no longer than the request timeout plus the time that the
+    /// bytes take.
     fn send_requests<T, F>(
         &self,
         (action, bytes): (&'static str, u64),
@@ -201,7 +203,7 @@ impl BlobBucket {
         self.block_on_runtime(async move { remote.run_with_timeout((action, bytes), asked).await })
     }
 
-    /// Writes all bytes of a source to a temporary file and hashes them on the way.
+    /// Copies a source to a temporary file and hashes the bytes.
     fn write_temp_file(&self, source: &mut dyn Read) -> Result<BucketTempFile> {
         let temporary = self.dir.join("tmp");
         let failed = disk_error("create a file in", &temporary);
@@ -222,7 +224,7 @@ impl BlobBucket {
         Ok(BucketTempFile { file, id: BlobId::new(hash.finalize().into(), length) })
     }
 
-    /// Stages or uploads a written blob.
+    /// Stages or uploads the blob in a temporary file.
     fn store_temp_file(&self, BucketTempFile { file, id }: BucketTempFile) -> Result<()> {
         let Some(file) = self.staging.stage_file(file, &id)? else { return Ok(()) };
         let remote = self.remote.clone();
@@ -232,16 +234,16 @@ impl BlobBucket {
         self.cache.store_file(file, &id)
     }
 
-    /// Opens what is on the local disk.
+    /// Opens a blob on the local disk.
     fn open_local(&self, id: &BlobId) -> Result<Option<BlobContent>> {
-        // An upload that ends moves its file from the one to the other.
+        // When an upload ends, its file is moved from the one to the other.
         match self.staging.open_blob(id)? {
             Some(content) => Ok(Some(content)),
             None => self.cache.open_blob(id),
         }
     }
 
-    /// Shows objects as they are listed, on the caller's thread.
+    /// Passes objects to a visitor as they are listed, on the caller's thread.
     fn visit_objects(
         &self,
         kind: remote_bucket::BucketObjectKind,
@@ -249,8 +251,8 @@ impl BlobBucket {
     ) -> Result<ControlFlow<()>> {
         let ended = || Error::StorageClosed { place: self.remote.location().to_owned() };
         let runtime = self.runtime.as_ref().ok_or_else(ended)?;
-        // Bounded, so that a slow visitor does not fill memory; by waiting that keeps no thread from the visitor's own
-        // requests.
+        // Bounded, so that a slow visitor does not fill memory; by a wait that does not block the threads that the
+        // visitor's own requests need.
         let room = Arc::new(Semaphore::new(LISTING_CHANNEL_CAPACITY));
         let (sender, receiver) = mpsc::channel();
         let (remote, permits) = (self.remote.clone(), room.clone());
@@ -271,8 +273,8 @@ impl BlobBucket {
 
 impl Drop for BlobBucket {
     fn drop(&mut self) {
-        // Dropping a runtime waits for its tasks, which is not allowed on a thread of another runtime. What is not
-        // uploaded yet lies in the staging area.
+        // Dropping a runtime waits for its tasks, which is not allowed on a thread of another runtime. Blobs that are
+        // not uploaded yet are in the staging area.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -290,7 +292,7 @@ impl ReadBlobs for BlobBucket {
         if let Some(content) = self.open_local(id)? {
             return Ok(Some(content));
         }
-        // One fetch for a blob at a time: who comes meanwhile finds it in the cache.
+        // One fetch per blob at a time: concurrent callers then find it in the cache.
         let turn = self.cache.fetch_lock(id);
         let _turn = turn.lock();
         if let Some(content) = self.open_local(id)? {
@@ -305,7 +307,7 @@ impl ReadBlobs for BlobBucket {
         let Some(file) = fetched else { return Ok(None) };
         let near = file.reopen().map_err(disk_error("open", file.path()))?;
         if let Err(error) = self.cache.store_file(file, &id) {
-            // A full disk is no reason not to serve what is there.
+            // A full disk must not prevent serving the blob.
             tracing::warn!(blob = %id, reason = %error, "a blob of a bucket is not kept on the disk");
         }
         Ok(Some(BlobContent::File { file: near, length: id.length() }))
@@ -319,7 +321,8 @@ impl ReadBlobs for BlobBucket {
         self.send_requests(("ask", 0), |remote| async move { remote.contains(&id).await })
     }
 
-    /// Shows what is in the bucket, then what waits to be uploaded. Notes of touches are held in memory meanwhile.
+    /// Lists the blobs in the bucket, then those that wait for upload. Touch markers are held in memory during the
+    /// listing.
     fn list(&self, visit: &mut dyn FnMut(ListedBlob) -> ControlFlow<()>) -> Result<()> {
         let mut touched = std::collections::HashMap::new();
         let _all =

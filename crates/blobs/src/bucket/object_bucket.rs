@@ -1,6 +1,6 @@
-//! Objects of a bucket by their names, for those who keep other things there than blobs: vaults of backups.
+//! Objects of a bucket by name, for data other than blobs: vaults of backups.
 //!
-//! An object is there whole when [`ObjectBucket::put`] returns, or as it was before. Requests are sent again with growing
+//! When [`ObjectBucket::put`] returns, an object is stored completely, or unchanged. Requests are retried with growing
 //! waits for as long as [`BucketOptions::request_timeout`].
 
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::{Error, Result};
 /// A bucket, or a part of one below a prefix.
 pub struct ObjectBucket {
     remote: RemoteBucket,
-    /// Taken when this is dropped.
+    /// Taken on drop.
     runtime: Option<Runtime>,
 }
 
@@ -34,10 +34,10 @@ impl fmt::Debug for ObjectBucket {
 }
 
 impl ObjectBucket {
-    /// Opens a bucket; it is not asked yet. Of the options, those about a local folder are not used.
+    /// Opens a bucket without sending a request. Options that concern a local folder are not used.
     ///
     /// # Errors
-    /// [`Error::InvalidAddress`] for a URL or setting that makes no sense.
+    /// [`Error::InvalidAddress`] for an invalid URL or setting.
     pub fn open(options: &BucketOptions) -> Result<Self> {
         let remote = RemoteBucket::connect(options)?;
         let runtime = Builder::new_multi_thread()
@@ -54,7 +54,7 @@ impl ObjectBucket {
         self.runtime.as_ref().ok_or_else(ended)?.block_on(work)
     }
 
-    /// Writes an object, in place of one that is there.
+    /// Writes an object, replacing an existing one.
     ///
     /// # Errors
     /// [`Error::Bucket`].
@@ -65,7 +65,7 @@ impl ObjectBucket {
         })
     }
 
-    /// Reads an object; nothing if it is not there.
+    /// Reads an object; `None` if it does not exist.
     ///
     /// # Errors
     /// [`Error::Bucket`].
@@ -82,7 +82,7 @@ impl ObjectBucket {
         })
     }
 
-    /// Reads a part of an object, which may be shorter than asked for; nothing if the object is not there.
+    /// Reads a range of an object, which may be shorter than requested; `None` if the object does not exist.
     ///
     /// # Errors
     /// [`Error::Bucket`].
@@ -92,7 +92,7 @@ impl ObjectBucket {
             match self.remote.store().get_range(&key, range.clone()).await {
                 Ok(bytes) => Ok(Some(bytes)),
                 Err(Failure::NotFound { .. }) => Ok(None),
-                // A server refuses what begins behind the end.
+                // A server refuses a range that begins beyond the end.
                 Err(error) => match self.remote.head_object(&key).await? {
                     Some(found) if found.size < range.end => Ok(Some(Bytes::new())),
                     _ => Err(self.remote.bucket_error("read from", error)),
@@ -101,7 +101,7 @@ impl ObjectBucket {
         })
     }
 
-    /// Returns the length of an object; nothing if it is not there.
+    /// Returns the length of an object; `None` if it does not exist.
     ///
     /// # Errors
     /// [`Error::Bucket`].
@@ -112,8 +112,8 @@ impl ObjectBucket {
         Ok(found.map(|found| found.size))
     }
 
-    /// Lists the objects in a folder, and in those below it, by the last parts of their names, with their lengths. An
-    /// empty folder stands for all.
+    /// Lists the objects in a folder, recursively, by the last components of their names, with their lengths. An empty
+    /// folder name lists all objects.
     ///
     /// # Errors
     /// [`Error::Bucket`].
@@ -131,7 +131,7 @@ impl ObjectBucket {
         })
     }
 
-    /// Removes an object; it is fine if it is gone.
+    /// Removes an object; a missing object is not an error.
     ///
     /// # Errors
     /// [`Error::Bucket`].

@@ -1,8 +1,8 @@
-//! What was read from a bucket lately, on the local disk, up to a number of bytes.
+//! A cache on the local disk of blobs read from a bucket, with a maximum size in bytes.
 //!
 //! Invariants
-//! * A file is here under its digest only if its bytes have it: it is synced before it is named.
-//! * The bytes stay under the bound, but for one blob that is larger: that one is not kept.
+//! * A file is stored under its digest only if its bytes have it: it is synced before it is named.
+//! * The total size stays under the limit; a blob that is larger than the limit is not cached.
 //!
 //! An evicted file stays readable for those who have it open.
 
@@ -24,10 +24,10 @@ use crate::blob_file::{self, disk_error, ignore_absent};
 use crate::verified_files::VerifiedFiles;
 use crate::{BlobContent, Error, Result};
 
-/// Locks that fetches of blobs take turns by; two blobs may share one.
+/// Number of locks for fetches of blobs; two blobs may share one.
 const FETCH_LOCK_COUNT: usize = 64;
 
-/// A folder of blobs that are elsewhere, too.
+/// A folder of copies of blobs.
 pub(super) struct BlobReadCache {
     dir: PathBuf,
     max_bytes: u64,
@@ -42,9 +42,9 @@ pub(super) struct BlobReadCache {
 struct BlobRecencyIndex {
     bytes: u64,
     use_counter: u64,
-    /// When each blob was used last.
+    /// The logical time of each blob's last use.
     last_used: HashMap<BlobId, u64>,
-    /// The blobs by that time.
+    /// The blobs by last use.
     ids_by_last_use: BTreeMap<u64, BlobId>,
 }
 
@@ -65,7 +65,7 @@ impl BlobRecencyIndex {
         }
     }
 
-    /// Takes out the blobs that were not used for longest until the bound holds.
+    /// Removes the least recently used blobs until the total size is within the limit; returns them.
     fn evict(&mut self, max_bytes: u64) -> Vec<BlobId> {
         let mut evicted = Vec::new();
         while self.bytes > max_bytes
@@ -80,7 +80,7 @@ impl BlobRecencyIndex {
 }
 
 impl BlobReadCache {
-    /// Opens the cache with what it held before.
+    /// Opens the cache with its previous content.
     pub(super) fn open(dir: &Path, max_bytes: u64) -> Result<Self> {
         blob_file::create_folder(dir)?;
         let mut found: Vec<(SystemTime, BlobId)> = Vec::new();
@@ -104,7 +104,7 @@ impl BlobReadCache {
         Ok(cache)
     }
 
-    /// Opens a blob; nothing if it is not here.
+    /// Opens a blob; `None` if it is not cached.
     pub(super) fn open_blob(&self, id: &BlobId) -> Result<Option<BlobContent>> {
         let path = blob_file::blob_path(&self.dir, id);
         match self.verified.open(&path, id) {
@@ -118,7 +118,7 @@ impl BlobReadCache {
                 Ok(None)
             }
             Err(Error::Damaged { .. } | Error::HashMismatch { .. }) => {
-                // The bucket has it whole.
+                // The bucket has an intact copy.
                 self.remove_blob(id)?;
                 Ok(None)
             }
@@ -126,12 +126,12 @@ impl BlobReadCache {
         }
     }
 
-    /// Keeps a complete file, if it fits.
+    /// Stores a complete file, if it fits.
     pub(super) fn store_file(&self, file: NamedTempFile, id: &BlobId) -> Result<()> {
         if id.length() > self.max_bytes {
             return Ok(());
         }
-        // A file that has its name, but not its bytes after a crash would be served.
+        // After a crash, a file with its name but not its bytes would be served.
         file.as_file().sync_data().map_err(disk_error("sync", file.path()))?;
         let path = blob_file::blob_path(&self.dir, id);
         let folder = path.parent().unwrap_or(&self.dir);
@@ -141,7 +141,7 @@ impl BlobReadCache {
         self.evict_excess()
     }
 
-    /// Keeps a complete, synced file that lies elsewhere on the same disk; it is gone from there afterwards.
+    /// Moves a complete, synced file on the same file system into the cache.
     pub(super) fn move_in_file(&self, from: &Path, id: &BlobId) -> Result<()> {
         if id.length() > self.max_bytes {
             return ignore_absent(fs::remove_file(from)).map_err(disk_error("remove", from));
@@ -175,7 +175,7 @@ impl BlobReadCache {
         Ok(())
     }
 
-    /// Returns the lock that fetches of a blob take turns by.
+    /// Returns the lock that serializes fetches of a blob.
     pub(super) fn fetch_lock(&self, id: &BlobId) -> Arc<Mutex<()>> {
         let [first, ..] = id.digest();
         self.fetch_locks.get(usize::from(*first) % FETCH_LOCK_COUNT).cloned().unwrap_or_default()
@@ -225,13 +225,13 @@ mod tests {
         let mut counts = BucketCounts::default();
         cache.add_counts(&mut counts);
         assert_eq!((counts.cached_bytes, counts.cache_hits), (300, 4));
-        // What is larger than the whole cache is not kept, and pushes nothing out.
+        // A blob that is larger than the whole cache is not cached, and evicts nothing.
         let large = BlobId::hash_of(&[9; 400]);
         let mut file = NamedTempFile::new_in(dir.path()).unwrap();
         file.write_all(&[9; 400]).unwrap();
         cache.store_file(file, &large).unwrap();
         assert!(!is_here(&large) && is_here(&last));
-        // It is found again, and bounded anew.
+        // The content is found again, and the limit is applied again.
         drop(cache);
         let smaller = BlobReadCache::open(&folder, 150).unwrap();
         smaller.add_counts(&mut counts);

@@ -1,4 +1,4 @@
-//! The bucket itself: names of objects, and requests that are sent again while that can help.
+//! Access to the bucket: object names, and requests with retries.
 
 use std::fs::File;
 use std::future::Future;
@@ -28,24 +28,25 @@ use super::connector::{BucketConnector, transfer_time};
 use crate::blob_file::{self, blob_hex_digest, disk_error};
 use crate::{Error, ListedBlob, Result};
 
-/// Blobs above this go in parts of this size: one request a part, so that a broken one costs no more than a part.
+/// Blobs above this size are uploaded in parts of this size: one request per part, so that a failure costs no more than
+/// a part.
 const UPLOAD_PART_BYTES: usize = 8 << 20;
-/// Parts of one blob that are on their way at a time.
+/// Maximum number of concurrent part uploads of one blob.
 const MAX_PARALLEL_PARTS: usize = 4;
-/// The wait before a request is sent the second time; it doubles up to [`MAX_BACKOFF`].
+/// The wait before the first retry of a request; it doubles up to [`MAX_BACKOFF`].
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
-/// The clock of an object counts whole seconds.
+/// The timestamp of an object has a resolution of one second.
 const OBJECT_CLOCK_RESOLUTION: Duration = Duration::from_secs(1);
 
-/// What is listed.
+/// The kinds of objects that can be listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BucketObjectKind {
     /// Blobs.
     Blob,
-    /// Empty objects, written when a blob was touched: an object cannot get a new time by itself.
+    /// Empty objects, written when a blob is touched: the time of an object cannot be changed by itself.
     TouchMarker,
-    /// What was discarded.
+    /// Discarded blobs.
     Trash,
 }
 
@@ -62,9 +63,9 @@ impl BucketObjectKind {
 /// A bucket, or a part of one.
 pub(super) struct RemoteBucket {
     store: Arc<dyn ObjectStore>,
-    /// What all names begin with.
+    /// The prefix of all names.
     prefix: Path,
-    /// The bucket as people name it.
+    /// The bucket as shown to users.
     location: String,
     request_timeout: Duration,
 }
@@ -91,7 +92,7 @@ impl RemoteBucket {
             "s3" | "s3a" => {
                 let mut builder = AmazonS3Builder::new();
                 for (name, value) in names.filter(|(name, _)| name.starts_with("aws_")) {
-                    // The environment holds much that is for other programs.
+                    // The environment also contains variables of other programs.
                     if let Ok(key) = name.parse() {
                         builder = builder.with_config(key, value);
                     }
@@ -132,7 +133,7 @@ impl RemoteBucket {
         &*self.store
     }
 
-    /// Returns the whole name of an object, given by the parts below the prefix.
+    /// Returns the full name of an object, given its name below the prefix.
     pub(super) fn object_path(&self, name: &str) -> Path {
         name.split('/').filter(|part| !part.is_empty()).fold(self.prefix.clone(), Path::join)
     }
@@ -149,8 +150,8 @@ impl RemoteBucket {
         Error::Bucket { action, place: self.location.clone(), source: Box::new(source) }
     }
 
-    /// Waits for requests that together send or read `bytes` in bodies, for as long as the bucket's patience lasts and the
-    /// bytes may take: each request has a bound of its own, and a few in a row would take several times as long.
+    /// Waits for requests that together transfer `bytes` in bodies, for as long as the request timeout plus the time
+    /// for the bytes: each request has its own timeout, and several in sequence could take several times as long.
     pub(super) async fn run_with_timeout<T>(
         &self,
         (action, bytes): (&'static str, u64),
@@ -164,7 +165,7 @@ impl RemoteBucket {
         tokio::time::timeout(limit, requests).await.unwrap_or_else(|_| silent())
     }
 
-    /// Returns what the bucket says about an object; nothing if it is not there.
+    /// Returns the metadata of an object; `None` if it does not exist.
     pub(super) async fn head_object(&self, key: &Path) -> Result<Option<ObjectMeta>> {
         match self.store.head(key).await {
             Ok(found) => Ok(Some(found)),
@@ -173,7 +174,7 @@ impl RemoteBucket {
         }
     }
 
-    /// Returns what the bucket says about a blob; nothing if it is not there whole.
+    /// Returns the metadata of a blob; `None` if it does not exist completely.
     async fn head_complete_blob(
         &self,
         kind: BucketObjectKind,
@@ -187,7 +188,7 @@ impl RemoteBucket {
         Ok(self.head_complete_blob(BucketObjectKind::Blob, id).await?.is_some())
     }
 
-    /// Renews the time of a blob; `false` if it is not there, or was discarded at this moment.
+    /// Renews the time of a blob; `false` if it does not exist, or was discarded concurrently.
     pub(super) async fn touch(&self, id: &BlobId) -> Result<bool> {
         if !self.contains(id).await? {
             return Ok(false);
@@ -200,13 +201,13 @@ impl RemoteBucket {
         self.contains(id).await
     }
 
-    /// Uploads the blob in a file, unless it is there; then it is touched. Returns when the bucket has it whole.
+    /// Uploads the blob in a file, or touches it if it exists. Returns when the bucket has it completely.
     pub(super) async fn upload(&self, file: &FilePath, id: &BlobId) -> Result<()> {
         if id.length() <= UPLOAD_PART_BYTES as u64 {
             let uploaded = self.upload_with_retries(file, id);
             return self.run_with_timeout(("upload a blob to", id.length()), uploaded).await;
         }
-        // Each part has its own bound: so much is sent for as long as it takes, while it goes on.
+        // Each part has its own timeout: the upload may take as long as it progresses.
         self.upload_with_retries(file, id).await
     }
 
@@ -276,14 +277,14 @@ impl RemoteBucket {
         match sent {
             Ok(()) => parts.finish().await.map(drop).map_err(failed),
             Err(error) => {
-                // Parts that stay are removed by the bucket's own rule for unfinished uploads.
+                // Remaining parts are removed by the bucket's own rule for incomplete uploads.
                 parts.abort().await.ok();
                 Err(error)
             }
         }
     }
 
-    /// Reads a blob into a file and compares it with its hash; nothing if it is not there.
+    /// Reads a blob into a file and compares it with its hash; `None` if it does not exist.
     pub(super) async fn fetch(
         &self,
         mut file: NamedTempFile,
@@ -308,7 +309,7 @@ impl RemoteBucket {
     async fn fetch_once(&self, file: &mut NamedTempFile, id: &BlobId) -> Result<bool> {
         let path = file.path().to_owned();
         let failed = |error| self.bucket_error("read a blob from", error);
-        // It may be on its way into the trash, or back out of it.
+        // It may be moving into the trash, or back out of it.
         let mut found = None;
         for kind in [BucketObjectKind::Blob, BucketObjectKind::Trash, BucketObjectKind::Blob] {
             let key = self.blob_path(kind, id);
@@ -355,7 +356,7 @@ impl RemoteBucket {
         Ok(was_there)
     }
 
-    /// Removes an object, which may be gone already.
+    /// Removes an object; a missing object is not an error.
     pub(super) async fn remove_object(&self, key: &Path) -> Result<()> {
         match self.store.delete(key).await {
             Ok(()) | Err(Failure::NotFound { .. }) => Ok(()),
@@ -363,7 +364,7 @@ impl RemoteBucket {
         }
     }
 
-    /// Returns when a blob was put or touched last; nothing if it is not there.
+    /// Returns when a blob was put or touched last; `None` if it does not exist.
     async fn last_used(&self, id: &BlobId) -> Result<Option<SystemTime>> {
         let Some(found) = self.head_complete_blob(BucketObjectKind::Blob, id).await? else {
             return Ok(None);
@@ -390,11 +391,11 @@ impl RemoteBucket {
             Err(error) => return Err(self.bucket_error("copy an object in", error)),
         }
         self.remove_object(&key).await?;
-        // Somebody may have touched it between, and relies on it.
+        // A writer may have touched it in between, and relies on it.
         let touched_key = self.blob_path(BucketObjectKind::TouchMarker, id);
         let touched = self.head_object(&touched_key).await?;
         if touched.is_some_and(|touched| !is_unused(touched.last_modified.into())) {
-            // What stays in the trash is purged in time; another collector may need it until then.
+            // The copy in the trash is purged later; another collector may need it until then.
             self.copy_object(&trash, &key).await?;
             return Ok(false);
         }
@@ -431,7 +432,7 @@ impl RemoteBucket {
         Ok(was_there)
     }
 
-    /// Sends all objects of a kind to where they are shown, as there is room, until nobody looks any more.
+    /// Sends all objects of a kind to a channel as it has capacity, until its receiver is dropped.
     pub(super) async fn list(
         &self,
         kind: BucketObjectKind,
@@ -460,7 +461,8 @@ impl RemoteBucket {
         put.map(drop).map_err(|error| self.bucket_error("write a note to", error))
     }
 
-    /// Writes a note unless there is one of this name. `false` may also mean that it was written and the answer got lost.
+    /// Writes a note unless one with this name exists. `false` may also mean that it was written and the response was
+    /// lost.
     pub(super) async fn create_note(&self, name: &str, bytes: Vec<u8>) -> Result<bool> {
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         match self.store.put_opts(&self.note_path(name), bytes.into(), options).await {
@@ -481,7 +483,7 @@ impl RemoteBucket {
             }
         };
         match self.run_with_timeout(("read a note from", 0), asked).await? {
-            // Notes may be long; one that stops arriving is an error.
+            // Notes may be long; an incomplete response is an error.
             Some(found) => found.bytes().await.map(Some).map_err(failed),
             None => Ok(None),
         }

@@ -1,4 +1,4 @@
-//! Blobs that another process keeps for their upload to a bucket, read as they lie there.
+//! Read access to blobs that another process holds for their upload to a bucket.
 
 use std::path::{Path, PathBuf};
 
@@ -8,16 +8,17 @@ use super::UPLOAD_DIR;
 use crate::blob_file::{blob_hex_digest, is_complete_file, open_blob_file};
 use crate::{BlobContent, ReadBlobs, Result};
 
-/// What waits in the cache folder of a bucket that another process has open. Nothing in it is touched.
+/// The blobs that wait for upload in the cache folder of a bucket that another process has open. Nothing in the folder
+/// is changed.
 ///
-/// Ask it before the bucket: a blob is removed here when it is there.
+/// Query it before the bucket: a blob is removed here once the bucket has it.
 #[derive(Debug)]
 pub struct StagedBlobs {
     dir: PathBuf,
 }
 
 impl StagedBlobs {
-    /// Reads below a bucket's cache folder; one that does not exist holds nothing.
+    /// Reads below a bucket's cache folder; a missing folder counts as empty.
     #[must_use]
     pub fn new(cache_dir: &Path) -> Self {
         Self { dir: cache_dir.join(UPLOAD_DIR) }

@@ -1,8 +1,8 @@
-//! Blobs that are acknowledged and not in the bucket yet: a folder that is the queue itself, so that nothing of it is
-//! lost with the process.
+//! Blobs that are acknowledged and not in the bucket yet: a folder that is the queue itself, so that nothing is lost
+//! with the process.
 //!
-//! A blob is a file here from before `put` returns until the bucket has it whole. What fails waits for its next turn;
-//! nothing is ever given up.
+//! A blob is a file here from before `put` returns until the bucket has it completely. A failed upload is retried
+//! later; no blob is ever given up.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -34,7 +34,7 @@ pub(super) struct UploadStaging {
     state: Mutex<StagingState>,
     state_changed: Condvar,
     upload_queue: UnboundedSender<BlobId>,
-    /// Taken by the one task that works it off.
+    /// Locked by the one task that processes the queue.
     queue_receiver: TurnMutex<UnboundedReceiver<BlobId>>,
     uploaded: AtomicU64,
     upload_failures: AtomicU64,
@@ -44,12 +44,12 @@ pub(super) struct UploadStaging {
 struct StagingState {
     pending_ids: HashSet<BlobId>,
     bytes: u64,
-    /// What was said last about a failure, by blob.
+    /// The last error message of each blob.
     last_failures: HashMap<BlobId, String>,
 }
 
 impl UploadStaging {
-    /// Opens the area and queues what an earlier process left in it.
+    /// Opens the area and queues the blobs that an earlier process left in it.
     pub(super) fn open(dir: &Path, options: &BucketOptions) -> Result<Self> {
         blob_file::create_folder(dir)?;
         let (queue, pending) = unbounded_channel();
@@ -57,7 +57,7 @@ impl UploadStaging {
         let _all = blob_file::list_blob_files(dir, &mut |one| {
             state.bytes += one.id.length();
             state.pending_ids.insert(one.id);
-            // The other end is held below.
+            // The receiver is held below.
             queue.send(one.id).ok();
             ControlFlow::Continue(())
         })?;
@@ -75,7 +75,7 @@ impl UploadStaging {
         })
     }
 
-    /// Begins to upload what waits.
+    /// Starts uploading the queued blobs.
     pub(super) fn start_uploads(
         self: &Arc<Self>,
         runtime: &Handle,
@@ -109,7 +109,7 @@ impl UploadStaging {
         id: &BlobId,
     ) -> Result<()> {
         if !self.contains(id) {
-            // Deleted meanwhile.
+            // Deleted concurrently.
             return Ok(());
         }
         let path = self.staged_path(id);
@@ -132,7 +132,7 @@ impl UploadStaging {
         self.state_changed.notify_all();
     }
 
-    /// Takes a complete file in, durably; gives it back if there is no room, or nothing is staged at all.
+    /// Stages a complete file, durably; returns it if there is no capacity, or staging is disabled.
     pub(super) fn stage_file(
         &self,
         file: NamedTempFile,
@@ -146,7 +146,7 @@ impl UploadStaging {
             if state.bytes + id.length() > self.max_bytes {
                 return Ok(Some(file));
             }
-            // Room is taken before the lock goes, so that others see it.
+            // Reserve the capacity before the lock is released, so that others see it.
             state.bytes += id.length();
         }
         let staged = self.write_staged_file(file, id);
@@ -177,7 +177,7 @@ impl UploadStaging {
         self.state.lock().pending_ids.contains(id)
     }
 
-    /// Opens a staged blob; nothing if it does not wait here.
+    /// Opens a staged blob; `None` if it is not staged.
     pub(super) fn open_blob(&self, id: &BlobId) -> Result<Option<BlobContent>> {
         if !self.contains(id) {
             return Ok(None);
@@ -185,7 +185,7 @@ impl UploadStaging {
         blob_file::open_blob_file(&self.staged_path(id), id)
     }
 
-    /// Removes a staged blob; `false` if it does not wait here.
+    /// Removes a staged blob; `false` if it is not staged.
     pub(super) fn remove_staged(&self, id: &BlobId) -> Result<bool> {
         let mut state = self.state.lock();
         if !state.pending_ids.contains(id) {
@@ -205,7 +205,7 @@ impl UploadStaging {
         self.uploaded.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits until nothing waits.
+    /// Waits until no blob is staged.
     pub(super) fn wait_for_uploads(&self, place: &Path) -> Result<()> {
         let mut state = self.state.lock();
         state.last_failures.clear();

@@ -1,14 +1,14 @@
-//! Notes of guests that come from elsewhere: repositories on other machines that only read these blobs say which they need.
+//! Notes of remote guests: repositories on other machines that only read these blobs record which ones they need.
 //!
-//! In: the notes of such a repository. Out: the same notes in every place that is written to here, where each sweep finds
-//! them, whoever sweeps.
+//! In: the notes of such a repository. Out: the same notes in every storage that is written to here, where each sweep
+//! finds them, whoever sweeps.
 //!
 //! Invariants
-//! * Who comes this way writes and removes notes of guests alone. Those of who stores blobs here, and turns of sweeps, are
-//!   out of reach.
-//! * A note that no sweep could understand is refused.
+//! * A remote guest can write and remove only notes of guests. Notes of repositories that store blobs here, and leases
+//!   of sweeps, are out of reach.
+//! * A note that no sweep could parse is refused.
 //!
-//! On failure: some of several places may have the note. It is written anew with the next marks.
+//! On failure: some of several storages may have the note. It is written again with the next marks.
 
 use std::fmt;
 use std::io::Read;
@@ -20,27 +20,27 @@ use super::member::{self, REPOSITORY_NOTE_PREFIX};
 use crate::storage::check_note_name;
 use crate::{Error, ReadBlobs, Result, WriteBlobs};
 
-/// Says that a repository comes from elsewhere.
+/// Prefix of the note that declares a repository a remote guest.
 const GUEST_NOTE_PREFIX: &str = "guest-";
 
-/// The places in which guests leave their notes: all that this home writes to.
+/// The storages in which guests store their notes: all that this home writes to.
 #[derive(Clone)]
 pub struct GuestNotes {
     storages: Vec<Arc<dyn WriteBlobs>>,
 }
 
-/// What a note says, and of whom.
+/// The content and owner of a note, by its name.
 enum GuestNoteName<'a> {
-    /// That a repository needs blobs.
+    /// The registration of a repository that needs blobs.
     Repository(&'a str),
-    /// Which part counts.
+    /// The note that names the valid parts of marks.
     Marks(&'a str),
-    /// Some of the blobs.
+    /// A part of the ids of needed blobs.
     Part(&'a str),
 }
 
 impl<'a> GuestNoteName<'a> {
-    /// Reads a name; no other notes are for guests.
+    /// Parses a name; no other notes are for guests.
     fn parse(name: &'a str) -> Result<Self> {
         check_note_name(name)?;
         let is_id =
@@ -66,16 +66,16 @@ impl<'a> GuestNoteName<'a> {
 }
 
 impl GuestNotes {
-    /// Takes notes for these places.
+    /// Manages guest notes in these storages.
     #[must_use]
     pub fn new(places: Vec<Arc<dyn WriteBlobs>>) -> Self {
         Self { storages: places }
     }
 
-    /// Reads a note; nothing if there is none of this name.
+    /// Reads a note; `None` if there is none with this name.
     ///
     /// # Errors
-    /// [`Error::InvalidNoteName`], [`Error::RefusedNote`] for a name that is not for guests; if a place fails.
+    /// [`Error::InvalidNoteName`], [`Error::RefusedNote`] for a name that is not for guests; if a storage fails.
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
         GuestNoteName::parse(name)?;
         let Some(content) = self.first_storage()?.open_note(name)? else { return Ok(None) };
@@ -85,13 +85,13 @@ impl GuestNotes {
         Ok(Some(bytes))
     }
 
-    /// Returns the names of the parts of a guest's marks, and when each was written. `prefix` is that of a part, such as
-    /// `marks-<id>.`.
+    /// Returns the names of the parts of a guest's marks, and when each was written. `prefix` is that of a part, such
+    /// as `marks-<id>.`.
     ///
     /// # Errors
     /// As [`GuestNotes::read`].
     pub fn list(&self, prefix: &str) -> Result<Vec<(String, SystemTime)>> {
-        // As if the name went on: what lists less than one repository's marks is for nobody.
+        // Completed to a full name, so that a listing covers the marks of at most one repository.
         GuestNoteName::parse(&format!("{}.0.0", prefix.split('.').next().unwrap_or_default()))?;
         if !prefix.contains('.') {
             return Err(note_refused_error(prefix, "only the parts of a guest's marks are listed"));
@@ -102,7 +102,7 @@ impl GuestNotes {
     /// Writes a note. A repository that is not known yet becomes a guest by its first one, `repository-<id>`.
     ///
     /// # Errors
-    /// [`Error::RefusedNote`] for the note of somebody who is no guest, and for what is none; otherwise as
+    /// [`Error::RefusedNote`] for the note of a repository that is not a guest, and for an invalid note; otherwise as
     /// [`GuestNotes::read`].
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let is_sound = match GuestNoteName::parse(name)? {
@@ -125,11 +125,11 @@ impl GuestNotes {
         if !is_sound {
             return Err(note_refused_error(name, "its content makes no sense"));
         }
-        // The first one is read: what it has, all have.
+        // Reads use the first storage, which is written last: what it has, all have.
         self.storages.iter().rev().try_for_each(|place| place.write_note(name, bytes))
     }
 
-    /// Removes a part of marks that count no more; `false` if it is not there.
+    /// Removes a part of marks that are no longer valid; `false` if it does not exist.
     ///
     /// # Errors
     /// As [`GuestNotes::write`].
@@ -148,7 +148,7 @@ impl GuestNotes {
         Ok(was_there)
     }
 
-    /// Notes that a repository is a guest, unless it stores blobs here itself.
+    /// Registers a repository as a guest, unless it stores blobs here itself.
     fn register_guest(&self, id: &str, name: &str) -> Result<()> {
         let (guest, repository) =
             (format!("{GUEST_NOTE_PREFIX}{id}"), format!("{REPOSITORY_NOTE_PREFIX}{id}"));
@@ -185,15 +185,15 @@ impl fmt::Debug for GuestNotes {
     }
 }
 
-/// Forgets that a repository is a guest.
+/// Removes the registration of a guest.
 pub(super) fn unregister_guest(place: &dyn WriteBlobs, id: &str) -> Result<()> {
     place.delete_note(&format!("{GUEST_NOTE_PREFIX}{id}")).map(drop)
 }
 
-/// Tells whether a repository is a guest of a place that came from elsewhere.
+/// Returns true if a repository is a remote guest of a storage.
 ///
 /// # Errors
-/// If the place fails.
+/// If the storage fails.
 pub fn is_guest(place: &dyn ReadBlobs, id: &str) -> Result<bool> {
     Ok(place.open_note(&format!("{GUEST_NOTE_PREFIX}{id}"))?.is_some())
 }

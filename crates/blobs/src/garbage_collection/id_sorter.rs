@@ -1,4 +1,4 @@
-//! Sorting more blob ids than memory should hold: sorted runs in temporary files, merged while they are read.
+//! External sorting of blob ids: sorted runs in temporary files, merged while they are read.
 //!
 //! In: ids in any order, each with a time. Out: the same in ascending order.
 //!
@@ -18,18 +18,18 @@ use tympan_store::BlobId;
 
 use crate::{Error, ListedBlob, Result};
 
-/// Digest, length, and time in microseconds, each in the order in which bytes compare as the values do.
+/// Digest, length, and time in microseconds, each encoded so that the order of bytes is that of the values.
 const ID_RECORD_BYTES: usize = 48;
-/// Records that are sorted in memory: 3 MiB.
+/// Number of records that are sorted in memory: 3 MiB.
 const RECORDS_PER_RUN: usize = 64 * 1024;
-/// Runs that are merged at a time.
+/// Maximum number of runs that are merged at a time.
 const MAX_MERGED_RUNS: usize = 64;
-/// Bytes of each run that are read ahead.
+/// Number of bytes of each run that are read ahead.
 const RUN_READ_AHEAD_BYTES: usize = 64 * 1024;
 
 type BlobIdRecord = [u8; ID_RECORD_BYTES];
 
-/// Takes ids in any order.
+/// Sorts ids that are added in any order.
 #[derive(Debug)]
 pub struct BlobIdSorter {
     scratch_dir: PathBuf,
@@ -39,7 +39,7 @@ pub struct BlobIdSorter {
 }
 
 impl BlobIdSorter {
-    /// Makes one whose files lie in the folder `scratch`, which exists.
+    /// Creates a sorter whose temporary files are in the existing folder `scratch`.
     #[must_use]
     pub fn new(scratch: &Path) -> Self {
         Self::with_records_per_run(scratch, RECORDS_PER_RUN)
@@ -82,7 +82,7 @@ impl BlobIdSorter {
         self.add(&ListedBlob { id: *id, modified: UNIX_EPOCH })
     }
 
-    /// Returns everything that was added, in ascending order; what was added twice comes twice.
+    /// Returns all added ids in ascending order; duplicates are retained.
     ///
     /// # Errors
     /// If the temporary files cannot be written or read.
@@ -109,7 +109,7 @@ impl BlobIdSorter {
         let records = std::mem::take(&mut self.buffer);
         let run = self.write_run(records.iter().copied().map(Ok))?;
         self.runs.push(run);
-        // The room is used again.
+        // Reuse the allocation.
         self.buffer = records;
         self.buffer.clear();
         Ok(())
@@ -201,7 +201,7 @@ impl Iterator for BlobIdRunMerge {
     }
 }
 
-/// Reads a record; nothing at the end.
+/// Reads a record; `None` at the end.
 fn read_record(run: &mut impl Read) -> std::io::Result<Option<BlobIdRecord>> {
     let mut record = [0; ID_RECORD_BYTES];
     match run.read_exact(&mut record) {
@@ -228,13 +228,13 @@ fn decode_record(record: &BlobIdRecord) -> ListedBlob {
     ListedBlob { id, modified: from_unix_micros(u64::from_be_bytes(micros)) }
 }
 
-/// Returns a time in microseconds since 1970; what is before counts as then.
+/// Returns a time in microseconds since 1970; an earlier time counts as 1970.
 pub(super) fn to_unix_micros(at: SystemTime) -> u64 {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Returns the time of a number of microseconds since 1970.
+/// Converts microseconds since 1970 to a time.
 pub(super) fn from_unix_micros(micros: u64) -> SystemTime {
     UNIX_EPOCH.checked_add(Duration::from_micros(micros)).unwrap_or(UNIX_EPOCH)
 }
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     fn listed(number: u32) -> ListedBlob {
-        // Scattered, and some twice.
+        // In random order, with some duplicates.
         let id = BlobId::hash_of(&(number % 5_000).to_le_bytes());
         ListedBlob { id, modified: UNIX_EPOCH + Duration::from_micros(u64::from(number)) }
     }

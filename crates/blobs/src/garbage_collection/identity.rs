@@ -1,11 +1,11 @@
-//! Which repository a home is, when blobs are shared.
+//! The identity of a home among those that share blobs.
 //!
-//! A home that was copied names itself as its origin does, and its marks would stand in for those of the origin. So a
-//! home notes where it is; found elsewhere, it takes a new name. A copy that is made with the whole machine looks the
-//! same in every respect: it is found out by the turn of its last marks, which both sides remember.
+//! A copied home has the same name as its original, and its marks would replace those of the original. So a home
+//! records its location; if it is found elsewhere, it takes a new name. A copy of the whole machine is
+//! indistinguishable; it is detected by the round of its last marks, which both sides record.
 //!
-//! Where a repository lies in a database, all homes on it are one repository: its name lies there, too, and is changed by
-//! one process at a time.
+//! If a repository is stored in a database, all homes on it are one repository: its name is stored there, too, and is
+//! changed by one process at a time.
 
 use std::fmt;
 use std::fs;
@@ -22,42 +22,42 @@ use tympan_store::PostgresStore;
 use super::mark;
 use crate::{Error, ReadBlobs, Result};
 
-/// The name of a home among those who share blobs.
+/// The identity of a home among those that share blobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HomeIdentity {
-    /// Letters and digits that no other home has.
+    /// A unique name of letters and digits.
     pub id: String,
-    /// Whether it was found or made.
+    /// The result of opening the identity.
     pub status: IdentityStatus,
     file: PathBuf,
     mark_rounds: Vec<MarkRound>,
 }
 
-/// A turn that may be the last one in a place.
+/// A mark round that may be the last one in a storage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct MarkRound {
     turn: String,
-    /// The place as it names itself; empty if that was not noted.
+    /// The storage's own name; empty if it was not recorded.
     place: String,
 }
 
-/// What a home was found to be.
+/// The result of opening an identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdentityStatus {
-    /// It is where it was.
+    /// The home is at its recorded location.
     Existing,
-    /// It never had a name.
+    /// The home had no name.
     New,
-    /// It is a copy of another one, and has a name of its own now.
+    /// The home is a copy of another one, and now has a new name.
     Copy,
 }
 
-/// Where a file is, as far as the system can tell: no copy of it has the same.
+/// The identity of a file, as far as the system provides it: no copy has the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileFingerprint {
     machine: String,
     inode: u64,
-    /// In microseconds since 1970; nothing where the file system does not tell.
+    /// The creation time in microseconds since 1970; `None` if the file system does not provide it.
     born: Option<u64>,
 }
 
@@ -69,12 +69,12 @@ struct HomeIdentityNote {
 
 const ID_FILE: &str = "blobs.id";
 const MARK_ROUND_FILE: &str = "blobs.turn";
-/// How often a note is changed that others change at the same time.
+/// Maximum number of attempts to change a note that others change concurrently.
 const MAX_SWAP_ATTEMPTS: usize = 100;
 
 impl HomeIdentity {
-    /// Reads the name of a home, or makes one from `fresh`: letters and digits that were never used before. `machine` is
-    /// what tells this machine from others.
+    /// Reads the name of a home, or creates one from `fresh`: letters and digits that were never used before. `machine`
+    /// identifies this machine.
     ///
     /// # Errors
     /// If the files cannot be read or written.
@@ -96,11 +96,11 @@ impl HomeIdentity {
         Ok(Self { id: fresh.to_owned(), status: kinship, file, mark_rounds: Vec::new() })
     }
 
-    /// Makes sure that the last marks in the place are those of this home, before it marks again with `turn`. If they are
-    /// not, it is one of two homes that look the same, and gets the name `fresh`.
+    /// Verifies that the last marks in the storage are those of this home, before it marks again with `turn`. If they
+    /// are not, it is one of two identical homes, and gets the name `fresh`.
     ///
     /// # Errors
-    /// If the place fails, or the files cannot be written.
+    /// If the storage fails, or the files cannot be written.
     pub fn begin_mark_round(
         &mut self,
         place: &dyn ReadBlobs,
@@ -127,21 +127,21 @@ impl HomeIdentity {
     }
 }
 
-/// Returns the turns that may come up in a place from now on; nothing if the last one there is that of somebody else with
-/// the same name.
+/// Returns the rounds that may occur in a storage from now on; `None` if the last one there belongs to another
+/// repository with the same name.
 fn next_mark_rounds(
     place: &dyn ReadBlobs,
     (id, known): (&str, &[MarkRound]),
     turn: &str,
 ) -> Result<Option<Vec<MarkRound>>> {
     let last = mark::read_last_marks(place, id)?.map(|marked| marked.round);
-    // Known for any place: one that was moved names itself in another way.
+    // A match for any storage counts: a storage that was moved has another name.
     let is_known = |last: &String| known.iter().any(|known| known.turn == *last);
     if last.as_ref().is_some_and(|last| !is_known(last)) {
         return Ok(None);
     }
-    // The one that the place has counts, too: this process may die before the place has the new one. No other can come up
-    // there any more, however many marks failed.
+    // The current round of the storage stays valid, too: this process may die before the storage has the new one. No
+    // other round can occur there any more, however many marks failed.
     let name = format!("{place:?}");
     let mut turns = known.to_vec();
     turns.retain(|known| known.place != name);
@@ -152,16 +152,17 @@ fn next_mark_rounds(
 
 /// A note that several processes read and write.
 pub trait CompareAndSwapNote: Send + Sync {
-    /// Reads it; nothing if it was never written.
+    /// Reads the note; `None` if it was never written.
     ///
     /// # Errors
-    /// If that fails.
+    /// If the read fails.
     fn read(&self) -> Result<Option<Vec<u8>>>;
 
-    /// Writes it if it is as `expected`; `false` if it is not. Of all who try at the same time, one succeeds.
+    /// Writes the note if its content is `expected`; `false` if it is not. Of several concurrent attempts, one
+    /// succeeds.
     ///
     /// # Errors
-    /// If that fails; it may be written then.
+    /// If the write fails; the note may have been written then.
     fn compare_and_swap(&self, expected: Option<&[u8]>, new: &[u8]) -> Result<bool>;
 }
 
@@ -175,7 +176,7 @@ impl CompareAndSwapNote for PostgresStore {
     }
 }
 
-/// The name of a repository that lies in a database, among those who share blobs.
+/// The identity of a repository in a database, among those that share blobs.
 pub struct RepositoryIdentity {
     note: Arc<dyn CompareAndSwapNote>,
     database_location: String,
@@ -187,7 +188,7 @@ impl fmt::Debug for RepositoryIdentity {
     }
 }
 
-/// What the database holds of its name.
+/// The identity as stored in the database.
 #[derive(Debug, Serialize, Deserialize)]
 struct RepositoryIdentityNote {
     id: String,
@@ -196,13 +197,13 @@ struct RepositoryIdentityNote {
 }
 
 impl RepositoryIdentity {
-    /// Keeps the name in `note`. `at` is what tells the database from its copies.
+    /// Stores the identity in `note`. `at` distinguishes the database from its copies.
     #[must_use]
     pub fn new(note: Arc<dyn CompareAndSwapNote>, at: String) -> Self {
         Self { note, database_location: at }
     }
 
-    /// Reads the name, or makes one from `fresh`: letters and digits that were never used before.
+    /// Reads the name, or creates one from `fresh`: letters and digits that were never used before.
     ///
     /// # Errors
     /// If the note cannot be read or written.
@@ -213,11 +214,11 @@ impl RepositoryIdentity {
         })
     }
 
-    /// Makes sure that the last marks in the place are those of this repository, before it marks again with `turn`. If
-    /// they are not, it is one of two that look the same, and gets the name `fresh`.
+    /// Verifies that the last marks in the storage are those of this repository, before it marks again with `turn`. If
+    /// they are not, it is one of two identical repositories, and gets the name `fresh`.
     ///
     /// # Errors
-    /// If the place fails, or the note cannot be read or written.
+    /// If the storage fails, or the note cannot be read or written.
     pub fn begin_mark_round(
         &self,
         place: &dyn ReadBlobs,
@@ -249,7 +250,7 @@ impl RepositoryIdentity {
         }
     }
 
-    /// Changes the note, however often another process is faster.
+    /// Changes the note, retrying if another process changes it concurrently.
     fn update_note(
         &self,
         change: impl Fn(
@@ -288,11 +289,11 @@ impl fmt::Display for MarkRound {
     }
 }
 
-/// Returns the name that a home has among those who share its blobs, without a look at whether it is a copy; nothing if
-/// it has none. For those who look at the home of somebody else.
+/// Returns the name of a home among those that share its blobs, without checking if it is a copy; `None` if it has
+/// none. For reading the home of another owner.
 ///
 /// # Errors
-/// If the file is there and cannot be read.
+/// If the file exists and cannot be read.
 pub fn read_home_id(home: &Path) -> Result<Option<String>> {
     let text = read_identity_file(&home.join(ID_FILE))?;
     Ok(text
@@ -300,11 +301,11 @@ pub fn read_home_id(home: &Path) -> Result<Option<String>> {
         .map(|note| note.id))
 }
 
-/// Makes a name. The file stays the same one from then on: it is what tells copies apart.
+/// Creates a name. From then on the file is never replaced: its identity distinguishes the home from copies.
 fn create_identity(file: &Path, machine: &str, fresh: &str) -> Result<()> {
     remove_identity_file(&file.with_file_name(MARK_ROUND_FILE))?;
     remove_identity_file(file)?;
-    // Written twice: where it is can be told once it is there. One that holds no name is made again.
+    // Written twice: the identity of the file is known only once it exists. A file without a name is created again.
     write_identity_file(file, b"")?;
     let note = HomeIdentityNote { id: fresh.to_owned(), at: file_fingerprint(file, machine)? };
     let text = serde_json::to_vec(&note).map_err(|error| Error::Source(error.into()))?;
@@ -329,7 +330,7 @@ fn read_identity_file(file: &Path) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// Writes into the file, which stays the one that it is.
+/// Writes to the existing file without replacing it.
 fn write_identity_file(file: &Path, bytes: &[u8]) -> Result<()> {
     let write = || -> std::io::Result<()> {
         let mut options = fs::OpenOptions::new();

@@ -1,4 +1,4 @@
-//! What a repository needs, as it last said: sorted ids in parts, and a note that names them.
+//! The blobs that a repository needs, as it last declared: sorted ids in parts, and a note that names the parts.
 
 use std::io::Read;
 use std::path::Path;
@@ -13,26 +13,26 @@ use super::member::{StorageMember, malformed_note_error, read_note, write_json_n
 use crate::{Error, ReadBlobs, Result, WriteBlobs};
 
 pub(super) const MARKS_NOTE_PREFIX: &str = "marks-";
-/// Ids in a part: 2.5 MiB.
+/// Number of ids in a part: 2.5 MiB.
 const MARK_PART_IDS: usize = 64 * 1024;
 const MARK_ID_BYTES: usize = 40;
-/// No part is longer.
+/// Maximum length of a part in bytes.
 pub(super) const MAX_MARK_PART_BYTES: u64 = (MARK_PART_IDS * MARK_ID_BYTES) as u64;
-/// How often marks are read anew that were replaced while they were read.
+/// Maximum number of attempts to read marks that are replaced concurrently.
 const MAX_MARK_READ_ATTEMPTS: usize = 8;
 
 /// The last marks of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkSummary {
-    /// When it began to look: what it refers to since then may be missing.
+    /// The time at which marking began: references made since then may be missing.
     pub started_at: SystemTime,
-    /// How many blobs it needs.
+    /// The number of needed blobs.
     pub blob_count: u64,
-    /// Tells these marks from all others of the repository.
+    /// Identifies these marks among all of the repository.
     pub round: String,
 }
 
-/// The note that makes marks count.
+/// The note that makes marks valid.
 #[derive(Debug, Serialize, Deserialize)]
 struct MarkHead {
     begun: u64,
@@ -43,7 +43,7 @@ struct MarkHead {
     digest: String,
 }
 
-/// Takes the ids that a repository needs, in any order, some of them twice.
+/// Collects the ids that a repository needs, in any order and with duplicates.
 #[derive(Debug)]
 pub struct MarkWriter {
     started_at: SystemTime,
@@ -51,13 +51,13 @@ pub struct MarkWriter {
 }
 
 impl MarkWriter {
-    /// Begins marks. `begun` is the time before anything was looked at; `scratch` a folder for temporary files.
+    /// Begins marks. `begun` is the time before anything was read; `scratch` a folder for temporary files.
     #[must_use]
     pub fn begin(begun: SystemTime, scratch: &Path) -> Self {
         Self { started_at: begun, sorter: BlobIdSorter::new(scratch) }
     }
 
-    /// Adds a blob that is needed.
+    /// Adds a needed blob.
     ///
     /// # Errors
     /// If the temporary files cannot be written.
@@ -65,11 +65,11 @@ impl MarkWriter {
         self.sorter.add_id(id)
     }
 
-    /// Lets the marks count in place of the former ones of the repository. `turn` is letters and digits that were never
-    /// used before. Returns how many blobs are needed.
+    /// Publishes the marks in place of the repository's previous ones. `turn` is letters and digits that were never
+    /// used before. Returns the number of needed blobs.
     ///
     /// # Errors
-    /// If the place fails: the former marks count then.
+    /// If the storage fails: the previous marks stay valid then.
     pub fn publish(
         self,
         place: &dyn WriteBlobs,
@@ -94,7 +94,7 @@ impl MarkWriter {
     }
 }
 
-/// Parts on their way out.
+/// Writes parts of marks.
 struct MarkPartWriter<'a> {
     storage: &'a dyn WriteBlobs,
     name_prefix: String,
@@ -149,7 +149,7 @@ impl<'a> MarkPartWriter<'a> {
     }
 }
 
-/// Returns what a repository marked last; nothing if it never did.
+/// Returns the last marks of a repository; `None` if it never marked.
 pub(super) fn read_last_marks(place: &dyn ReadBlobs, id: &str) -> Result<Option<MarkSummary>> {
     Ok(read_mark_head(place, id)?.map(|head| MarkSummary {
         started_at: from_unix_micros(head.begun),
@@ -162,12 +162,12 @@ fn read_mark_head(place: &dyn ReadBlobs, id: &str) -> Result<Option<MarkHead>> {
     read_note(place, &format!("{MARKS_NOTE_PREFIX}{id}"))
 }
 
-/// Adds the last marks of a repository to a sorter and returns when they were begun; nothing if it has none.
+/// Adds the last marks of a repository to a sorter and returns when they were begun; `None` if it has none.
 ///
-/// Marks that come meanwhile may add ids, too, which does no harm: the time is that of the older ones.
+/// Marks that are published concurrently may add ids, too, which does no harm: the time is that of the older ones.
 ///
 /// # Errors
-/// [`Error::MalformedNote`] for marks that are not what they should be; if the place fails.
+/// [`Error::MalformedNote`] for invalid marks; if the storage fails.
 pub(super) fn read_marks_into(
     place: &dyn ReadBlobs,
     id: &str,
@@ -180,7 +180,7 @@ pub(super) fn read_marks_into(
         if read_mark_parts(place, id, &head, sorter)? {
             return Ok(Some(from_unix_micros(head.begun)));
         }
-        // A part that is not there was replaced, or never was.
+        // A missing part was replaced, or never existed.
         if read_mark_head(place, id)?.is_some_and(|now| now.turn == head.turn) {
             break;
         }
@@ -188,7 +188,7 @@ pub(super) fn read_marks_into(
     Err(malformed_note_error(&format!("{MARKS_NOTE_PREFIX}{id}")))
 }
 
-/// Adds all ids; `false` if a part is not there.
+/// Adds all ids; `false` if a part is missing.
 fn read_mark_parts(
     place: &dyn ReadBlobs,
     id: &str,
@@ -224,12 +224,12 @@ fn read_mark_parts(
     Ok(true)
 }
 
-/// Tells whether these bytes are a note that lets marks count.
+/// Returns true if these bytes are a note that makes marks valid.
 pub(super) fn is_mark_head(bytes: &[u8]) -> bool {
     serde_json::from_slice::<MarkHead>(bytes).is_ok()
 }
 
-/// Tells whether these bytes are a part of marks.
+/// Returns true if these bytes are a part of marks.
 pub(super) fn is_mark_part(bytes: &[u8]) -> bool {
     bytes.len().is_multiple_of(MARK_ID_BYTES) && bytes.len() as u64 <= MAX_MARK_PART_BYTES
 }
@@ -240,7 +240,7 @@ pub(super) fn remove_marks(place: &dyn WriteBlobs, id: &str) -> Result<()> {
     remove_mark_parts(place, id, None)
 }
 
-/// Removes the parts that belong to another turn.
+/// Removes the parts of all rounds except `but`.
 fn remove_mark_parts(place: &dyn WriteBlobs, id: &str, but: Option<&str>) -> Result<()> {
     let kept = but.map(|turn| format!("{MARKS_NOTE_PREFIX}{id}.{turn}."));
     for (name, _) in place.list_notes(&format!("{MARKS_NOTE_PREFIX}{id}."))? {

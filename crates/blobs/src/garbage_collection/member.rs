@@ -1,4 +1,4 @@
-//! Who shares a place: a note for each repository.
+//! The repositories that share a storage: one note for each.
 
 use std::io::Read;
 use std::time::SystemTime;
@@ -12,30 +12,30 @@ use super::mark::{self, MarkSummary};
 use crate::{Error, ReadBlobs, Result, WriteBlobs};
 
 pub(super) const REPOSITORY_NOTE_PREFIX: &str = "repository-";
-/// No note that is read whole is longer.
+/// Maximum length of a note that is read as a whole.
 const MAX_NOTE_BYTES: u64 = 64 * 1024;
 
-/// A repository that stores blobs in a place.
+/// A repository that stores blobs in a storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageMember {
-    /// Its name for programs: letters and digits, different from that of any other.
+    /// The unique machine-readable name: letters and digits.
     pub id: String,
-    /// Its name for people, such as its home and host.
+    /// The name shown to users, such as its home and host.
     pub name: String,
 }
 
-/// A repository as the place knows it.
+/// A repository as registered in a storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegisteredMember {
     /// The repository.
     pub member: StorageMember,
-    /// When it was registered.
+    /// The time of registration.
     pub registered_at: SystemTime,
-    /// What it marked last; nothing if it never did.
+    /// The last marks; `None` if it never marked.
     pub last_marks: Option<MarkSummary>,
 }
 
-/// The note of a repository.
+/// The registration note of a repository.
 #[derive(Debug, Serialize, Deserialize)]
 struct MemberNote {
     id: String,
@@ -43,10 +43,10 @@ struct MemberNote {
     since: u64,
 }
 
-/// Registers a repository, unless it is. It must be registered before it stores its first blob.
+/// Registers a repository, unless it is registered. It must be registered before it stores its first blob.
 ///
 /// # Errors
-/// If the place fails.
+/// If the storage fails.
 pub fn register_member(
     place: &dyn WriteBlobs,
     member: &StorageMember,
@@ -62,14 +62,14 @@ pub fn register_member(
     write_json_note(place, &note, &text)
 }
 
-/// Returns all repositories that share a place, sorted by id.
+/// Returns all repositories that share a storage, sorted by id.
 ///
 /// # Errors
-/// If the place fails, or holds a note that cannot be understood: nobody knows then what is needed.
+/// If the storage fails, or contains a note that cannot be parsed: then it is unknown which blobs are needed.
 pub fn list_members(place: &dyn ReadBlobs) -> Result<Vec<RegisteredMember>> {
     let mut members = Vec::new();
     for (note, _) in place.list_notes(REPOSITORY_NOTE_PREFIX)? {
-        // One that was removed a moment ago shares the place no more.
+        // A concurrently removed repository no longer shares the storage.
         let Some(MemberNote { id, name, since }) = read_note(place, &note)? else { continue };
         if format!("{REPOSITORY_NOTE_PREFIX}{id}") != note {
             return Err(malformed_note_error(&note));
@@ -84,10 +84,10 @@ pub fn list_members(place: &dyn ReadBlobs) -> Result<Vec<RegisteredMember>> {
     Ok(members)
 }
 
-/// Takes a repository out: what only it needs is garbage from now on. `false` if it is not registered.
+/// Unregisters a repository: blobs that only it needs are garbage from now on. `false` if it is not registered.
 ///
 /// # Errors
-/// If the place fails.
+/// If the storage fails.
 pub fn unregister_member(place: &dyn WriteBlobs, id: &str) -> Result<bool> {
     let is_known = place.delete_note(&format!("{REPOSITORY_NOTE_PREFIX}{id}"))?;
     mark::remove_marks(place, id)?;
@@ -95,7 +95,7 @@ pub fn unregister_member(place: &dyn WriteBlobs, id: &str) -> Result<bool> {
     Ok(is_known)
 }
 
-/// Tells whether these bytes are the note of the repository with this id.
+/// Returns true if these bytes are the registration note of the repository with this id.
 pub(super) fn is_member_note(id: &str, bytes: &[u8]) -> bool {
     bytes.len() as u64 <= MAX_NOTE_BYTES
         && serde_json::from_slice::<MemberNote>(bytes).is_ok_and(|note| note.id == id)

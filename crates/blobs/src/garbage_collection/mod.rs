@@ -1,23 +1,24 @@
-//! Garbage collection of a place whose blobs several repositories share.
+//! Garbage collection of a storage whose blobs several repositories share.
 //!
-//! Each repository registers before it stores anything, and states from time to time which blobs it needs: its *marks*,
-//! with the time at which it began to look. Whoever wants to, and whenever, *sweeps*: what nobody marked goes to the
-//! trash, and from there, after a window in which it can be had back, for good. All of this is notes in the place itself.
+//! Each repository registers before it stores anything, and periodically declares which blobs it needs: its *marks*,
+//! with the time at which marking began. Any of them may *sweep* at any time: blobs that no repository marked are moved
+//! to the trash, and from there, after a retention period in which they can be restored, are removed permanently. All
+//! of this is recorded in notes in the storage itself.
 //!
 //! Why no order of marks and sweeps can lose a blob: a reference is new only after its blob was put or touched, and is
-//! committed within `grace` of that. A blob goes to the trash only if every registered repository began to mark more
-//! than `grace` after that time: so each mark saw the reference, if there still was one. The same counts again for what
-//! leaves the trash, by the time at which it came there. A repository without marks stops every sweep. Sweeps of one place
-//! take turns, as a bucket cannot move an object in one step.
+//! committed within `grace` of that. A blob is moved to the trash only if every registered repository began to mark
+//! more than `grace` after that time: so each mark saw the reference, if it still existed. The same applies again to
+//! blobs that are purged from the trash, by the time at which they were discarded. A repository without marks stops
+//! every sweep. Sweeps of one storage are mutually exclusive, as a bucket cannot move an object in one step.
 //!
 //! Invariants
 //! * Nothing is removed that the marks of a registered repository name, or that is younger than the oldest marks less
-//!   `grace`; nothing but out of the trash is removed for good.
-//! * Marks count whole or not at all: their parts come first, then the note that names them.
+//!   `grace`; only blobs in the trash are removed permanently.
+//! * Marks are valid as a whole or not at all: their parts are written first, then the note that names them.
 //! * Memory stays under 32 MiB, whatever the number of blobs.
 //!
-//! On failure: a place that cannot be listed, or a note that cannot be understood, ends a sweep before it changes
-//! anything. What is interrupted is taken up by the next one.
+//! On failure: a storage that cannot be listed, or a note that cannot be parsed, ends a sweep before it changes
+//! anything. An interrupted sweep is completed by the next one.
 //!
 //! Not here: which blobs a repository needs (its chunk store knows); when marks are made. `docs/formats/blob-notes.md`
 //! describes the notes.

@@ -1,4 +1,4 @@
-//! Two sorted lists side by side: what is there, and what is needed.
+//! A merge join of two sorted lists: existing blobs and needed ids.
 
 use std::iter::Peekable;
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use super::member::{RegisteredMember, list_members};
 use super::sweep::BlobTally;
 use crate::{ListedBlob, Result, WriteBlobs};
 
-/// Tells of each listed blob whether it is needed.
+/// Returns each listed blob with a flag that is true if the blob is needed.
 pub(super) struct NeededBlobJoin<N: Iterator<Item = Result<[u8; 32]>>> {
     listed: SortedBlobIds,
     needed: Peekable<N>,
@@ -21,7 +21,7 @@ impl<N: Iterator<Item = Result<[u8; 32]>>> NeededBlobJoin<N> {
         Self { listed, needed: needed.peekable() }
     }
 
-    /// Goes on to the first that is not before `digest`, and tells whether that is it.
+    /// Advances to the first id that is not before `digest`, and returns true if it is equal.
     fn advance_to_digest(&mut self, digest: &[u8; 32]) -> Result<bool> {
         let is_before = |one: &Result<[u8; 32]>| one.as_ref().is_ok_and(|one| one < digest);
         while self.needed.next_if(is_before).is_some() {}
@@ -41,12 +41,12 @@ impl<N: Iterator<Item = Result<[u8; 32]>>> Iterator for NeededBlobJoin<N> {
             Ok(listed) => listed,
             Err(error) => return Some(Err(error)),
         };
-        // By digest alone: a blob that lost its end is damaged, not garbage.
+        // By digest alone: a truncated blob is damaged, not garbage.
         Some(self.advance_to_digest(listed.id.digest()).map(|is_needed| (listed, is_needed)))
     }
 }
 
-/// How much a place holds, and who shares it.
+/// The contents of a storage, and the repositories that share it.
 #[derive(Debug, Clone, Default)]
 pub struct BlobCensus {
     /// Blobs that can be read.
@@ -57,10 +57,10 @@ pub struct BlobCensus {
     pub members: Vec<RegisteredMember>,
 }
 
-/// Counts what a place holds, without reading a blob.
+/// Counts the blobs in a storage, without reading a blob.
 ///
 /// # Errors
-/// If the place fails or cannot be listed.
+/// If the storage fails or cannot be listed.
 pub fn count_blobs(place: &dyn WriteBlobs) -> Result<BlobCensus> {
     let mut census = BlobCensus { members: list_members(place)?, ..BlobCensus::default() };
     place.list(&mut |listed| {
@@ -74,11 +74,11 @@ pub fn count_blobs(place: &dyn WriteBlobs) -> Result<BlobCensus> {
     Ok(census)
 }
 
-/// Returns which of some blobs are missing, in ascending order and each once, at most `limit`, and how many there are
-/// in all. `present` are those that were listed; of each other one `is_here` tells.
+/// Returns the missing ones of some blobs, ascending and distinct, at most `limit`, and their total number. `present`
+/// are listed blobs; any other one is checked with `is_here`.
 ///
 /// # Errors
-/// If temporary files fail, or what `is_here` says.
+/// If temporary files fail, or an error of `is_here`.
 pub fn find_missing_blobs(
     is_here: &mut dyn FnMut(&BlobId) -> Result<bool>,
     needed: BlobIdSorter,
@@ -102,7 +102,7 @@ pub fn find_missing_blobs(
             },
             None => false,
         };
-        // It may have been on its way from one place to another.
+        // It may have been moving from one storage to another.
         if !is_listed && !is_here(&id)? {
             count += 1;
             if found.len() < limit {

@@ -1,9 +1,10 @@
-//! A place that others share: whoever stores there is registered first.
+//! A shared storage: each repository is registered before it stores blobs.
 //!
 //! Invariants
-//! * Nothing is put or touched before the repository's note is in the place: a sweep knows of it, and waits for its marks.
+//! * Nothing is put or touched before the repository's note is in the storage: a sweep knows of it, and waits for its
+//!   marks.
 //!
-//! On failure: nothing is stored. The note is tried anew with the next blob.
+//! On failure: nothing is stored. Writing the note is retried with the next blob.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -20,19 +21,19 @@ use tympan_store::BlobId;
 use super::member::{StorageMember, register_member};
 use crate::{BlobContent, ListedBlob, ReadBlobs, Result, WriteBlobs};
 
-/// A place together with the repository that stores there.
+/// A storage together with the repository that stores blobs in it.
 pub struct SharedBlobStorage {
     storage: Arc<dyn WriteBlobs>,
     member: Box<dyn Fn() -> Result<StorageMember> + Send + Sync>,
-    /// Where it is noted for the next process who was registered here.
+    /// The file that records for the next process which repository was registered here.
     registration_file: Option<PathBuf>,
     is_registered: AtomicBool,
-    /// One registration at a time.
+    /// Serializes registrations.
     registration_lock: Mutex<()>,
 }
 
 impl SharedBlobStorage {
-    /// Returns the place for the repository that `member` names when it is asked.
+    /// Returns the storage for the repository that `member` returns when called.
     pub fn new(
         place: Arc<dyn WriteBlobs>,
         member: impl Fn() -> Result<StorageMember> + Send + Sync + 'static,
@@ -48,8 +49,8 @@ impl SharedBlobStorage {
         }
     }
 
-    /// Stores blobs of a repository that an earlier process registered also while the place is away: for places that
-    /// upload later. The file is that of this place in this home.
+    /// Allows storing blobs of a repository that an earlier process registered even while the storage is unavailable:
+    /// for storages that upload later. The file belongs to this storage and this home.
     #[must_use]
     pub fn with_registration_file(self, file: PathBuf) -> Self {
         Self { registration_file: Some(file), ..self }
@@ -58,7 +59,7 @@ impl SharedBlobStorage {
     /// Registers the repository, unless this process has done so.
     ///
     /// # Errors
-    /// If the repository has no name, or the place fails.
+    /// If the repository has no name, or the storage fails.
     pub fn register(&self) -> Result<()> {
         if self.is_registered.load(Ordering::Acquire) {
             return Ok(());
@@ -70,14 +71,14 @@ impl SharedBlobStorage {
         let member = (self.member)()?;
         register_member(&*self.storage, &member, SystemTime::now())?;
         if let Some(file) = &self.registration_file {
-            // Without it the next process asks the place.
+            // Without the file, the next process queries the storage.
             fs::write(file, &member.id).ok();
         }
         self.is_registered.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Makes sure that the repository is registered, by this process or an earlier one.
+    /// Ensures that the repository is registered, by this process or an earlier one.
     fn ensure_registered(&self) -> Result<()> {
         if self.is_registered.load(Ordering::Acquire) || self.is_registration_recorded()? {
             return Ok(());

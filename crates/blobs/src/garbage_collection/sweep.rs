@@ -1,4 +1,4 @@
-//! Sweeping: what no repository marked goes to the trash, and out of it after a while.
+//! Sweeping: moves blobs that no repository marked to the trash, and later removes them from it.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -13,32 +13,33 @@ use super::needed_join::NeededBlobJoin;
 use super::sweep_lease::{SweepClock, SweepLease, SweepLeaseOutcome};
 use crate::{Error, ListedBlob, ReadBlobs, Result, WriteBlobs};
 
-/// How a sweep works.
+/// Options of a sweep.
 #[derive(Debug, Clone)]
 pub struct SweepOptions {
-    /// The time by which everything is judged.
+    /// The time used for all decisions.
     pub now: SystemTime,
-    /// How long it may take from the storing of a blob to the commit that refers to it, with what the clocks of machines
-    /// differ by. Default 24 h.
+    /// Maximum time from storing a blob to the commit that refers to it, including the clock skew of the machines.
+    /// Default 24 h.
     pub grace_period: Duration,
     /// How long blobs stay in the trash. Default 7 days.
     pub trash_retention: Duration,
-    /// Whether something is moved, or only counted.
+    /// The mode: move garbage, or only count.
     pub mode: SweepMode,
     /// An existing folder for temporary files, of about 50 bytes for each blob.
     pub scratch_dir: PathBuf,
-    /// Who sweeps, if no other process sweeps under this name: what it left unfinished is taken up at once then.
+    /// The name of the sweeper, if no other process sweeps under it: a sweep that it left unfinished is then resumed at
+    /// once.
     pub sweeper_name: Option<String>,
-    /// For how long a process that sweeps and says nothing more keeps others from it. Default 10 min.
+    /// How long a sweeping process that stops responding excludes others. Default 10 min.
     pub lease_duration: Duration,
-    /// What tells the time by which turns are kept.
+    /// The clock for leases.
     pub clock: SweepClock,
-    /// Where repositories that only read the place leave their notes.
+    /// The storages in which repositories that only read this one leave their notes.
     pub guest_storages: Vec<Arc<dyn ReadBlobs>>,
 }
 
 impl SweepOptions {
-    /// The default options at a time.
+    /// Returns the default options at a time.
     #[must_use]
     pub fn with_defaults(now: SystemTime, scratch: PathBuf) -> Self {
         let (grace, window) = (Duration::from_hours(24), Duration::from_hours(7 * 24));
@@ -56,47 +57,48 @@ impl SweepOptions {
     }
 }
 
-/// What a sweep does with garbage.
+/// The treatment of garbage by a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SweepMode {
-    /// It is moved to the trash, and removed from there in time.
+    /// Garbage is moved to the trash, and removed from there later.
     Remove,
-    /// It is counted.
+    /// Garbage is only counted.
     DryRun,
 }
 
-/// What a sweep has found and done; in a dry run, what it would do.
+/// The result of a sweep; in a dry run, what it would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SweepReport {
     /// Blobs that some repository needs.
     pub live: BlobTally,
-    /// Blobs that nobody marked, and that are too young to say that nobody needs them.
+    /// Unmarked blobs that are too young to be known as garbage.
     pub too_young: BlobTally,
-    /// Blobs that went to the trash.
+    /// Blobs that were moved to the trash.
     pub discarded: BlobTally,
-    /// Blobs that were taken out of the trash, as a repository needs them.
+    /// Blobs that were restored from the trash, as a repository needs them.
     pub restored: BlobTally,
-    /// Blobs that went for good.
+    /// Blobs that were removed permanently.
     pub purged: BlobTally,
     /// Blobs that stay in the trash.
     pub remaining_trash: BlobTally,
     /// Repositories without marks: nothing is removed before they have some.
     pub unmarked_members: Vec<String>,
-    /// The repository whose marks are the oldest, and when they were begun: what is younger than that, less the grace,
-    /// stays.
+    /// The repository with the oldest marks, and when they were begun: blobs younger than that, less the grace period,
+    /// stay.
     pub oldest_marks: Option<(String, SystemTime)>,
-    /// Whether it was stopped early.
+    /// True if it was stopped early.
     pub is_stopped: bool,
-    /// Somebody else sweeps the place, at most until then: nothing was done, or what was begun was left to them.
+    /// Set if another process sweeps the storage, until this time at most: nothing was done, or the rest was left to
+    /// that process.
     pub occupied_until: Option<SystemTime>,
 }
 
-/// A number of blobs, and their bytes.
+/// A number of blobs, and their total bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BlobTally {
-    /// How many.
+    /// The number of blobs.
     pub blob_count: u64,
-    /// Bytes of all.
+    /// The total bytes.
     pub bytes: u64,
 }
 
@@ -108,11 +110,11 @@ impl BlobTally {
     }
 }
 
-/// Sweeps a place, unless somebody else does. `pace` is asked for each blob and may wait, or stop the sweep, which leaves
-/// nothing undone that matters.
+/// Sweeps a storage, unless another process does. `pace` is called for each blob and may wait, or stop the sweep, which
+/// is safe at any point.
 ///
 /// # Errors
-/// If the place fails, cannot be listed, or holds notes that cannot be understood.
+/// If the storage fails, cannot be listed, or contains notes that cannot be parsed.
 pub fn sweep_storage(
     place: &dyn WriteBlobs,
     options: &SweepOptions,
@@ -133,7 +135,7 @@ pub fn sweep_storage(
     ended.map(|()| swept)
 }
 
-/// Sweeps within a turn, or only counts.
+/// Sweeps under a lease, or only counts.
 fn sweep_with_lease<'a>(
     place: &'a dyn WriteBlobs,
     options: &'a SweepOptions,
@@ -161,9 +163,9 @@ fn sweep_with_lease<'a>(
     let unused_since =
         oldest.filter(|_| is_complete).and_then(|at| at.checked_sub(options.grace_period));
     let mut broom = BlobSweeper { storage: place, options, unused_since, lease: turn };
-    // One list of what is needed serves for both: it is merged once, in order, beside each.
+    // One sorted list of needed ids serves for both: it is merged once, in order, with each.
     let needed = NeededBlobFile::from_sorted(sorter.finish()?, options)?;
-    // The trash first: what goes there now is looked at by the next sweep.
+    // The trash first: blobs that are discarded now are examined by the next sweep.
     let trash = sort_listed_blobs(options, |visit| place.list_trash(visit))?;
     if broom.sweep_trash(trash, needed.digests()?, &mut swept, pace)?.is_break() {
         return Ok(SweepReport { is_stopped: true, ..swept });
@@ -173,8 +175,8 @@ fn sweep_with_lease<'a>(
     Ok(SweepReport { is_stopped: stopped.is_break(), ..swept })
 }
 
-/// Returns who needs blobs of a place. Guests are noted in the place itself: if what they leave elsewhere is not to be
-/// seen one day, nothing goes.
+/// Returns the repositories that need blobs of a storage. Guests are registered in the storage itself: if the notes
+/// that they leave elsewhere cannot be read, nothing is removed.
 fn list_sweep_members(
     place: &dyn WriteBlobs,
     options: &SweepOptions,
@@ -193,7 +195,7 @@ fn list_sweep_members(
     Ok(members.into_values().collect())
 }
 
-/// Adds the marks of a repository, from wherever it leaves them, and returns when the newest were begun.
+/// Adds the marks of a repository from all storages that contain them, and returns when the newest were begun.
 fn read_member_marks(
     place: &dyn WriteBlobs,
     options: &SweepOptions,
@@ -207,7 +209,7 @@ fn read_member_marks(
     Ok(begun)
 }
 
-/// Sorts what a place shows.
+/// Sorts the listing of a storage.
 pub(super) fn sort_listed_blobs(
     options: &SweepOptions,
     show: impl FnOnce(&mut dyn FnMut(ListedBlob) -> ControlFlow<()>) -> Result<()>,
@@ -225,7 +227,7 @@ pub(super) fn sort_listed_blobs(
     sorter.finish()
 }
 
-/// Everything that is needed, sorted, to be read more than once.
+/// All needed ids, sorted, in a file that can be read several times.
 struct NeededBlobFile {
     file: std::fs::File,
     scratch_dir: PathBuf,
@@ -274,18 +276,18 @@ impl NeededBlobFile {
     }
 }
 
-/// What carries a sweep out.
+/// The state of a running sweep.
 struct BlobSweeper<'a, 't> {
     storage: &'a dyn WriteBlobs,
     options: &'a SweepOptions,
-    /// What was put or touched before this, and is not marked, is garbage; nothing if that is not known.
+    /// Unmarked blobs that were put or touched before this time are garbage; `None` if it is not known.
     unused_since: Option<SystemTime>,
-    /// Without it, everything is only counted.
+    /// The lease; without one, everything is only counted.
     lease: Option<&'a mut SweepLease<'t>>,
 }
 
 impl BlobSweeper<'_, '_> {
-    /// Does something in the place, unless everything is only counted; nothing if the turn was lost.
+    /// Runs an action on the storage, unless everything is only counted; `None` if the lease was lost.
     fn act_with_lease(
         &mut self,
         action: impl FnOnce(&dyn WriteBlobs) -> Result<bool>,
@@ -349,13 +351,14 @@ impl BlobSweeper<'_, '_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Notes that somebody else sweeps, as this process stood still for too long.
+    /// Records that another process sweeps, because this one was suspended for too long.
     fn record_lost_lease(&self, swept: &mut SweepReport) -> ControlFlow<()> {
         swept.occupied_until = Some(self.options.clock.now() + self.options.lease_duration);
         ControlFlow::Break(())
     }
 
-    /// Tells whether everybody began to mark long after a blob came to the trash, and the window is over.
+    /// Returns true if all repositories began to mark long enough after a blob was discarded, and its retention period
+    /// is over.
     fn is_trash_expired(&self, listed: &ListedBlob) -> bool {
         let is_over = listed.modified + self.options.trash_retention <= self.options.now;
         is_over && self.unused_since.is_some_and(|since| listed.modified < since)

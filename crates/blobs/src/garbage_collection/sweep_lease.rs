@@ -1,14 +1,15 @@
-//! Whose turn it is to sweep: one process at a time sweeps a place.
+//! The sweep lease: one process at a time sweeps a storage.
 //!
-//! A bucket has no rename: what two sweepers move at the same moment could be lost between them. So each takes a turn: a
-//! note with the next number, which only one of those who try can create, and which it renews while it goes on.
+//! A bucket has no rename: blobs that two sweepers move at the same moment could be lost between them. So each sweeper
+//! acquires a lease: a note with the next number, which only one of several concurrent processes can create, and which
+//! it renews while it continues.
 //!
 //! Invariants
-//! * The turn is that of the note with the highest number, until the time that it names.
-//! * The note with the highest number stays: a number never comes twice.
+//! * The lease belongs to the note with the highest number, until the time in it.
+//! * The note with the highest number stays: a number never occurs twice.
 //!
-//! On failure: the turn of a process that died is over after its life and [`MAX_CLOCK_SKEW`]. One that stood still finds out that it
-//! lost its turn before it moves anything.
+//! On failure: the lease of a process that died ends after its duration plus [`MAX_CLOCK_SKEW`]. A process that was
+//! suspended finds out that it lost its lease before it moves anything.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,17 +23,17 @@ use super::sweep::SweepOptions;
 use crate::{Error, Result, WriteBlobs};
 
 const SWEEP_NOTE_PREFIX: &str = "sweep-";
-/// What the clocks of machines may differ by, with how long a request may be on its way.
+/// Maximum clock skew between machines, including the transfer time of a request.
 const MAX_CLOCK_SKEW: Duration = Duration::from_mins(5);
-/// How often a turn that others take is looked for anew.
+/// Maximum number of attempts to acquire a lease that others acquire concurrently.
 const MAX_ACQUIRE_ATTEMPTS: usize = 8;
 
-/// What tells the time.
+/// The clock for leases.
 #[derive(Clone)]
 pub struct SweepClock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
 
 impl SweepClock {
-    /// Returns a clock that asks `now`.
+    /// Returns a clock that calls `now`.
     pub fn new(now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
@@ -48,15 +49,15 @@ impl fmt::Debug for SweepClock {
     }
 }
 
-/// The note of a turn.
+/// The note of a lease.
 #[derive(Debug, Serialize, Deserialize)]
 struct SweepLeaseNote {
-    /// Who sweeps, if that is one process at most.
+    /// The name of the sweeper, if at most one process uses it.
     sweeper: Option<String>,
     until: u64,
 }
 
-/// The turn of this process.
+/// The lease of this process.
 pub(super) struct SweepLease<'a> {
     storage: &'a dyn WriteBlobs,
     options: &'a SweepOptions,
@@ -64,15 +65,15 @@ pub(super) struct SweepLease<'a> {
     renewed_at: SystemTime,
 }
 
-/// What became of asking for the turn.
+/// The result of acquiring the lease.
 pub(super) enum SweepLeaseOutcome<'a> {
     Acquired(SweepLease<'a>),
-    /// Somebody else sweeps, at most until then.
+    /// Another process sweeps, at most until this time.
     Occupied(SystemTime),
 }
 
 impl<'a> SweepLease<'a> {
-    /// Takes the turn, unless somebody has it.
+    /// Acquires the lease, unless another process holds it.
     pub(super) fn acquire(
         place: &'a dyn WriteBlobs,
         options: &'a SweepOptions,
@@ -87,7 +88,7 @@ impl<'a> SweepLease<'a> {
                     Ok(Some(note)) => {
                         return Ok(SweepLeaseOutcome::Occupied(from_unix_micros(note.until)));
                     }
-                    // Whoever wrote it has no longer than any other.
+                    // The writer of a malformed note has the same duration as any other.
                     Err(Error::MalformedNote { .. })
                         if written + options.lease_duration + MAX_CLOCK_SKEW < now => {}
                     Err(Error::MalformedNote { .. }) => {
@@ -103,7 +104,7 @@ impl<'a> SweepLease<'a> {
             if !place.create_note(&lease_note_name(number), &note)? {
                 continue;
             }
-            // It may have been created behind a higher one whose time has come and gone.
+            // It may have been created after a higher one that has already expired.
             if !turn.is_latest()? {
                 place.delete_note(&lease_note_name(number))?;
                 continue;
@@ -114,7 +115,7 @@ impl<'a> SweepLease<'a> {
         Ok(SweepLeaseOutcome::Occupied(options.clock.now() + options.lease_duration))
     }
 
-    /// Tells whether the turn is still that of this process, and renews it where it is time.
+    /// Returns true if this process still holds the lease, and renews the lease when due.
     pub(super) fn renew_if_due(&mut self) -> Result<bool> {
         let now = self.options.clock.now();
         let due = self.renewed_at + self.options.lease_duration / 4;
@@ -126,7 +127,7 @@ impl<'a> SweepLease<'a> {
         self.is_latest()
     }
 
-    /// Lets others sweep.
+    /// Releases the lease.
     pub(super) fn release(self) -> Result<()> {
         if self.is_latest()? { self.write_lease_note(SystemTime::UNIX_EPOCH) } else { Ok(()) }
     }
@@ -153,7 +154,7 @@ impl<'a> SweepLease<'a> {
     }
 }
 
-/// Tells whether a turn is over, or was that of this very process before it died.
+/// Returns true if a lease has expired, or belonged to the same sweeper before it died.
 fn is_lease_free(note: &SweepLeaseNote, options: &SweepOptions, now: SystemTime) -> bool {
     let is_own = note.sweeper.is_some() && note.sweeper == options.sweeper_name;
     is_own || note.until == 0 || from_unix_micros(note.until) + MAX_CLOCK_SKEW < now

@@ -1,15 +1,16 @@
-//! The door of a snapshot: what one viewer sees of one state.
+//! The access gate of a snapshot: decides what one viewer may see of one state.
 //!
-//! In: the viewer's lenses. Out: whether a node, its properties and its children are seen; and for a document of which
-//! only a part is, a [`AccessMask`].
+//! In: the permissions of the viewer. Out: the visibility of a node, its properties and its children; for a document
+//! that is visible only in part, an [`AccessMask`].
 //!
 //! Invariants
-//! * What is seen may be read by the policies of the state that is read *and* by those of the newest state of `main`. So
-//!   the past shows nothing that was closed since, and a policy that moves away at this moment still closes where it was.
-//! * `rep:password` and `rep:pwd` are never seen.
-//! * Viewers with equal sights are decided about alike, whatever is asked.
-//! * Who is read beside another viewer notes each decision that the other one would have met with another answer, before
-//!   the decision is used.
+//! * An item is visible only if both the policies of the state that is read *and* those of the newest state of `main`
+//!   allow reading it. A past state therefore shows nothing that was closed later, and a policy that is being moved
+//!   still closes its old location.
+//! * `rep:password` and `rep:pwd` are never visible.
+//! * Viewers with equal permissions get equal decisions for every request.
+//! * If a second viewer is compared, each decision that would differ for that viewer is recorded before the decision is
+//!   used.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -29,33 +30,35 @@ use crate::{NodePath, Result, Snapshot, Subtree};
 
 use super::viewer::Viewer;
 
-/// The property with the hash of a password.
+/// The property that holds the hash of a password.
 const PASSWORD_PROPERTY: &str = "rep:password";
-/// The node with the hashes of former passwords.
+/// The node that holds the hashes of former passwords.
 const PASSWORD_HISTORY_NODE: &str = "rep:pwd";
 
-/// What one viewer sees of one state.
+/// Decides what one viewer may see of one state.
 #[derive(Debug, Clone)]
 pub(crate) struct AccessGate {
     permissions: EffectivePermissions,
-    /// Another viewer, for whom everything is decided, too.
+    /// A second viewer, for whom every decision is also made.
     compared: Option<ComparedViewer>,
 }
 
-/// By the policies of the state, and of the newest of `main` if these differ; none lets nothing be seen.
+/// The permissions by the policies of the state, and by those of the newest state of `main` if these differ. If both
+/// are `None`, nothing is visible.
 #[derive(Debug, Clone)]
 struct EffectivePermissions([Option<Arc<ViewerPermissions>>; 2]);
 
-/// Another viewer of the same state.
+/// A second viewer of the same state.
 #[derive(Debug, Clone)]
 struct ComparedViewer {
-    /// Its lenses; nothing where all decisions are the same anyway.
+    /// The permissions of the viewer; `None` if all decisions are known to be the same.
     permissions: Option<EffectivePermissions>,
-    /// Whether one decision was another one.
+    /// Set when a decision differs.
     differs: Arc<AtomicBool>,
 }
 
-/// What a viewer may do, apart from who it is: viewers with equal ones are decided about alike in all that is asked of a state.
+/// The permissions of a viewer without its identity. Viewers with equal fingerprints get equal decisions for every
+/// request on a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AccessFingerprint([Option<ChunkId>; 2]);
 
@@ -65,31 +68,31 @@ impl fmt::Display for AccessFingerprint {
     }
 }
 
-/// By which policies and accounts a door was opened; equal ones decide alike.
+/// The policies and accounts that a gate was opened with; equal values lead to equal decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AccessPolicyIds {
     own_id: u64,
     main_id: u64,
 }
 
-/// What of a document is hidden.
+/// The hidden parts of a document.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct AccessMask {
-    /// Nodes, by where they are in the body.
+    /// Hidden nodes, by their offset in the body.
     hidden_nodes: HashSet<u32>,
-    /// Properties by node; nothing stands for all of them.
+    /// Hidden properties by node; `None` means all properties of the node.
     hidden_properties: HashMap<u32, Option<Vec<Box<str>>>>,
 }
 
 impl AccessGate {
-    /// Tells whether the policies of the state decide alone.
+    /// Returns true if the policies of the state decide alone.
     pub(crate) fn is_state_only(&self) -> bool {
         let EffectivePermissions([own, newest]) = &self.permissions;
         own.is_some() && newest.is_none()
     }
 
-    /// Returns the number of the rules that decide here alone, so that what they decided about a node stays decided; nothing
-    /// while others have a say, too.
+    /// Returns the number of the rules if they decide alone, so that decisions about a node can be cached; `None` if
+    /// other rules take part in the decision.
     pub(crate) fn rule_number(&self) -> Option<u64> {
         match (&self.permissions.0, &self.compared) {
             ([Some(lens), None], None) => Some(lens.rule_number()),
@@ -97,7 +100,7 @@ impl AccessGate {
         }
     }
 
-    /// Opens the door of a state for a viewer. The one that was opened last is opened again as it is.
+    /// Opens the access gate of a state for a viewer. Reuses the gate that was opened last if it fits.
     pub(crate) fn open(snapshot: &Snapshot, viewer: &Viewer) -> Result<Arc<Self>> {
         let view = &snapshot.0;
         let cache = &view.repository_state.cache.access_policies;
@@ -115,7 +118,7 @@ impl AccessGate {
         Ok(gate)
     }
 
-    /// Opens the door of a state for a viewer, and tells by which policies and accounts.
+    /// Opens the access gate of a state for a viewer, and returns the policies and accounts that were used.
     pub(crate) fn open_with_policy_ids(
         view: &SnapshotView,
         viewer: &Viewer,
@@ -124,8 +127,8 @@ impl AccessGate {
         Ok((gate, rulings))
     }
 
-    /// Opens the door of a state for a viewer, and tells the newest state of `main`. A state of `main` that a commit is written
-    /// over is its newest one, durable or not, and has no name.
+    /// Opens the access gate of a state for a viewer, and returns the newest state of `main`. If the state is one of
+    /// `main` that a commit is based on, it counts as the newest, durable or not, and has no name.
     fn open_at_newest(
         view: &SnapshotView,
         viewer: &Viewer,
@@ -145,12 +148,12 @@ impl AccessGate {
         Ok((Self { permissions: own, compared: None }, rulings, root))
     }
 
-    /// Makes a door that lets nothing through.
+    /// Creates a gate that denies everything.
     pub(crate) fn deny_all() -> Self {
         Self { permissions: EffectivePermissions([None, None]), compared: None }
     }
 
-    /// Returns the same door, which notes what it would have decided otherwise for the viewer of another one.
+    /// Returns the same gate, which also records decisions that would differ for the viewer of `other`.
     pub(crate) fn compared_with(&self, other: &Self) -> Self {
         let is_shut = self.permissions.0[0].is_none() || other.permissions.0[0].is_none();
         let lenses = (self.fingerprint() != other.fingerprint()).then(|| other.permissions.clone());
@@ -159,19 +162,20 @@ impl AccessGate {
         Self { permissions: self.permissions.clone(), compared: Some(beside) }
     }
 
-    /// Tells whether all that was decided would be the same for the viewer beside; nothing if there is none.
+    /// Returns true if all decisions so far are the same for the compared viewer; `None` if there is no compared
+    /// viewer.
     pub(crate) fn is_decided_alike(&self) -> Option<bool> {
         self.compared.as_ref().map(|beside| !beside.differs.load(Ordering::Relaxed))
     }
 
-    /// Returns what the viewer may do, apart from who it is.
+    /// Returns the permissions of the viewer, without its identity.
     pub(crate) fn fingerprint(&self) -> AccessFingerprint {
         AccessFingerprint(
             [0, 1].map(|at: usize| self.permissions.0.get(at)?.as_ref().map(|lens| lens.digest())),
         )
     }
 
-    /// Decides, and notes whether the viewer beside is decided about alike.
+    /// Makes a decision, and records whether it differs for the compared viewer.
     fn decide_with<T: PartialEq>(&self, of: impl Fn(&EffectivePermissions) -> T) -> T {
         let own = of(&self.permissions);
         if let Some(ComparedViewer { permissions: Some(lenses), differs }) = &self.compared
@@ -183,14 +187,14 @@ impl AccessGate {
         own
     }
 
-    /// Tells whether no policy binds the viewer.
+    /// Returns true if no policy restricts the viewer.
     pub(crate) fn is_unrestricted(&self) -> bool {
         self.decide_with(|lenses| {
             lenses.all_permit(|lens| matches!(lens, ViewerPermissions::Unrestricted))
         })
     }
 
-    /// Tells whether a node is seen.
+    /// Returns true if a node is visible.
     pub(crate) fn can_see(&self, path: &NodePath, primary_type: &str) -> bool {
         self.decide_with(|lenses| lenses.can_see(path, primary_type))
     }
@@ -213,18 +217,18 @@ impl AccessGate {
         })
     }
 
-    /// Returns how the children of a node are seen, policies among them left out.
+    /// Returns the visibility of the children of a node, except policies.
     pub(crate) fn child_visibility(&self, path: &NodePath) -> ChildVisibility {
         self.decide_with(|lenses| lenses.child_visibility(path))
     }
 
-    /// Tells whether everything that a record holds besides policies and passwords is seen: the node and, unless its
-    /// children have records of their own, all below. Gives `false` in doubt.
+    /// Returns true if everything in a record, except policies and passwords, is visible: the node and, unless its
+    /// children have records of their own, all descendants. Returns `false` in doubt.
     pub(crate) fn can_see_record(&self, path: &NodePath, inner: RecordExtent) -> bool {
         self.decide_with(|lenses| lenses.can_see_record(path, inner))
     }
 
-    /// Returns what of a document is hidden; nothing if all of it is seen.
+    /// Returns the hidden parts of a document; `None` if all of it is visible.
     pub(crate) fn compute_mask(
         &self,
         path: &NodePath,
@@ -237,12 +241,12 @@ impl AccessGate {
     }
 }
 
-/// Tells whether a state is one that a commit to `main` is written over.
+/// Returns true if the state is the base of a commit to `main`.
 fn is_commit_base(view: &SnapshotView) -> bool {
     view.repository_state.branch == MAIN_BRANCH && view.repository_state.session_committer.is_none()
 }
 
-/// What of a document is hidden: nothing, in either way of saying so, is the same.
+/// The hidden parts of a document, comparable: both representations of "nothing hidden" are equal.
 struct ComparableMask(Option<AccessMask>);
 
 impl PartialEq for ComparableMask {
@@ -312,7 +316,7 @@ impl EffectivePermissions {
         Some(mask)
     }
 
-    /// Notes what is hidden of a node and below it.
+    /// Records what is hidden in a node and below it.
     fn collect_hidden(
         &self,
         path: &NodePath,
@@ -346,7 +350,7 @@ impl EffectivePermissions {
     }
 }
 
-/// What a record holds below its own node.
+/// The part of the subtree that a record holds below its own node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordExtent {
     /// Everything: a document.
@@ -358,12 +362,12 @@ pub(crate) enum RecordExtent {
 }
 
 impl AccessMask {
-    /// Tells whether a node is seen.
+    /// Returns true if a node is visible.
     pub(crate) fn is_visible(&self, node: BodyNode) -> bool {
         !self.hidden_nodes.contains(&node.offset_id())
     }
 
-    /// Decodes what is seen of a node and all below it.
+    /// Decodes the visible part of a node and its descendants.
     pub(crate) fn visible_subtree(&self, body: &DocumentBody, node: BodyNode) -> Subtree {
         let properties =
             body.properties(node).filter(|(name, _)| self.is_property_visible(node, name));
@@ -377,7 +381,7 @@ impl AccessMask {
         }
     }
 
-    /// Tells whether a property of a node is seen.
+    /// Returns true if a property of a node is visible.
     pub(crate) fn is_property_visible(&self, node: BodyNode, name: &str) -> bool {
         match self.hidden_properties.get(&node.offset_id()) {
             None => true,
@@ -387,12 +391,12 @@ impl AccessMask {
     }
 }
 
-/// Tells whether a body with these names may hold what is hidden from nearly everybody.
+/// Returns true if a body that contains this name may hold items that are hidden from nearly all viewers.
 pub(crate) fn is_guarded_name(name: &str) -> bool {
     name == PASSWORD_PROPERTY || name == PASSWORD_HISTORY_NODE || is_policy_name(name)
 }
 
-/// Returns the names of children that are decided by themselves, whatever counts for their siblings.
+/// The names of children whose visibility is decided individually, independent of their siblings.
 pub(crate) const GUARDED_CHILD_NAMES: [&str; 5] =
     ["rep:policy", "rep:repoPolicy", "rep:cugPolicy", "rep:principalPolicy", PASSWORD_HISTORY_NODE];
 
@@ -400,7 +404,7 @@ fn is_secret_path(path: &str) -> bool {
     path.contains("/rep:pwd") && path.split('/').any(|name| name == PASSWORD_HISTORY_NODE)
 }
 
-/// Joins two views of the same children: seen is what both see.
+/// Intersects two visibilities of the same children: a child is visible if both show it.
 fn intersect_visibility(left: ChildVisibility, right: ChildVisibility) -> ChildVisibility {
     let (
         ChildVisibility::Uniform { is_visible: left, exceptions: left_others },

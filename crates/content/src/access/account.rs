@@ -1,23 +1,23 @@
-//! Making and changing users and groups, in the form in which Oak stores them.
+//! Creates and changes users and groups, in the form in which Oak stores them.
 //!
-//! In: a session. Out: pending edits below `/home`. The hash of a password is the caller's business.
+//! In: a session. Out: pending edits below `/home`. The caller hashes the passwords.
 
 use std::time::SystemTime;
 
 use crate::access::policy::ACCESS_CONTROL_TYPES;
 use crate::{Error, NodePath, Property, Repository, Result, Session, Subtree, Value, ValueType};
 
-/// Where users are made.
+/// The folder of users.
 const USERS_PATH: &str = "/home/users";
-/// Where groups are made.
+/// The folder of groups.
 const GROUPS_PATH: &str = "/home/groups";
 
 /// Names that no account may have.
 const RESERVED_ACCOUNT_NAMES: [&str; 3] = ["anonymous", "everyone", "system"];
 
 impl Repository {
-    /// Gives every user and group without an identifier (`jcr:uuid`) one, in one commit: packages may bring accounts
-    /// without. Tells how many there were.
+    /// Assigns an identifier (`jcr:uuid`) to every user and group that lacks one, in one commit; accounts from packages
+    /// may lack it. Returns the number of accounts changed.
     ///
     /// # Errors
     /// If the store fails.
@@ -36,7 +36,7 @@ impl Repository {
         }
         match session.commit("give accounts identifiers", at) {
             Ok(_) => Ok(count),
-            // Another process gives them theirs at the same time.
+            // Another process is assigning them at the same time.
             Err(Error::Conflicts(_)) => Ok(0),
             Err(error) => Err(error),
         }
@@ -52,12 +52,12 @@ impl Session {
         self.add_user_in("", id, password_hash).map(drop)
     }
 
-    /// Adds a user in a folder below `/home/users`, such as `north/berlin`, whose missing folders are made; an empty one
-    /// is `/home/users` itself. Returns where the user stands.
+    /// Adds a user in a folder below `/home/users`, such as `north/berlin`; missing folders are created. An empty
+    /// `folder` means `/home/users` itself. Returns the path of the user.
     ///
     /// # Errors
-    /// [`Error::NodeExists`] if a user or group has the name; [`Error::InvalidName`];
-    /// [`Error::InvalidEdit`] if something else than a folder stands on the way.
+    /// [`Error::NodeExists`] if a user or group has the name; [`Error::InvalidName`]; [`Error::InvalidEdit`] if a node
+    /// on the path is not a folder.
     pub fn add_user_in(&mut self, folder: &str, id: &str, password_hash: &str) -> Result<NodePath> {
         let node = build_account_node(id, "rep:User")?
             .with_property("rep:password", Property::text(password_hash));
@@ -76,7 +76,7 @@ impl Session {
         self.add_account(GROUPS_PATH, id, build_account_node(id, "rep:Group")?).map(drop)
     }
 
-    /// Makes a user or group a member of a group; does nothing if it is one.
+    /// Adds a user or group to a group; does nothing if it is already a member.
     ///
     /// # Errors
     /// [`Error::NodeMissing`] if there is no such user or group.
@@ -85,8 +85,8 @@ impl Session {
         self.add_member_path(group, &member)
     }
 
-    /// Makes the user or group at a path a member of a group, as [`Session::add_member`] does; it may be one that this
-    /// session has made.
+    /// Adds the user or group at a path to a group, as [`Session::add_member`] does. The member may have been created
+    /// in this session.
     ///
     /// # Errors
     /// [`Error::NodeMissing`] if there is no such user or group.
@@ -102,7 +102,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes a user or group out of a group.
+    /// Removes a user or group from a group.
     ///
     /// # Errors
     /// [`Error::NodeMissing`] if there is no such user or group.
@@ -114,7 +114,7 @@ impl Session {
         self.set_property(&group, "rep:members", Property::List(ValueType::WeakReference, values))
     }
 
-    /// Keeps a user from logging in, for a reason, or without one lets it log in again.
+    /// Disables the login of a user with a reason; enables it again if `reason` is `None`.
     ///
     /// # Errors
     /// [`Error::NodeMissing`] if there is no such user.
@@ -126,7 +126,7 @@ impl Session {
         }
     }
 
-    /// Removes a user or group, and takes it out of all groups.
+    /// Removes a user or group, and removes it from all groups.
     ///
     /// # Errors
     /// [`Error::NodeMissing`] if there is no such user or group.
@@ -138,7 +138,8 @@ impl Session {
             .ok_or_else(|| Error::NodeMissing(path.clone()))?;
         let uuid = node.text("jcr:uuid").unwrap_or_default();
         drop(node);
-        // Whoever gets the identifier next, by an import or another user of the same name, must not be a member.
+        // An account that gets the same identifier later, by an import or a new user of the same name, must not inherit
+        // the membership.
         for group in self.repository().groups_listing_member(&uuid)? {
             if let Some(tree) = self.unrestricted_snapshot()?.read_subtree(&group)? {
                 self.remove_from_member_lists(&group, &tree, &uuid)?;
@@ -147,7 +148,7 @@ impl Session {
         self.remove_node(&path)
     }
 
-    /// Takes a member out of a group's own list and of those that it is split into.
+    /// Removes a member from a group's own list and from the nodes that the list is split into.
     fn remove_from_member_lists(
         &mut self,
         path: &NodePath,
@@ -168,7 +169,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns where a user or group is stored, pending edits included.
+    /// Returns the path of a user or group, pending edits included.
     ///
     /// # Errors
     /// [`Error::NodeMissing`] if there is no such user or group.
@@ -255,7 +256,7 @@ impl Session {
 fn build_account_node(id: &str, primary_type: &str) -> Result<Subtree> {
     crate::check_item_name(id)?;
     Ok(Subtree::new(id, primary_type)
-        // Not derived from the name: groups know members by it, and a name can be given again.
+        // Not derived from the name: groups refer to members by identifier, and a name can be reused.
         .with_property("jcr:uuid", new_identifier().as_str())
         .with_property("rep:authorizableId", id)
         .with_property("rep:principalName", id))

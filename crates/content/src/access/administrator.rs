@@ -1,12 +1,14 @@
-//! Whoever is no administrator makes none: neither an account that leads to all rights nor a way to one.
+//! Ensures that only administrators create or change administrators: accounts with all rights, and memberships that
+//! lead to them.
 //!
-//! In: the state a session began with, and that with its edits. Out: the first account that leads to all rights, before or after, and that is not as it was.
+//! In: the base state of a session, and that state with its edits. Out: the first account that has all rights, before
+//! or after, and that differs.
 //!
-//! Accounts lead there by being `admin`, `administrators` or a member of that group, directly or through others. The rule
-//! holds at the commit, whatever privilege a viewer has and whichever way the edits came: forms, the API, packages,
-//! versions.
+//! An account has all rights if it is `admin`, `administrators` or a member of that group, directly or through other
+//! groups. The rule is checked at the commit, whatever privilege a viewer has and whatever the source of the edits:
+//! forms, the API, packages, versions.
 //!
-//! Not here: who may change other accounts (`check`).
+//! Not here: permission to change other accounts (`check`).
 
 use std::collections::BTreeMap;
 
@@ -15,18 +17,18 @@ use crate::access::policy::{
 };
 use crate::{NodePath, Property, Result, Snapshot, Subtree, record_key};
 
-/// The property with the hash of a password.
+/// The property that holds the hash of a password.
 const PASSWORD_PROPERTY: &str = "rep:password";
 
-/// What a document holds of accounts.
+/// The accounts in a document.
 #[derive(Default)]
 struct DocumentAccounts {
     access_control: AccessControlDocument,
-    /// The hashes of passwords, by account.
+    /// The password hashes, by account.
     passwords: BTreeMap<NodePath, Property>,
 }
 
-/// Returns where an account that leads to all rights was changed, made or removed.
+/// Returns the path of an account with all rights that was changed, created or removed.
 ///
 /// # Errors
 /// If the store fails.
@@ -57,7 +59,7 @@ pub(crate) fn find_changed_administrator(
     Ok(found.map(|one| one.path.clone()))
 }
 
-/// Returns the accounts of some documents that others do not have like this.
+/// Returns the accounts of some documents that others lack or have in a different form.
 fn differing_accounts(
     these: &BTreeMap<Vec<u8>, DocumentAccounts>,
     others: &BTreeMap<Vec<u8>, DocumentAccounts>,

@@ -1,16 +1,16 @@
-//! What a refused commit tells its viewer: nothing about what that one may not see.
+//! Removes from the error of a refused commit everything that its viewer may not see.
 //!
-//! In: the refusal, and the states that it is about as the viewer sees them. Out: the refusal without paths and values of
-//! what is hidden in both.
+//! In: the error, and the two states that it concerns as the viewer sees them. Out: the error without paths and values
+//! of items that are hidden in both states.
 
 use crate::node_type::ConstraintViolation;
 use crate::{Error, MergeConflict, Node, NodePath, Property, Snapshot};
 
-/// The state that a session began with and the newest one, as its viewer sees them.
+/// The base state of a session and the newest state, as the session's viewer sees them.
 pub(crate) struct ErrorRedactor(pub(crate) [Snapshot; 2]);
 
 impl ErrorRedactor {
-    /// Returns a refusal as the viewer may know it.
+    /// Returns an error without the parts that the viewer may not see.
     pub(crate) fn redact_error(&self, error: Error) -> Error {
         match error {
             Error::ConstraintViolations(violations) => Error::ConstraintViolations(
@@ -57,7 +57,7 @@ impl ErrorRedactor {
                 *value = node.and_then(|node| node.property(name)).filter(|_| value.is_some());
             }
         } else {
-            // Where the sides have a node that both moved.
+            // The paths of a node that both sides moved.
             for place in [&mut conflict.base, &mut conflict.theirs] {
                 place.take_if(|place| !self.is_visible_target(place));
             }
@@ -65,7 +65,7 @@ impl ErrorRedactor {
         conflict
     }
 
-    /// Tells whether a value is the path of a node that is seen.
+    /// Returns true if a value is the path of a visible node.
     fn is_visible_target(&self, place: &Property) -> bool {
         let path = place.first().map(|path| NodePath::new(&path.to_text()));
         path.is_some_and(|path| path.is_ok_and(|path| self.is_visible(&path)))
@@ -76,7 +76,7 @@ impl ErrorRedactor {
         self.0.iter().any(|snapshot| matches!(snapshot.node(path), Ok(Some(node)) if holds(&node)))
     }
 
-    /// Tells whether a node is seen in one of the states. What cannot be read is not.
+    /// Returns true if a node is visible in one of the states. An unreadable node is not visible.
     fn is_visible(&self, path: &NodePath) -> bool {
         self.0.iter().any(|snapshot| matches!(snapshot.node(path), Ok(Some(_))))
     }

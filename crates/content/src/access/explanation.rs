@@ -1,6 +1,7 @@
-//! Why a viewer may do something at a path, or not.
+//! Explains why a viewer has a privilege at a path, or lacks it.
 //!
-//! In: a viewer, a path, privileges. Out: for each privilege the entry that decided, or what decided in its place.
+//! In: a viewer, a path, privileges. Out: for each privilege the entry that decided, or the other cause of the
+//! decision.
 
 use crate::access::principal::ViewerPrincipals;
 use crate::access::privilege::Privileges;
@@ -8,49 +9,49 @@ use crate::access::restriction::AccessedItem;
 use crate::access::viewer_permissions::{PermissionRule, ViewerPermissions};
 use crate::{NodePath, Repository, Result, Viewer};
 
-/// Why one privilege is granted or not.
+/// Explains why one privilege is granted or denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrivilegeExplanation {
     /// The privilege.
     pub privilege: &'static str,
-    /// Whether the viewer has it.
+    /// True if the viewer has the privilege.
     pub is_granted: bool,
-    /// What decided.
+    /// The cause of the decision.
     pub cause: PrivilegeCause,
 }
 
-/// What decided about a privilege.
+/// The cause of a decision about a privilege.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PrivilegeCause {
-    /// No policy binds the viewer: the user `admin`, or a member of `administrators`.
+    /// No policy applies to the viewer: it is the user `admin`, or a member of `administrators`.
     Administrator,
     /// An entry of a policy.
     Entry(DecidingEntry),
-    /// A closed user group lets the viewer read nothing; its node.
+    /// A closed user group denies all reading; the value is its node.
     ClosedGroup(Option<NodePath>),
-    /// No entry names the privilege, and nothing is granted by default.
+    /// No entry names the privilege; the default is to deny.
     Default,
 }
 
 /// The entry that decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecidingEntry {
-    /// Where the policy is stored.
+    /// The path of the policy.
     pub policy_path: NodePath,
     /// The number of the entry in the policy, counted from 1.
     pub entry_number: usize,
     /// The name of the entry's node.
     pub entry_name: String,
-    /// Whom the entry names: the user, or a group.
+    /// The principal that the entry names: the user, or a group.
     pub principal: String,
-    /// The groups through which the user is in that group, the nearest first.
+    /// The chain of groups through which the user belongs to that group, nearest first.
     pub group_chain: Vec<String>,
     /// The restrictions of the entry, as stored.
     pub restrictions: Vec<String>,
 }
 
 impl Repository {
-    /// Tells why a viewer has privileges at a path or not, by the newest policies.
+    /// Explains why a viewer has or lacks privileges at a path, by the newest policies.
     ///
     /// # Errors
     /// If the store fails.

@@ -1,29 +1,29 @@
-//! The policies, groups and rights that a repository without any policy begins with.
+//! The initial policies, groups and rights of a repository without any policy.
 //!
-//! All entries stand in one policy at `/`, narrowed by `rep:globs`, so that no folder has to exist for them.
-//! `docs/concepts/access.md` lists them for people.
+//! All entries belong to one policy at `/`, narrowed by `rep:globs`, so that no folder has to exist for them.
+//! `docs/concepts/access.md` documents them for users.
 
 use std::time::SystemTime;
 
 use crate::access::principal::{ADMIN_USER, ADMINISTRATORS_GROUP, EVERYONE_PRINCIPAL};
 use crate::{Error, NodePath, Property, Repository, Result, Session, Subtree, ValueType};
 
-/// The groups that a repository begins with.
+/// The initial groups of a repository.
 const INITIAL_GROUPS: [&str; 4] =
     [ADMINISTRATORS_GROUP, AUTHORS_GROUP, ASSETS_GROUP, WORKFLOWS_GROUP];
 const AUTHORS_GROUP: &str = "content-authors";
 const ASSETS_GROUP: &str = "dam-users";
 const WORKFLOWS_GROUP: &str = "workflow-users";
 
-/// What editing needs.
+/// The privileges that editing needs.
 const EDIT_PRIVILEGES: &[&str] =
     &["jcr:read", "rep:write", "jcr:versionManagement", "jcr:lockManagement", "crx:replicate"];
 
-/// Who may do what where.
+/// A grant of privileges to a group for some subtrees.
 struct InitialGrant {
     principal: &'static str,
     privileges: &'static [&'static str],
-    /// The subtrees; none means the root node alone, with its properties.
+    /// The subtrees; an empty list means the root node alone, with its properties.
     subtrees: &'static [&'static str],
 }
 
@@ -63,8 +63,8 @@ const INITIAL_GRANTS: [InitialGrant; 6] = [
 ];
 
 impl Repository {
-    /// Gives the repository its first policies and groups, in one commit, unless it has any policy. Users that are there
-    /// already become authors, as without policies every user was one. Tells whether there was anything to do.
+    /// Creates the initial policies and groups of the repository, in one commit, unless it has any policy. Existing
+    /// users become authors, because without policies every user was one. Returns true if anything was created.
     ///
     /// # Errors
     /// If the store fails.

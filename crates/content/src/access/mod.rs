@@ -1,11 +1,11 @@
-//! Access control: who may read and change what, by Oak's rules.
+//! Access control: permissions to read and change content, by Oak's rules.
 //!
-//! In: a [`Viewer`], and the policies, users and groups that content holds. Out: snapshots that show what the viewer may
+//! In: a [`Viewer`], and the policies, users and groups in the content. Out: snapshots that show what the viewer may
 //! read, sessions whose commits are refused where a privilege is missing, and the reasons for each decision.
 //!
 //! Invariants
-//! * Nothing is granted unless an entry of a policy grants it; what may not be read looks as if it were not there.
-//! * Password hashes are shown to nobody but [`Viewer::system`].
+//! * Nothing is granted unless an entry of a policy grants it. An item that may not be read looks absent.
+//! * Password hashes are visible only to [`Viewer::system`].
 
 mod access_gate;
 mod account;

@@ -1,7 +1,7 @@
-//! Which privileges a commit needs, and whether its viewer has them.
+//! Checks that the viewer of a commit has the privileges that the commit needs.
 //!
-//! In: the state a session began with, its pending state, and the moves between the two. Out: nothing, or the first
-//! privilege that is missing. What is needed follows Oak's permission validator:
+//! In: the base state of a session, its pending state, and the moves between the two. Out: nothing, or the first
+//! missing privilege. The requirements follow Oak's permission validator:
 //!
 //! | change | privilege |
 //! |---|---|
@@ -35,17 +35,17 @@ use crate::{
     Error, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Result, Snapshot, Subtree, record_key,
 };
 
-/// What a session changed.
+/// The changes of a session.
 pub(crate) struct SessionChanges<'a> {
-    /// The state it began with.
+    /// The base state of the session.
     pub(crate) base_snapshot: &'a Snapshot,
     /// That state with its edits.
     pub(crate) pending_snapshot: &'a Snapshot,
-    /// What it moved from where to where, in order.
+    /// The moves of the session as pairs of source and target, in order.
     pub(crate) moves: &'a [(NodePath, NodePath)],
 }
 
-/// Checks that a viewer may commit what a session changed.
+/// Checks that a viewer may commit the changes of a session.
 ///
 /// # Errors
 /// [`Error::AccessDenied`] with the first privilege that is missing; errors of the store.
@@ -76,7 +76,7 @@ struct CommitPermissionCheck<'a> {
 }
 
 impl CommitPermissionCheck<'_> {
-    /// Returns the nodes whose children went into records of their own or out of these.
+    /// Returns the nodes whose children moved into records of their own or back out of them.
     fn find_recut_nodes(&self) -> Result<BTreeSet<NodePath>> {
         let mut paths = BTreeSet::new();
         for (key, after) in &self.changes.pending_snapshot.0.record_edits {
@@ -93,7 +93,7 @@ impl CommitPermissionCheck<'_> {
         Ok(paths)
     }
 
-    /// Checks that what was moved away from a place could be removed there, whatever came to be in its place.
+    /// Checks that a node that was moved away could be removed from its old path, whatever replaced it there.
     fn check_moved_away(&self) -> Result<()> {
         for (number, (from, _)) in self.changes.moves.iter().enumerate() {
             let before = self.changes.moves.iter().take(number).rev();
@@ -110,7 +110,7 @@ impl CommitPermissionCheck<'_> {
         Ok(())
     }
 
-    /// Checks that whoever removes or moves what visitors have may take it away from them.
+    /// Checks the permission to remove or move documents that are activated.
     fn check_withdrawn(&self) -> Result<()> {
         let base = &self.changes.base_snapshot.0;
         if base.repository_state.branch != MAIN_BRANCH {
@@ -145,13 +145,13 @@ impl CommitPermissionCheck<'_> {
         Ok(())
     }
 
-    /// Returns where the session moved a node.
+    /// Returns the path to which the session moved a node.
     fn destination_of(&self, path: &NodePath) -> NodePath {
         let moves = self.changes.moves.iter();
         moves.fold(path.clone(), |path, (from, to)| path.rebase(from, to).unwrap_or(path))
     }
 
-    /// Returns where a node was before the session moved it.
+    /// Returns the path of a node before the session moved it.
     fn origin_of(&self, path: &NodePath) -> NodePath {
         self.changes
             .moves
@@ -163,13 +163,13 @@ impl CommitPermissionCheck<'_> {
     fn record_before(&self, path: &NodePath) -> Result<Option<ContentRecord>> {
         let origin = self.origin_of(path);
         if origin == *path && self.destination_of(path) != *path {
-            // What was here is elsewhere; this is new.
+            // The old node was moved away; this one is new.
             return Ok(None);
         }
         self.changes.base_snapshot.0.find_record(&record_key::record_key(&origin)?)
     }
 
-    /// Compares a record with what it was.
+    /// Compares a record with its previous state.
     fn check_record(
         &self,
         path: &NodePath,
@@ -220,7 +220,7 @@ impl CommitPermissionCheck<'_> {
         self.origin_of(path) != *path
     }
 
-    /// Checks a node that was there, here or where it was moved from.
+    /// Checks a node that existed before, at this path or at the one it was moved from.
     fn check_existing(&self, path: &NodePath, old: &Subtree, new: &Subtree) -> Result<()> {
         if self.is_move_target(path) {
             self.check_placement(path, new)?;
@@ -232,7 +232,7 @@ impl CommitPermissionCheck<'_> {
             return if old == new { Ok(()) } else { self.check_policy_change(path) };
         }
         if old.primary_type() != new.primary_type() {
-            // What becomes an account, or was one, is as if it were added or removed.
+            // A node that becomes an account, or stops being one, is checked as if it were added or removed.
             for node in [old, new] {
                 if let Some(special) = special_privilege(path, node.primary_type()) {
                     self.require_special(path, node, special)?;
@@ -290,7 +290,8 @@ impl CommitPermissionCheck<'_> {
             return Ok(());
         }
         for (name, property) in &node.properties {
-            // What the repository makes for every new node of such types is nobody's wish.
+            // The repository itself sets these properties on every new node of such types; the user did not request
+            // them.
             if !matches!(&**name, PRIMARY_TYPE | "jcr:uuid" | "jcr:created" | "jcr:createdBy") {
                 self.check_property(path, node, name, [None, Some(property)])?;
             }
@@ -301,7 +302,7 @@ impl CommitPermissionCheck<'_> {
         Ok(())
     }
 
-    /// Checks that a node may come to be at a path.
+    /// Checks that a node may be placed at a path.
     fn check_placement(&self, path: &NodePath, node: &Subtree) -> Result<()> {
         if is_policy_path(path.as_str()) {
             return self.check_policy_change(path);
@@ -405,7 +406,7 @@ impl CommitPermissionCheck<'_> {
         Err(Error::AccessDenied { path: path.clone(), privilege: wanted.first_name() })
     }
 
-    /// Returns the type of a node, as it is or as it was.
+    /// Returns the current or former primary type of a node.
     fn primary_type(&self, path: &NodePath) -> Result<String> {
         let node = match self.changes.pending_snapshot.node(path)? {
             Some(node) => Some(node),
@@ -415,7 +416,7 @@ impl CommitPermissionCheck<'_> {
     }
 }
 
-/// Tells whether a commit may change a property that a node has.
+/// Returns true if a commit may change an existing property of a node.
 pub(crate) fn can_alter_property(
     gate: &AccessGate,
     (path, primary_type): (&NodePath, &str),
@@ -432,7 +433,7 @@ pub(crate) fn can_alter_property(
         .contains(Privileges::ALTER_PROPERTIES)
 }
 
-/// Returns the privilege that stands for all others where a node is no plain content.
+/// Returns the privilege that replaces all others for a node that is not plain content.
 fn special_privilege(path: &NodePath, primary_type: &str) -> Option<Privileges> {
     let is_account = matches!(
         primary_type,
@@ -469,7 +470,7 @@ fn is_repository_privilege(privilege: Privileges) -> bool {
         || privilege == Privileges::PRIVILEGE_MANAGEMENT
 }
 
-/// Tells whether two lists of mixins differ in those only that come and go with policies.
+/// Returns true if two lists of mixins differ only in those that are added and removed with policies.
 fn differs_in_policy_mixins_only(before: Option<&Property>, after: Option<&Property>) -> bool {
     let others = |property: Option<&Property>| -> BTreeSet<String> {
         let values = property.map(Property::values).unwrap_or_default();

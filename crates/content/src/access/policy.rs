@@ -1,6 +1,6 @@
-//! Policies, closed user groups and accounts as content stores them.
+//! Reads the stored form of policies, closed user groups and accounts.
 //!
-//! In: the tree of a document. Out: what of it has to do with access control, in the order of the document.
+//! In: the tree of a document. Out: its access control content, in document order.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use crate::access::privilege::Privileges;
 use crate::access::restriction::Restrictions;
 use crate::{NodePath, Subtree, Value};
 
-/// The node types whose nodes this module reads. Their index entries tell where policies and accounts are.
+/// The node types that this module reads. Their index entries locate policies and accounts.
 pub(crate) const ACCESS_CONTROL_TYPES: [&str; 6] =
     ["rep:ACL", "rep:CugPolicy", "rep:PrincipalPolicy", "rep:User", "rep:SystemUser", "rep:Group"];
 
-/// Where accounts are; nodes of their types elsewhere are plain content.
+/// The root of accounts; nodes of these types elsewhere are plain content.
 pub(crate) const ACCOUNTS_ROOT: &str = "/home";
-/// Where closed user groups count.
+/// The subtree in which closed user groups apply.
 const CUG_ROOT_PATH: &str = "/content";
 
-/// What one document holds of access control.
+/// The access control content of one document.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct AccessControlDocument {
     pub(crate) policies: Vec<AccessPolicy>,
@@ -25,12 +25,12 @@ pub(crate) struct AccessControlDocument {
     pub(crate) accounts: Vec<StoredAccount>,
 }
 
-/// The ordered entries that count from a node downwards.
+/// The ordered entries that apply to a node and its descendants.
 #[derive(Debug, PartialEq)]
 pub(crate) struct AccessPolicy {
-    /// The node that is controlled; nothing for the repository as a whole.
+    /// The controlled node; `None` for the repository as a whole.
     pub(crate) controlled_node: Option<NodePath>,
-    /// Where the policy is stored.
+    /// The path of the policy node.
     pub(crate) stored_path: NodePath,
     pub(crate) entries: Vec<Arc<AccessControlEntry>>,
 }
@@ -46,7 +46,7 @@ pub(crate) struct AccessControlEntry {
     pub(crate) node_name: String,
 }
 
-/// A closed user group: who may read from a node downwards at all.
+/// A closed user group: the only principals that may read a node and its descendants.
 #[derive(Debug, PartialEq)]
 pub(crate) struct ClosedUserGroup {
     pub(crate) node: NodePath,
@@ -66,7 +66,7 @@ pub(crate) struct StoredAccount {
     pub(crate) is_disabled: bool,
 }
 
-/// What an account is.
+/// The kind of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AccountKind {
     User,
@@ -74,19 +74,20 @@ pub(crate) enum AccountKind {
     Group,
 }
 
-/// Tells whether a node of this name holds access control, which only those see who may read that.
+/// Returns true if a node of this name holds access control content, which is visible only with the privilege to read
+/// it.
 pub(crate) fn is_policy_name(name: &str) -> bool {
     matches!(name, "rep:policy" | "rep:repoPolicy" | "rep:cugPolicy" | "rep:principalPolicy")
 }
 
-/// Tells whether a path leads to or into a node that holds access control.
+/// Returns true if a path names a node that holds access control content, or one below it.
 pub(crate) fn is_policy_path(path: &str) -> bool {
-    // Nearly all paths end here.
+    // Nearly all paths fail this first test.
     path.contains("/rep:") && path.split('/').any(is_policy_name)
 }
 
 impl AccessControlDocument {
-    /// Reads what a document holds.
+    /// Reads the access control content of a document.
     pub(crate) fn from_subtree(path: &NodePath, tree: &Subtree) -> Self {
         let mut document = Self::default();
         document.collect_from(path, tree);
@@ -173,7 +174,7 @@ fn read_entry(
     }
 }
 
-/// Reads the policy of a service user: entries that each name the node they count from.
+/// Reads the policy of a service user: each entry names the node from which it applies.
 fn read_principal_policies(at: &NodePath, node: &Subtree) -> Vec<AccessPolicy> {
     let Some(principal) = node.text("rep:principalName") else { return Vec::new() };
     let policies = node.children.iter().filter_map(|child| {
@@ -204,7 +205,7 @@ fn read_account(path: &NodePath, node: &Subtree, kind: AccountKind) -> StoredAcc
     }
 }
 
-/// Collects the members that a group lists itself and in the nodes that its list is split into.
+/// Collects the members in a group's own list and in the nodes that the list is split into.
 fn collect_member_ids(node: &Subtree, members: &mut Vec<String>) {
     members.extend(read_texts(node, "rep:members"));
     for child in &node.children {

@@ -1,13 +1,13 @@
-//! All policies and accounts of one state of the content, kept while the content changes.
+//! Caches all policies and accounts of a state, and updates them as the content changes.
 //!
-//! In: a state. Out: its [`AccessPolicies`], read from the documents that the `type` index names; for the next state only the
-//! documents that changed are read, and nothing at all if none of them has to do with access control.
+//! In: a state. Out: its [`AccessPolicies`], read from the documents that the `type` index lists. For the next state
+//! only the changed documents are read, and none if no changed document holds access control content.
 //!
 //! Invariants
-//! * States with equal policies and accounts that follow each other share one [`AccessPolicies`], so that what was decided with
-//!   them stays decided.
+//! * Consecutive states with equal policies and accounts share one [`AccessPolicies`], so that cached decisions stay
+//!   valid.
 //!
-//! On failure: a state whose predecessor was collected is read anew.
+//! On failure: if the predecessor of a state was collected, the state is read in full.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -29,41 +29,41 @@ use crate::repository::{CONTENT_MAP, MAIN_BRANCH, RepositoryState};
 use crate::snapshot::SnapshotView;
 use crate::{Error, NodePath, Result, Snapshot, record_key};
 
-/// How many states are remembered with their policies.
+/// Maximum number of states whose policies are cached.
 const MAX_CACHED_STATES: usize = 16;
-/// How many viewers' decisions are kept for one set of policies.
+/// Maximum number of viewers whose permissions are cached for one set of policies.
 const MAX_CACHED_PERMISSIONS: usize = 1000;
 /// The index map of node types.
 const TYPE_INDEX_MAP: &str = "type";
 
 /// The policies and accounts of one state.
 pub(crate) struct AccessPolicies {
-    /// Tells sets apart without comparing them.
+    /// Identifies the set without comparing its content.
     pub(crate) id: u64,
-    /// By the key of the document's record.
+    /// Documents by the key of their record.
     documents: BTreeMap<Vec<u8>, Arc<AccessControlDocument>>,
     pub(crate) accounts: AccountDirectory,
-    /// By viewer and the set that its groups come from.
+    /// Permissions by viewer and by the set that provides the viewer's groups.
     permissions_by_viewer: Mutex<HashMap<(ViewerIdentity, u64), Arc<ViewerPermissions>>>,
 }
 
-/// The policies of the states that were read lately.
+/// The policies of the states that were read recently.
 #[derive(Default)]
 pub(crate) struct AccessPolicyCache {
     cached_states: Mutex<Vec<CachedPolicyState>>,
-    /// The newest state of `main` that was asked for.
+    /// The newest state of `main` that was requested.
     newest_main: Mutex<Option<(ChunkId, Arc<AccessPolicies>)>>,
-    /// The door that was opened last: mostly one viewer, somebody without a login, asks for one state.
+    /// The gate that was opened last; most requests come from one viewer (anonymous) and for one state.
     last_gate: ArcSwapOption<CachedAccessGate>,
     next_id: AtomicU64,
-    /// Documents read to find policies, for tests.
+    /// Number of documents read to find policies; for tests.
     documents_read: AtomicU64,
 }
 
-/// A door and what it was opened for.
+/// A gate and the parameters it was opened with.
 struct CachedAccessGate {
     content_map: SortedMap,
-    /// The newest state of `main`, whose policies decide, too.
+    /// The newest state of `main`, whose policies also apply.
     main_root: ChunkId,
     viewer: Viewer,
     gate: Arc<AccessGate>,
@@ -77,7 +77,7 @@ struct CachedPolicyState {
 }
 
 impl AccessPolicyCache {
-    /// Returns the policies of the state that a view shows, pending edits left out.
+    /// Returns the policies of the state of a view, without pending edits.
     pub(crate) fn policies_of(&self, view: &SnapshotView) -> Result<Arc<AccessPolicies>> {
         let content = view.content_map;
         let known = lock_ignoring_poison(&self.cached_states);
@@ -106,7 +106,7 @@ impl AccessPolicyCache {
         Ok(policies)
     }
 
-    /// Returns the policies of the newest state of `main`, which bind whatever state is read.
+    /// Returns the policies of the newest state of `main`, which apply to every state that is read.
     pub(crate) fn policies_of_main(
         &self,
         shared: &Arc<RepositoryState>,
@@ -114,7 +114,7 @@ impl AccessPolicyCache {
         Ok(self.policies_of_newest(shared)?.0)
     }
 
-    /// Returns the policies of the newest state of `main`, and its root.
+    /// Returns the policies of the newest state of `main`, and the root of that state.
     pub(crate) fn policies_of_newest(
         &self,
         shared: &Arc<RepositoryState>,
@@ -134,7 +134,7 @@ impl AccessPolicyCache {
         Ok((policies, root))
     }
 
-    /// Returns the door that was opened last, if it was for this.
+    /// Returns the cached gate if it was opened with these parameters.
     pub(crate) fn cached_gate(
         &self,
         content: SortedMap,
@@ -148,7 +148,7 @@ impl AccessPolicyCache {
         last.map(|last| Arc::clone(&last.gate))
     }
 
-    /// Keeps the door that was opened last.
+    /// Caches the gate that was opened last.
     pub(crate) fn cache_gate(
         &self,
         content: SortedMap,
@@ -165,7 +165,7 @@ impl AccessPolicyCache {
         })));
     }
 
-    /// Returns how many documents were read to find policies.
+    /// Returns the number of documents read to find policies.
     pub(crate) fn documents_read(&self) -> u64 {
         self.documents_read.load(Ordering::Relaxed)
     }
@@ -185,7 +185,7 @@ impl AccessPolicyCache {
         Ok(self.build_policies(documents))
     }
 
-    /// Returns the policies of a state from those of another, reading what changed.
+    /// Derives the policies of a state from those of another by reading the changed documents.
     fn update_policies(
         &self,
         last: &CachedPolicyState,
@@ -230,7 +230,7 @@ impl AccessPolicyCache {
         Ok(self.build_policies(documents))
     }
 
-    /// Reads one document, if it holds anything.
+    /// Reads one document; `None` if it holds no access control content.
     fn read_document(
         &self,
         snapshot: &Snapshot,
@@ -262,7 +262,7 @@ impl AccessPolicyCache {
 }
 
 impl AccessPolicies {
-    /// Returns what a viewer may do by these policies, as a member of the groups that `accounts` puts it in.
+    /// Returns the permissions of a viewer by these policies, with the groups that `accounts` lists for it.
     pub(crate) fn permissions_for(
         &self,
         who: &ViewerIdentity,
@@ -282,7 +282,7 @@ impl AccessPolicies {
         lens
     }
 
-    /// Returns the accounts as they are when some documents hold something else; nothing stands for one that is gone.
+    /// Returns the accounts with some documents replaced; `None` stands for a removed document.
     pub(crate) fn accounts_with_overrides(
         &self,
         others: &BTreeMap<Vec<u8>, AccessControlDocument>,
@@ -304,7 +304,7 @@ impl AccessPolicies {
 }
 
 impl Snapshot {
-    /// Returns the paths of the nodes that the index of types lists under a name, whoever looks.
+    /// Returns the paths of the nodes that the type index lists under a name, without access control.
     fn paths_of_type(&self, name: &str) -> Result<Vec<NodePath>> {
         let reads = self.0.repository_state.chunk_reader();
         let map = StoreRoot::read(reads, &self.0.root_id)?.map(TYPE_INDEX_MAP);
@@ -319,7 +319,7 @@ impl Snapshot {
     }
 }
 
-/// Returns the state that a view shows, pending edits left out.
+/// Returns the state of a view, without pending edits.
 fn stored_snapshot(view: &SnapshotView) -> Snapshot {
     Snapshot::from_view(SnapshotView::new(
         view.repository_state.clone(),
@@ -333,7 +333,7 @@ fn document_path_of(snapshot: &Snapshot, path: &NodePath) -> Result<Option<NodeP
     Ok(snapshot.node(path)?.map(|node| node.record_path().clone()))
 }
 
-/// Locks; what a panic left behind is whole, as values are put in at once.
+/// Locks the mutex and ignores poisoning: each value is inserted in one step, so that a panic leaves it complete.
 fn lock_ignoring_poison<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Users and groups, and whom an entry means: a user, the groups it is in directly or through others, and everyone.
+//! Users and groups, and the principals of a viewer: the user, its groups (direct and transitive), and everyone.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -6,13 +6,13 @@ use crate::NodePath;
 use crate::access::policy::{AccessControlDocument, AccountKind, StoredAccount};
 use crate::access::viewer::{Viewer, ViewerIdentity};
 
-/// The name of the user whom no policy binds.
+/// The name of the user to whom no policy applies.
 pub(crate) const ADMIN_USER: &str = "admin";
-/// The group whose members no policy binds.
+/// The group to whose members no policy applies.
 pub(crate) const ADMINISTRATORS_GROUP: &str = "administrators";
-/// The principal that everybody is.
+/// The principal of every viewer.
 pub(crate) const EVERYONE_PRINCIPAL: &str = "everyone";
-/// The principal of those who have not logged in.
+/// The principal of viewers that have not logged in.
 pub(crate) const ANONYMOUS_PRINCIPAL: &str = "anonymous";
 
 /// All accounts of one state of the content.
@@ -41,12 +41,12 @@ struct GroupAccount {
     uuid: String,
 }
 
-/// Whom entries mean when they mean one viewer.
+/// The principals of one viewer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ViewerPrincipals {
     /// The user's own principal.
     pub(crate) user: Option<String>,
-    /// The groups, each with the groups that lead to it; `everyone` last.
+    /// The groups, each with the chain of groups that leads to it; `everyone` last.
     pub(crate) groups: Vec<(String, Vec<String>)>,
     pub(crate) is_admin: bool,
 }
@@ -76,7 +76,7 @@ impl AccountDirectory {
         self.users.insert(id.clone(), user);
     }
 
-    /// Returns whom entries mean for a viewer. A user who is unknown or disabled is nobody in particular.
+    /// Returns the principals of a viewer. An unknown or disabled user has no principal of its own.
     pub(crate) fn principals_for(&self, who: &ViewerIdentity) -> ViewerPrincipals {
         let everyone = || vec![(EVERYONE_PRINCIPAL.to_owned(), Vec::new())];
         match who {
@@ -105,11 +105,11 @@ impl AccountDirectory {
         }
     }
 
-    /// Returns the groups that an account is in, directly or through others; a cycle ends where it closes.
+    /// Returns the groups of an account, direct and transitive; a cycle is not followed again.
     fn transitive_groups_of(&self, uuid: &str) -> Vec<(String, Vec<String>)> {
         let mut found = Vec::new();
         let mut seen = HashSet::new();
-        // Without an identifier nobody can be listed.
+        // An account without an identifier cannot be listed as a member.
         let first = Some((uuid, Vec::new())).filter(|(uuid, _)| !uuid.is_empty());
         let mut waiting: VecDeque<(&str, Vec<String>)> = first.into_iter().collect();
         while let Some((uuid, chain)) = waiting.pop_front() {
@@ -129,13 +129,13 @@ impl AccountDirectory {
         found
     }
 
-    /// Tells whether whoever is this account, or becomes a member of it, is bound by no policy.
+    /// Returns true if no policy applies to this account or to its members.
     pub(crate) fn grants_all_rights(&self, account: &StoredAccount) -> bool {
         let is_top = match account.kind {
             AccountKind::Group => {
                 account.principal == ADMINISTRATORS_GROUP || account.id == ADMINISTRATORS_GROUP
             }
-            // Work that is done later is done in somebody's name, and by this one nobody is bound.
+            // Deferred work runs in the name of a user; no policy applies to this one.
             AccountKind::User | AccountKind::SystemUser => {
                 account.id == ADMIN_USER || account.id == Viewer::system().name()
             }
@@ -147,43 +147,43 @@ impl AccountDirectory {
                 .any(|(group, _)| group == ADMINISTRATORS_GROUP)
     }
 
-    /// Returns where a user or group is stored.
+    /// Returns the path of a user or group.
     pub(crate) fn path_of(&self, id: &str) -> Option<&NodePath> {
         let user = self.users.get(id).map(|user| &user.path);
         user.or_else(|| self.groups.get(id).map(|group| &group.path))
     }
 
-    /// Returns where the groups are stored that list an identifier as a member.
+    /// Returns the paths of the groups that list an identifier as a member.
     pub(crate) fn direct_groups_of(&self, uuid: &str) -> impl Iterator<Item = &NodePath> {
         let ids = self.groups_by_member.get(uuid).into_iter().flatten();
         ids.filter_map(|id| self.groups.get(id)).map(|group| &group.path)
     }
 
-    /// Returns every account: its identifier, the name by which policies mean it, and where it is.
+    /// Returns every account: its identifier, its principal name, and its path.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, &NodePath)> {
         let users = self.users.iter().map(|(id, user)| (&**id, &*user.principal, &user.path));
         let groups = self.groups.iter().map(|(id, group)| (&**id, &*group.principal, &group.path));
         users.chain(groups)
     }
 
-    /// Returns the identifier of a user, which no later user of the name has; nothing for one that has none.
+    /// Returns the identifier of a user, which no later user of the same name has; `None` if the user has none.
     pub(crate) fn identifier_of(&self, id: &str) -> Option<&str> {
         self.users.get(id).map(|user| user.uuid.as_str()).filter(|uuid| !uuid.is_empty())
     }
 
-    /// Returns where the accounts are that have no identifier.
+    /// Returns the paths of the accounts without an identifier.
     pub(crate) fn accounts_without_identifier(&self) -> impl Iterator<Item = &NodePath> {
         let users = self.users.values().filter(|user| user.uuid.is_empty()).map(|user| &user.path);
         let groups = self.groups.values().filter(|one| one.uuid.is_empty()).map(|one| &one.path);
         users.chain(groups)
     }
 
-    /// Tells whether someone may log in under a name.
+    /// Returns true if the named user can log in.
     pub(crate) fn can_log_in(&self, id: &str) -> bool {
         self.users.get(id).is_some_and(|user| !user.is_disabled && !user.is_system)
     }
 
-    /// Returns every user with whether it is disabled, sorted by name.
+    /// Returns every user and whether it is disabled, sorted by name.
     pub(crate) fn users(&self) -> impl Iterator<Item = (&str, bool)> {
         self.users.iter().map(|(id, user)| (id.as_str(), user.is_disabled))
     }

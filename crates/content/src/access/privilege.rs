@@ -1,4 +1,4 @@
-//! Privileges by name, and the sets that policies and decisions are made of.
+//! Privileges by name, and sets of privileges for policies and decisions.
 
 use std::fmt;
 use std::ops::{BitAnd, BitOr, Not};
@@ -7,7 +7,7 @@ use std::ops::{BitAnd, BitOr, Not};
 #[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Privileges(u32);
 
-/// The privileges that others are made of, by bit.
+/// The elementary privileges, by bit.
 const SIMPLE_PRIVILEGES: [&str; 22] = [
     "rep:readNodes",
     "rep:readProperties",
@@ -34,7 +34,7 @@ const SIMPLE_PRIVILEGES: [&str; 22] = [
 ];
 
 impl Privileges {
-    /// None at all.
+    /// The empty set.
     pub const NONE: Self = Self(0);
     /// `rep:readNodes`.
     pub const READ_NODES: Self = Self(1);
@@ -85,7 +85,7 @@ impl Privileges {
     /// `jcr:all`.
     pub const ALL: Self = Self((1 << SIMPLE_PRIVILEGES.len()) - 1);
 
-    /// Finds a privilege by name; one that is made of others gives these.
+    /// Finds a privilege by name; an aggregate yields its elementary privileges.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         let aggregate = match name {
@@ -102,7 +102,7 @@ impl Privileges {
         Some(aggregate)
     }
 
-    /// Returns the names of the privileges in the set, those that others are made of.
+    /// Returns the names of the elementary privileges in the set.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let bits = SIMPLE_PRIVILEGES.iter().enumerate();
         bits.filter(move |(bit, _)| self.0 & (1 << bit) != 0).map(|(_, name)| *name)
@@ -113,13 +113,13 @@ impl Privileges {
         self.names().next().unwrap_or("jcr:all")
     }
 
-    /// Tells whether every privilege of the other set is in this one.
+    /// Returns true if the set contains every privilege of the other set.
     #[must_use]
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Tells whether the set is empty.
+    /// Returns true if the set is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0

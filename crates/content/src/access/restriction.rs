@@ -1,35 +1,35 @@
-//! Restrictions: what narrows an entry of a policy to some nodes and properties.
+//! Restrictions, which limit an entry of a policy to some nodes and properties.
 //!
-//! In: the properties of `rep:restrictions`, and a node or property. Out: whether the entry counts there; or, for all
-//! nodes between two points of the tree at once, whether it always does, never, or has to be asked node by node.
+//! In: the properties of `rep:restrictions`, and a node or property. Out: true if the entry applies to it; or, for a
+//! whole section of the tree at once, whether the entry applies always, never, or depends on the node.
 //!
 //! Invariants
-//! * All restrictions of an entry must match.
-//! * A restriction of an unknown kind narrows a grant to nothing and leaves a refusal as wide as it is.
+//! * An entry applies only if all of its restrictions match.
+//! * With a restriction of an unknown kind, an allow entry never applies; a deny entry applies as if without it.
 
 use crate::{NodePath, Property, Subtree, Value};
 
-/// A node or property that is asked about.
+/// A node or property whose access is checked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AccessedItem<'a> {
     /// The path of the node.
     pub(crate) path: &'a str,
-    /// The name of the property, unless the node itself is meant.
+    /// The name of the property; `None` for the node itself.
     pub(crate) property: Option<&'a str>,
     /// The primary type of the node.
     pub(crate) primary_type: &'a str,
 }
 
-/// Which nodes of a scope are meant.
+/// The part of a scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScopePart {
     /// The node at which the scope begins.
     ScopeRoot,
-    /// Those below it that are in no scope of their own.
+    /// Descendants that belong to no scope of their own.
     Descendants,
 }
 
-/// What is known of an entry before a node is looked at.
+/// The static result of matching an entry, before a node is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RestrictionMatch {
     Always,
@@ -40,10 +40,10 @@ pub(crate) enum RestrictionMatch {
 /// The restrictions of one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Restrictions {
-    /// The node that the policy is for.
+    /// The node that the policy controls.
     policy_node: NodePath,
     restrictions: Vec<Restriction>,
-    /// The restrictions as stored, for people.
+    /// The restrictions as stored, for display.
     stored_texts: Vec<String>,
 }
 
@@ -54,29 +54,30 @@ enum Restriction {
     NodeTypes(Vec<String>),
     ItemNames(Vec<String>),
     Prefixes(Vec<String>),
-    /// The names of the properties that go with the node; `*` means all.
+    /// The names of the properties that are included with the node; `*` means all.
     CurrentNode(Vec<String>),
     Subtrees(Vec<String>),
     Unknown,
 }
 
-/// A pattern of `rep:glob`, joined with the path of the policy's node.
+/// A pattern of `rep:glob`, joined with the path of the controlled node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum RestrictionGlob {
     /// The empty pattern: the node, without its properties.
     NodeOnly,
-    /// Without wildcards: the item at a path and all below; with a slash at the end only what is below.
+    /// A pattern without wildcards: the item at a path and everything below it; with a trailing slash, only what is
+    /// below.
     Within(String),
-    /// With wildcards, which stand for any characters, slashes too.
+    /// A pattern with wildcards, which match any characters including slashes.
     Wildcard(String),
 }
 
-/// What limits the work that a pattern can cause, as in Oak. One with more narrows a grant to nothing and leaves a refusal
-/// as wide as its text before the first wildcard.
+/// Limits the work of matching a pattern, as in Oak. With more wildcards, an allow entry never applies, and a deny
+/// entry applies to everything that matches the text before the first wildcard.
 const MAX_WILDCARDS: usize = 20;
 
 impl Restrictions {
-    /// Reads the restrictions of an entry for the node `base`; nothing if there are none.
+    /// Reads the restrictions of an entry for the node `base`; `None` if there are none.
     ///
     /// They are the properties of the child `rep:restrictions`, or in old content of the entry itself.
     pub(crate) fn from_entry(entry: &Subtree, base: &NodePath) -> Option<Self> {
@@ -103,12 +104,12 @@ impl Restrictions {
         &self.stored_texts
     }
 
-    /// Tells whether an entry with these restrictions counts for an item.
+    /// Returns true if an entry with these restrictions applies to an item.
     pub(crate) fn matches(&self, item: &AccessedItem<'_>, is_grant: bool) -> bool {
         self.restrictions.iter().all(|one| one.matches(item, self.policy_node.as_str(), is_grant))
     }
 
-    /// Tells what is known of an entry for a whole scope that begins at a path.
+    /// Returns the static match result of an entry for a whole scope that begins at a path.
     pub(crate) fn match_scope(
         &self,
         scope: &str,
@@ -126,7 +127,7 @@ impl Restrictions {
         all
     }
 
-    /// Adds the paths at which the answer of [`Restrictions::match_scope`] changes.
+    /// Adds the paths at which the result of [`Restrictions::match_scope`] changes.
     pub(crate) fn add_boundary_paths(&self, points: &mut Vec<String>) {
         for one in &self.restrictions {
             match one {
@@ -268,7 +269,7 @@ impl RestrictionGlob {
                 let node = top.trim_end_matches('/');
                 let is_strict = node.len() < top.len();
                 if scope == node {
-                    // The properties of a node lie below it, so that a slash at the end leaves out the node alone.
+                    // The properties of a node lie below its path, so a trailing slash excludes only the node itself.
                     if is_strict && part == ScopePart::ScopeRoot {
                         RestrictionMatch::Conditional
                     } else {
@@ -291,7 +292,7 @@ impl RestrictionGlob {
         }
     }
 
-    /// Returns the node at or below which everything lies that a pattern with wildcards can match; nothing for the root.
+    /// Returns the deepest node that contains everything a pattern with wildcards can match; `None` for the root.
     fn literal_prefix_node(&self) -> Option<&str> {
         let Self::Wildcard(pattern) = self else { return None };
         let literal = pattern.split('*').next().unwrap_or_default();
@@ -322,7 +323,7 @@ impl<'a> AccessedItem<'a> {
     }
 }
 
-/// Tells whether a path is `top` or lies below it; `top` may end with a slash, which leaves itself out.
+/// Returns true if a path is `top` or lies below it; with a trailing slash in `top`, the node itself is excluded.
 fn is_at_or_below(path: &str, top: &str) -> bool {
     match path.strip_prefix(top) {
         Some(rest) => {
@@ -334,7 +335,7 @@ fn is_at_or_below(path: &str, top: &str) -> bool {
     }
 }
 
-/// Tells whether the rest of a path below the policy's node passes through a subtree or ends with its root.
+/// Returns true if the part of a path below the controlled node passes through a subtree or ends with its root.
 fn is_in_subtree(below: &str, subtree: &str) -> bool {
     if subtree.ends_with('/') {
         return below.contains(subtree);
@@ -345,7 +346,7 @@ fn is_in_subtree(below: &str, subtree: &str) -> bool {
     passes || below.ends_with(subtree)
 }
 
-/// Matches a pattern in which `*` stands for any bytes, going back to the last `*` only.
+/// Matches a pattern in which `*` stands for any bytes; backtracks only to the last `*`.
 fn matches_wildcards(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut in_text) = (0, 0);
     let mut last_star: Option<(usize, usize)> = None;

@@ -1,4 +1,4 @@
-//! In whose name content is read and changed.
+//! Viewers: the identity in whose name content is read and changed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use crate::access::privilege::Privileges;
 use crate::access::restriction::AccessedItem;
 use crate::{NodePath, Repository, Result, Session, Snapshot};
 
-/// In whose name content is read and changed. Cloning is cheap.
+/// The identity in whose name content is read and changed. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Viewer(pub(crate) ViewerIdentity);
 
-/// Who a viewer is.
+/// The identity of a viewer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum ViewerIdentity {
-    /// The program itself, which no policy binds.
+    /// The program itself, to which no policy applies.
     System,
     /// A user by name.
     User(Arc<str>),
-    /// Someone without a login.
+    /// A viewer that has not logged in.
     Anonymous,
 }
 
 impl Viewer {
-    /// The program itself: no policy binds it.
+    /// Returns the viewer of the program itself, to which no policy applies.
     #[must_use]
     pub fn system() -> Self {
         Self(ViewerIdentity::System)
     }
 
-    /// Someone who has not logged in.
+    /// Returns the viewer that has not logged in.
     #[must_use]
     pub fn anonymous() -> Self {
         Self(ViewerIdentity::Anonymous)
@@ -47,13 +47,13 @@ impl Viewer {
         }
     }
 
-    /// Tells whether the viewer is somebody who has not logged in.
+    /// Returns true if the viewer has not logged in.
     #[must_use]
     pub fn is_anonymous(&self) -> bool {
         self.0 == ViewerIdentity::Anonymous
     }
 
-    /// Tells whether the viewer is the program itself.
+    /// Returns true if the viewer is the program itself.
     #[must_use]
     pub fn is_system(&self) -> bool {
         self.0 == ViewerIdentity::System
@@ -61,7 +61,7 @@ impl Viewer {
 }
 
 impl Repository {
-    /// Returns the viewer that a user is; without a name, someone who has not logged in.
+    /// Returns the viewer for a user; without a name, the anonymous viewer.
     ///
     /// Groups are looked up whenever the viewer reads, so that a viewer loses rights as soon as its user does.
     ///
@@ -74,7 +74,7 @@ impl Repository {
         }))
     }
 
-    /// Begins a session in the name of a viewer: it sees what the viewer may read, and its commits are refused where a
+    /// Begins a session in the name of a viewer: it shows what the viewer may read, and its commits are refused where a
     /// privilege is missing.
     ///
     /// # Errors
@@ -83,8 +83,7 @@ impl Repository {
         Ok(Session::for_viewer(self.clone(), self.snapshot()?, viewer))
     }
 
-    /// Tells whether someone may log in under a name: whether there is such a user, who is neither disabled nor a
-    /// service user.
+    /// Returns true if the named user can log in: it exists, is not disabled and is not a service user.
     ///
     /// # Errors
     /// If the store fails.
@@ -92,7 +91,7 @@ impl Repository {
         Ok(self.0.cache.access_policies.policies_of_main(&self.0)?.accounts.can_log_in(user))
     }
 
-    /// Returns where a user or group is stored.
+    /// Returns the path of a user or group.
     ///
     /// # Errors
     /// If the store fails.
@@ -100,7 +99,8 @@ impl Repository {
         Ok(self.0.cache.access_policies.policies_of_main(&self.0)?.accounts.path_of(id).cloned())
     }
 
-    /// Returns the identifier (`jcr:uuid`) of a user: what tells it from a former or later user of the same name.
+    /// Returns the identifier (`jcr:uuid`) of a user, which distinguishes it from former and later users of the same
+    /// name.
     ///
     /// # Errors
     /// If the store fails.
@@ -127,7 +127,7 @@ impl Repository {
         Ok(policies.accounts.groups().map(str::to_owned).collect())
     }
 
-    /// Returns the groups that a viewer is in, directly or through others; `everyone` is the last.
+    /// Returns the groups of a viewer, direct and transitive; `everyone` is the last.
     ///
     /// # Errors
     /// If the store fails.
@@ -136,7 +136,7 @@ impl Repository {
         Ok(groups.into_iter().map(|(group, _)| group).collect())
     }
 
-    /// Returns where the groups are stored that list an identifier as a member.
+    /// Returns the paths of the groups that list an identifier as a member.
     pub(crate) fn groups_listing_member(&self, uuid: &str) -> Result<Vec<NodePath>> {
         let policies = self.0.cache.access_policies.policies_of_main(&self.0)?;
         Ok(policies.accounts.direct_groups_of(uuid).cloned().collect())
@@ -152,7 +152,7 @@ impl Repository {
             .principals_for(&viewer.0))
     }
 
-    /// Returns how many documents were read to find policies and accounts, since the repository was opened.
+    /// Returns the number of documents read to find policies and accounts since the repository was opened.
     #[must_use]
     pub fn policy_documents_read(&self) -> u64 {
         self.0.cache.access_policies.documents_read()
@@ -160,10 +160,10 @@ impl Repository {
 }
 
 impl Snapshot {
-    /// Returns the same state as the viewer may see it: what it may not read looks as if it were not there.
+    /// Returns the same state as the viewer may see it; items that it may not read look absent.
     ///
-    /// Of a snapshot that was seen by another viewer, the whole state is meant, not what that one saw. If the policies
-    /// cannot be read, nothing is seen and [`Snapshot::failure`] says why.
+    /// If the snapshot already has another viewer, the result shows the whole state, not that viewer's part of it. If
+    /// the policies cannot be read, nothing is visible and [`Snapshot::failure`] returns the reason.
     #[must_use]
     pub fn as_viewer(&self, viewer: &Viewer) -> Self {
         if viewer.is_system() {
@@ -177,8 +177,8 @@ impl Snapshot {
         Self(self.0.clone(), Some(gate))
     }
 
-    /// Returns the same state as the viewer may see it, and has each decision compared with what it would be for another
-    /// viewer; [`Snapshot::is_seen_alike`] tells the outcome.
+    /// Returns the same state as the viewer may see it, and compares each decision with that for another viewer;
+    /// [`Snapshot::is_seen_alike`] returns the result.
     #[must_use]
     pub fn as_viewer_compared(&self, viewer: &Viewer, other: &Viewer) -> Self {
         match (self.as_viewer(viewer).1, self.as_viewer(other).1) {
@@ -189,21 +189,21 @@ impl Snapshot {
         }
     }
 
-    /// Tells whether everything that was read so far would have been seen alike by the other viewer of
-    /// [`Snapshot::as_viewer_compared`], what was not there included; nothing if there is none.
+    /// Returns true if everything read so far, absent items included, looks the same to the other viewer of
+    /// [`Snapshot::as_viewer_compared`]; `None` if there is no other viewer.
     #[must_use]
     pub fn is_seen_alike(&self) -> Option<bool> {
         self.1.as_ref()?.is_decided_alike()
     }
 
-    /// Returns what the viewer may see, apart from who it is; nothing for the program itself. Viewers of the same state with
-    /// equal ones see it alike.
+    /// Returns the permissions of the viewer without its identity; `None` for the program itself. Viewers of the same
+    /// state with equal fingerprints see the same content.
     #[must_use]
     pub fn access_fingerprint(&self) -> Option<AccessFingerprint> {
         self.1.as_ref().map(|gate| gate.fingerprint())
     }
 
-    /// Tells whether the snapshot's viewer has privileges at a path, whether or not there is a node.
+    /// Returns true if the snapshot's viewer has privileges at a path; the node need not exist.
     ///
     /// # Errors
     /// If the store fails.
@@ -215,7 +215,7 @@ impl Snapshot {
         Ok(gate.granted_privileges(&item, wanted).contains(wanted))
     }
 
-    /// Tells whether the snapshot's viewer has privileges of the repository as a whole, such as that of node types.
+    /// Returns true if the snapshot's viewer has privileges for the repository as a whole, such as that for node types.
     #[must_use]
     pub fn has_repository_privileges(&self, wanted: Privileges) -> bool {
         let gate = self.1.as_ref();
@@ -234,8 +234,8 @@ impl Snapshot {
         Ok(gate.granted_privileges(&item, Privileges::ALL))
     }
 
-    /// Tells whether the snapshot's viewer may see a node at a path of which nothing is known but its type, such as one
-    /// that is no longer there.
+    /// Returns true if the snapshot's viewer may see a node at a path of which only the type is known, such as a
+    /// removed node.
     #[must_use]
     pub fn can_see(&self, path: &NodePath, primary_type: &str) -> bool {
         self.1.as_ref().is_none_or(|gate| gate.can_see(path, primary_type))

@@ -1,17 +1,18 @@
-//! What one viewer may do where, compiled from all policies.
+//! The permissions of one viewer, compiled from all policies.
 //!
 //! In: the viewer's principals and the policies of a state. Out: the privileges granted for a node or property.
 //!
-//! The tree is cut into *scopes*: a scope begins at every node where something changes for the viewer (a policy that
-//! names one of its principals, a closed user group, the node that a path in a restriction names) and ends where the next
-//! one begins. In a scope the same rules count for all nodes, so that mostly one look at it decides for all of them.
+//! The tree is cut into *scopes*. A scope begins at every node where something changes for the viewer (a policy that
+//! names one of its principals, a closed user group, the node that a path in a restriction names) and ends where the
+//! next one begins. The same rules apply to all nodes of a scope, so that usually one evaluation decides for all of
+//! them.
 //!
-//! Order of rules, the first that names a privilege decides: entries for the user before entries for groups; in each
-//! class the deepest policy first; in one policy the last entry first.
+//! The first rule that names a privilege decides. Order of rules: entries for the user before entries for groups; in
+//! each class the deepest policy first; in one policy the last entry first.
 //!
 //! Invariants
-//! * No rule, no privilege.
-//! * A scope is plain for reading only if no node in it can be decided differently.
+//! * Without a rule, a privilege is denied.
+//! * A scope is uniform for reading only if no node in it can be decided differently.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -27,79 +28,79 @@ use crate::access::principal::ViewerPrincipals;
 use crate::access::privilege::Privileges;
 use crate::access::restriction::{AccessedItem, RestrictionMatch, ScopePart};
 
-/// What one viewer may do where.
+/// The permissions of one viewer.
 #[derive(Debug)]
 pub(crate) enum ViewerPermissions {
-    /// Everything, but for reading password hashes.
+    /// Everything except reading password hashes.
     Unrestricted,
-    /// What rules grant.
+    /// The privileges that rules grant.
     Restricted(Box<PermissionRules>),
 }
 
 /// The rules of one viewer, by scope.
 #[derive(Debug)]
 pub(crate) struct PermissionRules {
-    /// The nodes at which scopes begin, and those on the way to them; the first is the root.
+    /// The nodes at which scopes begin, and their ancestors; the first is the root.
     nodes: Vec<ScopeNode>,
     scopes: Vec<PermissionScope>,
-    /// What counts for the repository as a whole.
+    /// The rules for the repository as a whole.
     repository_scope: PermissionScope,
-    /// Names all of the above.
+    /// A digest of all fields above.
     digest: ChunkId,
-    /// Tells them from all others of this process.
+    /// Identifies the rules within this process.
     rule_number: u64,
 }
 
-/// The number of a lens that no rule binds, and the first of those that rules bind; none is 0.
+/// The number of unrestricted permissions. Restricted ones have higher numbers; 0 is not used.
 const UNRESTRICTED_NUMBER: u64 = 1;
 static NEXT_RULE_NUMBER: AtomicU64 = AtomicU64::new(UNRESTRICTED_NUMBER + 1);
 
-/// The digest of a lens that no rule binds.
+/// The digest of unrestricted permissions.
 static UNRESTRICTED_DIGEST: LazyLock<ChunkId> = LazyLock::new(|| ChunkId::hash_of(b"unbound"));
 
-/// A node at which a scope begins, or that leads to one.
+/// A node at which a scope begins, or an ancestor of one.
 #[derive(Debug)]
 struct ScopeNode {
     children: HashMap<Box<str>, usize>,
     /// The scope of the node.
     own_scope: usize,
-    /// The scope of what is below and leads to no mark.
+    /// The scope of the descendants that are neither scope nodes nor ancestors of one.
     descendant_scope: usize,
 }
 
-/// Rules that count for the same nodes.
+/// Rules that apply to the same nodes.
 #[derive(Debug, Default)]
 struct PermissionScope {
     rules: Vec<PermissionRule>,
-    /// What is granted of `jcr:read`, if that is the same for all nodes and properties.
+    /// The part of `jcr:read` that is granted, if it is the same for all nodes and properties.
     uniform_read: Option<Privileges>,
-    /// A closed user group lets the viewer read nothing.
+    /// Set when a closed user group denies all reading to the viewer.
     is_closed_to_viewer: bool,
 }
 
-/// An entry that may count in a scope.
+/// An entry that may apply in a scope.
 #[derive(Debug, Clone)]
 pub(crate) struct PermissionRule {
     pub(crate) entry: Arc<AccessControlEntry>,
-    /// Where its policy is stored.
+    /// The path of its policy.
     pub(crate) policy_path: NodePath,
     /// Its number in the policy, counted from 1.
     pub(crate) entry_number: usize,
-    /// Whether it counts for all nodes of the scope.
+    /// True if it applies to all nodes of the scope.
     is_unconditional: bool,
 }
 
-/// How the children of a node are seen.
+/// The visibility of the children of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ChildVisibility {
-    /// All alike, but for those that are named.
+    /// The same for all children except the named ones.
     Uniform { is_visible: bool, exceptions: BTreeMap<String, bool> },
-    /// Each has to be asked about.
+    /// Decided for each child.
     Individual,
 }
 
 impl ViewerPermissions {
-    /// Compiles what policies grant to principals.
+    /// Compiles the permissions that policies grant to principals.
     pub(crate) fn new(principals: ViewerPrincipals, policies: &AccessPolicies) -> Self {
         if principals.is_admin {
             return Self::Unrestricted;
@@ -107,7 +108,7 @@ impl ViewerPermissions {
         Self::Restricted(Box::new(PermissionCompiler::new(principals, policies).compile()))
     }
 
-    /// Returns a name of all that is decided: lenses of equal ones, of the same policies, decide alike.
+    /// Returns a digest of all decisions: permissions with equal digests, of the same policies, decide alike.
     pub(crate) fn digest(&self) -> ChunkId {
         match self {
             Self::Unrestricted => *UNRESTRICTED_DIGEST,
@@ -115,7 +116,7 @@ impl ViewerPermissions {
         }
     }
 
-    /// Returns a number that no lens of other rules ever has.
+    /// Returns a number that is unique to these rules.
     pub(crate) fn rule_number(&self) -> u64 {
         match self {
             Self::Unrestricted => UNRESTRICTED_NUMBER,
@@ -144,7 +145,7 @@ impl ViewerPermissions {
         }
     }
 
-    /// Tells whether a node is to be seen.
+    /// Returns true if a node is visible.
     pub(crate) fn can_see(&self, path: &str, primary_type: &str) -> bool {
         let Self::Restricted(rules) = self else { return true };
         if is_policy_path(path) {
@@ -160,7 +161,7 @@ impl ViewerPermissions {
         }
     }
 
-    /// Tells whether a property is to be seen by whoever sees its node.
+    /// Returns true if a property is visible to a viewer that sees its node.
     pub(crate) fn can_see_property(&self, path: &str, primary_type: &str, property: &str) -> bool {
         let Self::Restricted(rules) = self else { return true };
         if is_policy_path(path) {
@@ -170,7 +171,7 @@ impl ViewerPermissions {
         !rules.scope_of(path).granted_privileges(&item, Privileges::READ_PROPERTIES).is_empty()
     }
 
-    /// Returns how the children of a node are seen, policies among them left out.
+    /// Returns the visibility of the children of a node, except policies.
     pub(crate) fn child_visibility(&self, path: &str) -> ChildVisibility {
         let Self::Restricted(rules) = self else {
             return ChildVisibility::Uniform { is_visible: true, exceptions: BTreeMap::new() };
@@ -181,7 +182,7 @@ impl ViewerPermissions {
         rules.child_visibility(path)
     }
 
-    /// Tells whether the subtree at a path is to be seen whole, policies in it left out. Gives `false` in doubt.
+    /// Returns true if the whole subtree at a path is visible, except policies in it. Returns `false` in doubt.
     pub(crate) fn can_see_subtree(&self, path: &str) -> bool {
         let Self::Restricted(rules) = self else { return true };
         let (mark, is_exact) = rules.locate_scope_node(path);
@@ -194,14 +195,14 @@ impl ViewerPermissions {
             && !is_policy_path(path)
     }
 
-    /// Tells whether a node and all of its properties are to be seen. Gives `false` in doubt.
+    /// Returns true if a node and all of its properties are visible. Returns `false` in doubt.
     pub(crate) fn can_see_whole_node(&self, path: &str) -> bool {
         let Self::Restricted(rules) = self else { return true };
         rules.scope_of(path).uniform_read == Some(Privileges::READ) && !is_policy_path(path)
     }
 
-    /// Returns the rules that may count for a node in the order in which they are asked, and whether a closed user
-    /// group shuts the viewer out; nothing where no rules bind the viewer.
+    /// Returns the rules that may apply to a node, in order of evaluation, and true if a closed user group excludes the
+    /// viewer; `None` if the viewer is unrestricted.
     pub(crate) fn rules_at(&self, path: &str) -> Option<(&[PermissionRule], bool)> {
         let Self::Restricted(rules) = self else { return None };
         let scope = rules.scope_of(path);
@@ -210,7 +211,7 @@ impl ViewerPermissions {
 }
 
 impl PermissionRule {
-    /// Tells whether the rule counts for an item.
+    /// Returns true if the rule applies to an item.
     pub(crate) fn matches(&self, item: &AccessedItem<'_>) -> bool {
         self.is_unconditional
             || self
@@ -246,7 +247,7 @@ impl PermissionScope {
     }
 }
 
-/// Returns what rules grant of `jcr:read` wherever they count; nothing if that depends.
+/// Returns the part of `jcr:read` that the rules grant wherever they apply; `None` if that depends on the item.
 fn uniform_read(rules: &[PermissionRule]) -> Option<Privileges> {
     let mut open = Privileges::READ;
     let mut granted = Privileges::NONE;
@@ -267,10 +268,10 @@ fn uniform_read(rules: &[PermissionRule]) -> Option<Privileges> {
 }
 
 impl PermissionScope {
-    /// Writes all that decides in the scope.
+    /// Writes everything that affects decisions in the scope.
     fn write_digest_text(&self, text: &mut String) {
         let Self { rules, uniform_read: plain, is_closed_to_viewer: is_closed } = self;
-        // What a string takes in cannot fail.
+        // Writing to a string cannot fail.
         writeln!(text, "{is_closed} {plain:?}").ok();
         for PermissionRule {
             entry,
@@ -285,7 +286,8 @@ impl PermissionScope {
 }
 
 impl PermissionRules {
-    /// Returns a digest of all that decides: which nodes are in which scopes, and the rules of each in their order.
+    /// Returns a digest of everything that affects decisions: the scopes of the nodes, and the rules of each scope in
+    /// order.
     fn compute_digest(&self) -> ChunkId {
         let name_of = |scope: &PermissionScope| {
             let mut text = String::new();
@@ -295,7 +297,8 @@ impl PermissionRules {
         let scopes: Vec<ChunkId> = self.scopes.iter().map(name_of).collect();
         let repository = name_of(&self.repository_scope);
         let mut text = repository.to_string();
-        // From the top, children in the order of their names; marks are numbered in the order in which they were made.
+        // Traverses from the root, children in the order of their names, because scope nodes are numbered in order of
+        // creation.
         let mut waiting = vec![0];
         while let Some(at) = waiting.pop() {
             let Some(mark) = self.nodes.get(at) else { continue };
@@ -313,7 +316,7 @@ impl PermissionRules {
         ChunkId::hash_of(text.as_bytes())
     }
 
-    /// Finds the deepest mark at or above a path, and whether it is at the path.
+    /// Finds the deepest scope node at or above a path, and returns true with it if it is at the path.
     fn locate_scope_node(&self, path: &str) -> (usize, bool) {
         let mut at = 0;
         for name in path.split('/').filter(|name| !name.is_empty()) {
@@ -371,12 +374,12 @@ impl PermissionRules {
     }
 }
 
-/// Puts the rules of one viewer together.
+/// Builds the rules of one viewer.
 struct PermissionCompiler<'a> {
     principals: ViewerPrincipals,
-    /// The policies with entries for the viewer, by the node that they count from.
+    /// The policies with entries for the viewer, by controlled node.
     policies: BTreeMap<String, Vec<&'a AccessPolicy>>,
-    /// Whether the closed user group at a node shuts the viewer out.
+    /// True for each node whose closed user group excludes the viewer.
     is_excluded_by_cug: BTreeMap<String, bool>,
     scope_paths: Vec<String>,
     repository_policies: Vec<&'a AccessPolicy>,
@@ -440,7 +443,7 @@ impl<'a> PermissionCompiler<'a> {
             .filter(|(_, entry, _)| entry.restrictions.is_none());
         let whole = whole.map(|rule| self.build_rule(rule, true)).collect();
         self.rules.repository_scope = PermissionScope::new(whole, false);
-        // In order of paths, parents come before their children.
+        // In the order of paths, parents come before their children.
         for point in std::mem::take(&mut self.scope_paths) {
             self.add_scope_path(&point);
         }
@@ -448,7 +451,7 @@ impl<'a> PermissionCompiler<'a> {
         self.rules
     }
 
-    /// Makes the marks on the way to a point, and its scopes.
+    /// Creates the scope nodes up to a path, and its scopes.
     fn add_scope_path(&mut self, point: &str) {
         let [own, below] = self.build_scopes(point);
         if point == "/" {
@@ -484,7 +487,7 @@ impl<'a> PermissionCompiler<'a> {
         }
     }
 
-    /// Makes the scopes of a point: its own and that of what is below it.
+    /// Creates the scopes of a path: that of the node and that of its descendants.
     fn build_scopes(&mut self, point: &str) -> [usize; 2] {
         let above = self_and_ancestors(point);
         let policies: Vec<&AccessPolicy> =
@@ -514,7 +517,7 @@ impl<'a> PermissionCompiler<'a> {
         })
     }
 
-    /// Returns the viewer's entries of policies, deepest first, in the order in which they are asked.
+    /// Returns the viewer's entries of policies, deepest first, in order of evaluation.
     fn ordered_entries<'p>(
         &'p self,
         policies: &'p [&'a AccessPolicy],
@@ -547,7 +550,7 @@ impl<'a> PermissionCompiler<'a> {
     }
 }
 
-/// Leaves out the rules behind those that decide everything they name.
+/// Removes the rules that follow one which decides everything they name.
 fn without_unreachable_rules(rules: Vec<PermissionRule>) -> Vec<PermissionRule> {
     let mut open = Privileges::ALL;
     let mut kept = Vec::new();
@@ -563,7 +566,7 @@ fn without_unreachable_rules(rules: Vec<PermissionRule>) -> Vec<PermissionRule> 
     kept
 }
 
-/// Returns a path and those above it, the deepest first.
+/// Returns a path and its ancestors, the deepest first.
 fn self_and_ancestors(path: &str) -> Vec<&str> {
     let mut found = vec![path];
     let mut rest = path;

@@ -1,9 +1,9 @@
-//! Listing the children that a viewer sees.
+//! Lists the children that a viewer sees.
 //!
-//! In: a folder or page and how its children are seen. Out: these children, a page of them, or their number.
+//! In: a folder or page and the visibility of its children. Out: the visible children, a page of them, or their number.
 //!
-//! Where all children are seen alike but for a few, the few are looked up by name: a folder of 100,000 is paged and
-//! counted as fast for a viewer as for the program itself.
+//! Where all children have the same visibility except a few, the few are looked up by name. A folder of 100,000
+//! children is then paged and counted as fast for a viewer as for the program itself.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::document_boundary::has_ordered_children;
 use crate::{Node, Result, record_key};
 
 impl Node {
-    /// Returns the seen children that have records of their own, in any order.
+    /// Returns the visible children that have records of their own, in any order.
     pub(crate) fn visible_listed_children(&self, seen: &ChildVisibility) -> Result<Vec<Self>> {
         match seen {
             ChildVisibility::Uniform { is_visible: true, exceptions: others } => self
@@ -30,7 +30,7 @@ impl Node {
         }
     }
 
-    /// Returns a page of the seen children.
+    /// Returns a page of the visible children.
     pub(crate) fn visible_listed_page(
         &self,
         seen: &ChildVisibility,
@@ -55,7 +55,7 @@ impl Node {
         Ok(self.listed_children()?.into_iter().skip(offset).take(limit).collect())
     }
 
-    /// Counts the seen children.
+    /// Counts the visible children.
     pub(crate) fn count_visible_listed_children(&self, seen: &ChildVisibility) -> Result<usize> {
         match seen {
             ChildVisibility::Uniform { is_visible: true, exceptions: others } => {
@@ -69,7 +69,7 @@ impl Node {
         }
     }
 
-    /// Tells whether a child is seen.
+    /// Returns true if any child is visible.
     pub(crate) fn has_visible_listed_children(&self, seen: &ChildVisibility) -> Result<bool> {
         if let ChildVisibility::Uniform { is_visible: false, exceptions: others } = seen {
             return Ok(!self.exceptional_children(others, true)?.is_empty());
@@ -85,7 +85,8 @@ impl Node {
         Ok(false)
     }
 
-    /// Returns the children that exist and are seen, or not, among those that are decided by themselves.
+    /// Returns the existing children whose visibility equals `is_seen`, among those whose visibility is decided
+    /// individually.
     fn exceptional_children(
         &self,
         others: &BTreeMap<String, bool>,
@@ -119,7 +120,8 @@ impl Node {
         Ok(self.snapshot().0.record_edits.range::<[u8], _>(range.bounds()).next().is_some())
     }
 
-    /// Returns the places of some children among all of them, sorted; nothing in a state that has no order of children.
+    /// Returns the sorted positions of some children among all of them; `None` if the state stores no order of
+    /// children.
     fn sibling_ranks(&self, children: &[Self]) -> Result<Option<Vec<usize>>> {
         let view = &self.snapshot().0;
         let range = record_key::child_key_range(self.path())?;
@@ -150,7 +152,7 @@ impl Node {
     }
 }
 
-/// Tells whether access control decides about a child by its name, whatever counts for its siblings.
+/// Returns true if access control decides about a child by its name, independent of its siblings.
 pub(crate) fn is_guarded_child(name: &str) -> bool {
     name.starts_with("rep:") && GUARDED_CHILD_NAMES.contains(&name)
 }

@@ -1,4 +1,4 @@
-//! Where a follower stands in the change feed, as a short text.
+//! The position of a follower in the change feed, as a short text.
 
 use std::fmt::{self, Write};
 use std::str::FromStr;
@@ -7,42 +7,42 @@ use tympan_store::{ChunkId, Revision};
 
 use crate::{Error, Result};
 
-/// A place in the history of a branch: behind a revision, or behind some documents of the one after it.
+/// A position in the history of a branch: after a revision, or after some documents of the next revision.
 ///
-/// As text: the revision's number, its root, and where it stands inside, the document's key in hexadecimal digits, joined
-/// by hyphens; an `r` at the end if another order of the document's siblings was told already. Whoever keeps one takes it
-/// as it is.
+/// The text form is the revision's number, its root, and for a position inside the next revision the document's key in
+/// hexadecimal, joined by hyphens; a final `r` if the new order of the document's siblings was already reported.
+/// Clients treat the text as opaque.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeCursor {
-    /// The last revision that was digested whole.
+    /// The last revision that was consumed completely.
     pub(crate) sequence: u64,
-    /// The state that it led to.
+    /// The root of that revision.
     pub(crate) root: ChunkId,
-    /// The key of the last document of the next revision that was digested.
+    /// The key of the last consumed document of the next revision.
     pub(crate) last_document_key: Option<Vec<u8>>,
-    /// Whether it was told that the siblings of this document have another order.
+    /// True if the new order of this document's siblings was already reported.
     pub(crate) is_reorder_reported: bool,
 }
 
 impl ChangeCursor {
-    /// Returns the cursor behind a revision; nothing for one that removed its branch.
+    /// Returns the cursor after a revision; `None` for a revision that removed its branch.
     pub(crate) fn after_revision(revision: &Revision) -> Option<Self> {
         let root = revision.update.new_root?;
         Some(Self::after_whole_revision(revision.sequence, root))
     }
 
-    /// Makes the cursor behind a revision and the state that it led to.
+    /// Creates the cursor after a revision with this root.
     pub(crate) fn after_whole_revision(sequence: u64, root: ChunkId) -> Self {
         Self { sequence, root, last_document_key: None, is_reorder_reported: false }
     }
 
-    /// Returns the number of the last revision that was digested whole.
+    /// Returns the number of the last revision that was consumed completely.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Returns the state that this revision led to.
+    /// Returns the root of this revision.
     #[must_use]
     pub fn root(&self) -> ChunkId {
         self.root

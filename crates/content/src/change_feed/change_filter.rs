@@ -1,11 +1,11 @@
-//! Which changes a follower wants to hear of.
+//! The filter of a follower: selects the changes to report.
 
 use regex::Regex;
 
 use crate::change_feed::{FeedChangeKind, NodeChange};
 use crate::{NodePath, Result};
 
-/// Which changes are wanted; without any rule, all.
+/// Selects changes to report; without any rule, all.
 #[derive(Debug, Clone, Default)]
 pub struct ChangeFilter {
     path_patterns: Vec<ChangePathPattern>,
@@ -18,16 +18,16 @@ pub struct ChangeFilter {
 enum ChangePathPattern {
     /// A node and everything below it.
     Subtree(NodePath),
-    /// What a pattern matches, which begins with the given text.
+    /// The paths that a pattern matches; each begins with the literal prefix.
     Glob { literal_prefix: String, pattern: Regex },
 }
 
 impl ChangeFilter {
-    /// Also lets through what is at or below a path, or what a pattern matches: `*` stands for any part of a name, `**`
-    /// for any number of names.
+    /// Also accepts changes at or below a path, or at paths that match a pattern: `*` stands for any part of a name,
+    /// `**` for any number of names.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidName`] if it is neither.
+    /// [`crate::Error::InvalidName`] if the text is neither.
     pub fn add_path(&mut self, text: &str) -> Result<()> {
         let paths = match text.find('*') {
             None => ChangePathPattern::Subtree(NodePath::new(text)?),
@@ -37,17 +37,17 @@ impl ChangeFilter {
         Ok(())
     }
 
-    /// Also lets through changes of a kind.
+    /// Also accepts changes of a kind.
     pub fn add_kind(&mut self, kind: FeedChangeKind) {
         self.kinds.push(kind);
     }
 
-    /// Also lets through changes of nodes with a primary type.
+    /// Also accepts changes of nodes with a primary type.
     pub fn add_node_type(&mut self, name: impl Into<String>) {
         self.node_types.push(name.into());
     }
 
-    /// Tells whether a change is wanted.
+    /// Returns true if the filter accepts a change.
     pub(crate) fn accepts(&self, change: &NodeChange) -> bool {
         (self.kinds.is_empty() || self.kinds.contains(&change.kind))
             && (self.node_types.is_empty() || self.node_types.contains(&change.node_type))
@@ -55,7 +55,7 @@ impl ChangeFilter {
                 || change.from.as_ref().is_some_and(|from| self.matches_path(from)))
     }
 
-    /// Tells whether something in the document at a path may be wanted.
+    /// Returns true if the filter may accept a change in the document at a path.
     pub(crate) fn may_accept_below(&self, document: &NodePath) -> bool {
         let may = |paths: &ChangePathPattern| match paths {
             ChangePathPattern::Subtree(path) => {
@@ -78,7 +78,7 @@ impl ChangeFilter {
     }
 }
 
-/// Reads a pattern whose first star is at `star`.
+/// Parses a pattern whose first star is at `star`.
 fn parse_glob(text: &str, star: usize) -> Result<ChangePathPattern> {
     let invalid = |reason| crate::Error::InvalidName {
         text: text.chars().take(200).collect(),

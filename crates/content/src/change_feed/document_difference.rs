@@ -1,4 +1,4 @@
-//! The documents that two states have differently, and what is different in them.
+//! The documents that differ between two states, and their differences.
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;
@@ -12,7 +12,7 @@ use crate::record::ContentRecord;
 use crate::snapshot::SnapshotView;
 use crate::{Error, NodePath, Repository, Result, Snapshot, Subtree, record_key};
 
-/// The two states as a follower sees them who may not see everything.
+/// The two states as seen by a follower with restricted permissions.
 #[derive(Debug)]
 pub(crate) struct FollowerSnapshots {
     pub(crate) snapshot_before: Snapshot,
@@ -27,13 +27,13 @@ pub(crate) struct ChangedDocuments<'a> {
     changes: Peekable<MapDiff<'a>>,
     moves: Arc<DocumentMoves>,
     current_document: Option<(NodePath, MapChange)>,
-    /// The parent that was last reported for another order of its children.
+    /// The last parent for which a new order of children was reported.
     reordered_parent: Option<NodePath>,
     has_hidden_changes: bool,
 }
 
 impl<'a> ChangedDocuments<'a> {
-    /// Compares two states with their content, behind the place of a cursor.
+    /// Compares two states and their content, from the position of a cursor.
     pub(crate) fn open(
         repository: &'a Repository,
         roots: (ChunkId, ChunkId),
@@ -43,7 +43,7 @@ impl<'a> ChangedDocuments<'a> {
         let shared = &repository.0;
         let before = SnapshotView::new(shared.clone(), roots.0, maps.0);
         let after = SnapshotView::new(shared.clone(), roots.1, maps.1);
-        // A commit of many documents is read page by page, but searched once.
+        // A commit of many documents is read page by page, but searched for moves only once.
         let known = shared.cache.moves.get(maps).filter(|_| cursor.last_document_key.is_some());
         let moves = match known {
             Some(known) => known,
@@ -70,7 +70,7 @@ impl<'a> ChangedDocuments<'a> {
         })
     }
 
-    /// Goes on to the next changed document and returns its key.
+    /// Advances to the next changed document and returns its key.
     pub(crate) fn advance(&mut self) -> Result<Option<Vec<u8>>> {
         let Some(change) = self.changes.next().transpose()? else { return Ok(None) };
         let key = change.key.to_vec();
@@ -78,13 +78,13 @@ impl<'a> ChangedDocuments<'a> {
         Ok(Some(key))
     }
 
-    /// Tells whether another order of the siblings of the document with this key was told.
+    /// Returns true if the new order of the siblings of the document with this key was reported.
     pub(crate) fn is_reorder_reported(&self, key: &[u8]) -> Result<bool> {
         Ok(self.reordered_parent.is_some()
             && record_key::record_path(key)?.parent() == self.reordered_parent)
     }
 
-    /// Tells whether the follower may know of the document with this key.
+    /// Returns true if the follower may see the document with this key.
     pub(crate) fn is_key_visible(&self, key: &[u8]) -> Result<bool> {
         let Some(sight) = &self.follower else { return Ok(true) };
         let path = record_key::record_path(key)?;
@@ -92,24 +92,25 @@ impl<'a> ChangedDocuments<'a> {
             || sight.snapshot_after.node(&path)?.is_some())
     }
 
-    /// Remembers where documents went, for the next page.
+    /// Caches the detected moves for the next page.
     pub(crate) fn cache_moves(&self) {
         let maps = (self.view_before.content_map, self.view_after.content_map);
         self.view_before.repository_state.cache.moves.insert(maps, self.moves.clone());
     }
 
-    /// Tells whether there are documents behind the present one.
+    /// Returns true if there are documents after the current one.
     pub(crate) fn has_more(&mut self) -> bool {
         self.changes.peek().is_some()
     }
 
-    /// Returns a revision's message unless it may tell something that is hidden from the follower: it can name paths.
+    /// Returns a revision's message, unless it may reveal something that is hidden from the follower: a message can
+    /// name paths.
     pub(crate) fn visible_message(&self, message: &str, is_part: bool) -> Option<String> {
         let is_safe = self.follower.is_none() || !(self.has_hidden_changes || is_part);
         is_safe.then(|| message.to_owned())
     }
 
-    /// Adds what is different in the present document, as far as the filter lets it through.
+    /// Adds the differences of the current document that the filter accepts.
     pub(crate) fn collect_changes(
         &mut self,
         filter: &ChangeFilter,
@@ -136,7 +137,7 @@ impl<'a> ChangedDocuments<'a> {
                     .transpose()?;
                 collect_differences(&path, old.as_ref(), Some(&new), Some(&from), &mut found);
             }
-            // Reported where the document went.
+            // Reported at the target of the move.
             (None, None) if self.moves.target_by_origin.contains_key(&path) => {}
             (_, new) => {
                 let old = change
@@ -158,7 +159,7 @@ impl<'a> ChangedDocuments<'a> {
         Ok(())
     }
 
-    /// Returns the parent of a document that stands at another place among its siblings, unless it was returned before.
+    /// Returns the parent of a document whose position among its siblings changed, unless it was returned before.
     fn take_reordered_parent(
         &mut self,
         path: &NodePath,
@@ -174,7 +175,7 @@ impl<'a> ChangedDocuments<'a> {
         Ok(Some(parent))
     }
 
-    /// Reports that the children of a node have another order.
+    /// Reports that the order of a node's children changed.
     fn reorder_change(&self, parent: NodePath) -> Result<NodeChange> {
         let record = self.view_after.read_record(&record_key::record_key(&parent)?, &parent)?;
         let node_type = record.map(|record| record.summary.primary_type().to_owned());
@@ -187,7 +188,7 @@ impl<'a> ChangedDocuments<'a> {
         })
     }
 
-    /// Returns a change as the follower sees it; nothing if that is nothing.
+    /// Returns a change as the follower sees it; `None` if the follower sees nothing of it.
     fn visible_change(&self, mut change: NodeChange) -> Result<Option<NodeChange>> {
         let Some(sight) = &self.follower else { return Ok(Some(change)) };
         let origin = change.from.as_ref().unwrap_or(&change.path);
@@ -195,7 +196,8 @@ impl<'a> ChangedDocuments<'a> {
             (sight.snapshot_before.node(origin)?, sight.snapshot_after.node(&change.path)?);
         match (&before, &after) {
             (None, None) => return Ok(None),
-            // What appears to a follower is new, and what disappears is gone, whatever happened behind the scenes.
+            // To the follower, a node that becomes visible is new and one that becomes hidden is removed, whatever the
+            // actual change.
             (None, Some(_)) => (change.kind, change.from) = (FeedChangeKind::Added, None),
             (Some(_), None) => {
                 let path = change.from.take().unwrap_or(change.path);
@@ -231,7 +233,7 @@ fn read_record_tree(
     Ok(body.subtree(body.root()))
 }
 
-/// Adds what is different between two states of a node and below it, parents before their children.
+/// Adds the differences between two states of a node and its descendants, parents before their children.
 fn collect_differences(
     path: &NodePath,
     old: Option<&Subtree>,
@@ -276,7 +278,7 @@ fn collect_differences(
     }
 }
 
-/// Tells whether the children that both have stand in the same order.
+/// Returns true if the children that both nodes have are in the same order.
 fn has_same_child_order(old: &Subtree, new: &Subtree) -> bool {
     let before = old.children.iter().map(|child| &child.name);
     let after = new.children.iter().map(|child| &child.name);

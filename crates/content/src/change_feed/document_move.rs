@@ -1,4 +1,4 @@
-//! Moves, derived from identifiers: a document that is gone and one that is new with the same `jcr:uuid` are one.
+//! Moves, derived from identifiers: a removed document and a new one with the same `jcr:uuid` are the same document.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::snapshot::SnapshotView;
 use crate::subtree::JCR_CONTENT;
 use crate::{NodePath, Result, Subtree, record_key};
 
-/// A revision that takes more documents away than this is not searched for moves.
+/// A revision that removes more documents than this is not searched for moves.
 const MAX_REMOVED_DOCUMENTS: usize = 10_000;
 
-/// Where documents have gone and come from in one revision.
+/// The moves of documents in one revision.
 #[derive(Debug, Default)]
 pub(crate) struct DocumentMoves {
     /// From the new path to the old one.
@@ -27,7 +27,7 @@ pub(crate) struct DocumentMoves {
 #[derive(Debug, Default)]
 pub(crate) struct MoveCache(Mutex<Option<CachedMoves>>);
 
-/// The content before and after a revision, and where documents went in it.
+/// The content before and after a revision, and the moves in it.
 #[derive(Debug)]
 struct CachedMoves {
     content_maps: (SortedMap, SortedMap),
@@ -46,7 +46,7 @@ impl MoveCache {
 }
 
 impl DocumentMoves {
-    /// Finds the moves between two states. Bodies are read only where documents both went and came.
+    /// Finds the moves between two states. Bodies are read only if documents were both removed and added.
     pub(crate) fn detect(
         before: &SnapshotView,
         after: &SnapshotView,
@@ -69,8 +69,8 @@ impl DocumentMoves {
                 gone.insert(identifier, record_key::record_path(key)?);
             }
         }
-        // New documents are looked at one by one, and only while one that is gone has not been found again: there may be
-        // a million of them.
+        // New documents are read one by one, and only until every removed document is found: there may be a million of
+        // them.
         let mut changes = maps.0.diff(&maps.1, before.repository_state.chunk_reader());
         while !gone.is_empty() {
             let Some(change) = changes.next().transpose()? else { break };

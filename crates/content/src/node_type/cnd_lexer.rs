@@ -1,17 +1,17 @@
-//! The words and signs of CND, with their places.
+//! The lexer of CND: words and signs with their positions.
 //!
-//! In: a text. Out: tokens, and a diagnostic for each text that is quoted and not closed.
+//! In: a text. Out: tokens, and a diagnostic for each unterminated quoted text.
 
 use std::fmt;
 
-/// A place in a text and what is wrong there.
+/// A position in a text and the problem found there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CndDiagnostic {
-    /// The line, counted from 1; 0 where the whole text is meant.
+    /// The line, counted from 1; 0 for the whole text.
     pub line: u32,
     /// The character in the line, counted from 1.
     pub column: u32,
-    /// What is wrong and what to do.
+    /// The problem and its remedy.
     pub message: String,
 }
 
@@ -57,12 +57,12 @@ impl fmt::Display for CndToken {
     }
 }
 
-/// Signs wherever they stand.
+/// Characters that are always signs.
 const SIGNS: &str = "[]<>(){}=,!?";
-/// Signs only where no word has begun: names hold them too.
+/// Characters that are signs only at the start of a token; names may contain them.
 const LEADING_SIGNS: &str = "*+-";
 
-/// Tells whether a name can stand without quotes.
+/// Returns true if a name can be written without quotes.
 pub(super) fn is_unquoted_name(text: &str) -> bool {
     let mut tokens = tokenize_cnd(text, &mut Vec::new()).into_iter();
     matches!(tokens.next(), Some((_, CndToken::Word(word))) if word == text)
@@ -147,7 +147,7 @@ impl CndLexer<'_> {
                         self.next_character();
                         text.push('\n');
                     }
-                    // Patterns are full of these, as `\d`.
+                    // Patterns often contain backslashes, such as `\d`.
                     _ => text.push('\\'),
                 },
                 _ if next == quote => return text,

@@ -1,10 +1,10 @@
-//! CND, the text form of node types, read: JCR 2.0's grammar with long and short words, and the older ones that
-//! packages still carry (`primary`, `multiple` for children).
+//! The parser of CND, the text form of node types: JCR 2.0's grammar with long and short keywords, and the older ones
+//! that packages still use (`primary`, `multiple` for children).
 //!
-//! In: a text. Out: what could be read, and every fault with its place. A fault ends the definition that it stands in;
-//! reading goes on with the next.
+//! In: a text. Out: the valid definitions, and every fault with its position. A fault ends the definition that contains
+//! it; parsing continues with the next.
 //!
-//! `?` in the place of an attribute leaves it to the repository, which takes what is said where nothing is.
+//! `?` instead of an attribute leaves it to the repository, which uses the default.
 
 use std::collections::BTreeMap;
 
@@ -15,18 +15,18 @@ use super::type_definition::{
 };
 use crate::{ValueType, check_item_name};
 
-/// What a CND text says.
+/// The content of a CND text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CndDocument {
-    /// The URIs that prefixes stand for.
+    /// The namespace URIs by prefix.
     pub namespaces: BTreeMap<String, String>,
-    /// The definitions, in their order.
+    /// The definitions, in text order.
     pub types: Vec<NodeTypeDefinition>,
-    /// What could not be read.
+    /// The faults.
     pub diagnostics: Vec<CndDiagnostic>,
 }
 
-/// Reads CND.
+/// Parses CND.
 #[must_use]
 pub fn parse_cnd(text: &str) -> CndDocument {
     let mut cnd = CndDocument::default();
@@ -77,7 +77,7 @@ impl CndParser {
         self.peek() == Some(&CndToken::Sign(sign))
     }
 
-    /// Takes the sign if it is next.
+    /// Consumes the sign if it is next.
     fn take_sign(&mut self, sign: char) -> bool {
         let is_next = self.is_sign(sign);
         self.token_index += usize::from(is_next);
@@ -88,7 +88,7 @@ impl CndParser {
         if self.take_sign(sign) { Ok(()) } else { self.expected_error(&format!("`{sign}`")) }
     }
 
-    /// Takes one of these words, in any case, if it is next, with the `?` that may follow.
+    /// Consumes one of these keywords, in any case, if it is next, with the `?` that may follow.
     fn take_keyword(&mut self, words: &[&str]) -> CndAttributeState {
         let is_next = match self.peek() {
             Some(CndToken::Word(word)) => words.iter().any(|one| one.eq_ignore_ascii_case(word)),
@@ -102,14 +102,14 @@ impl CndParser {
         if self.take_sign('?') { CndAttributeState::Open } else { CndAttributeState::Present }
     }
 
-    /// Goes on behind a fault: at the next definition or mapping.
+    /// Recovers after a fault: skips to the next definition or mapping.
     fn skip_to_statement(&mut self) {
         while self.peek().is_some() && !self.is_sign('[') && !self.is_at_mapping() {
             self.token_index += 1;
         }
     }
 
-    /// Tells whether a namespace mapping is next, rather than the constraints of a property.
+    /// Returns true if a namespace mapping is next, rather than the constraints of a property.
     fn is_at_mapping(&self) -> bool {
         let after = self.tokens.get(self.token_index + 2).map(|(_, token)| token);
         self.is_sign('<') && after == Some(&CndToken::Sign('='))
@@ -160,7 +160,7 @@ impl CndParser {
         Ok(name)
     }
 
-    /// Reads the name of an item, which may stand for all.
+    /// Reads the name of an item, which may be the wildcard for all names.
     fn parse_item_name(&mut self) -> CndResult<String> {
         if self.take_sign('*') {
             return Ok(RESIDUAL_NAME.to_owned());
@@ -172,7 +172,7 @@ impl CndParser {
         self.parse_name("a name or `*`")
     }
 
-    /// Reads `a, b` or `?`, which stands for none.
+    /// Reads `a, b` or `?`, which yields an empty list.
     fn parse_list<T>(
         &mut self,
         mut one: impl FnMut(&mut Self) -> CndResult<T>,
@@ -335,7 +335,7 @@ impl CndParser {
         Ok(true)
     }
 
-    /// Reads an attribute that properties and children share.
+    /// Reads an attribute that properties and children share; returns true if one was read.
     fn parse_item_flag(&mut self, flags: &mut ItemFlags) -> bool {
         let settings: [(&[&str], &mut bool); 3] = [
             (&["autocreated", "aut", "a"], &mut flags.is_autocreated),
@@ -393,11 +393,11 @@ impl CndParser {
     }
 }
 
-/// Whether an attribute stands there.
+/// The state of an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CndAttributeState {
     Absent,
     Present,
-    /// With `?`: left to the repository.
+    /// With `?`: left open to the repository.
     Open,
 }

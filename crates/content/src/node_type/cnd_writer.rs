@@ -1,6 +1,6 @@
-//! CND, written: one property or child a line, nothing that goes without saying.
+//! The writer of CND: one property or child per line, defaults omitted.
 //!
-//! Invariant: what is written reads back as the same definitions.
+//! Invariant: the written text parses to the same definitions.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,12 +11,12 @@ use super::type_definition::{
     PropertyDefinition, RESIDUAL_NAME,
 };
 
-/// Writes definitions, and the namespaces that they use, as CND.
+/// Writes definitions as CND, with the namespaces that they use.
 #[must_use]
 pub fn write_cnd(types: &[NodeTypeDefinition], namespaces: &BTreeMap<String, String>) -> String {
     let mut out = String::new();
     for (prefix, uri) in namespaces {
-        // A text takes everything that is written to it.
+        // Writing to a string cannot fail.
         let _ = writeln!(out, "<{} = {}>", format_quoted(prefix), format_quoted(uri));
     }
     for definition in types {

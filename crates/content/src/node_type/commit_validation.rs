@@ -1,10 +1,10 @@
-//! The check of a commit: what it changes is completed, then judged.
+//! The validation of a commit: its changes are completed, then validated.
 //!
-//! In: the newest state, the edits to it, and who commits when. Out: the edits as they are stored.
+//! In: the newest state, the edits to it, the user and the time. Out: the edits as they are stored.
 //!
 //! Invariants
 //! * Only documents that the edits change are read, and the nodes of types whose rules become stricter.
-//! * Nothing depends on what else the state holds but the types above a document, its identifiers and references.
+//! * The result depends only on the edits, the types above a document, and identifiers and references.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -21,10 +21,10 @@ use crate::record::ContentRecord;
 use crate::snapshot::{RecordEdits, SnapshotView};
 use crate::{BorrowedNode, Error, LookupIndex, NodePath, Result, Snapshot, record_key};
 
-/// Completes and judges the edits of a commit.
+/// Completes and validates the edits of a commit.
 ///
 /// # Errors
-/// [`Error::ConstraintViolations`] with all that breaks a rule; errors of the store.
+/// [`Error::ConstraintViolations`] with all violations; errors of the store.
 pub(crate) fn validate_edits<'a>(
     head: &SnapshotView,
     edits: &'a RecordEdits,
@@ -66,7 +66,7 @@ pub(crate) fn validate_edits<'a>(
             &rules,
         );
     }
-    // A type may change although nodes from packages still lack what it creates.
+    // A type may change even though nodes from packages still lack the items that it creates.
     judge.set_lenient();
     validate_changed_types(head, &mut judge)?;
     integrity.validate(&mut judge)?;
@@ -86,13 +86,13 @@ fn record_body(
     record.map(|record| head.load_body(record, path)).transpose()
 }
 
-/// Tells whether the parent of a document is removed in the same commit.
+/// Returns true if the parent of a document is removed in the same commit.
 fn is_below_removed(path: &NodePath, edits: &RecordEdits) -> Result<bool> {
     let Some(parent) = path.parent() else { return Ok(false) };
     Ok(matches!(edits.get(&record_key::record_key(&parent)?), Some(None)))
 }
 
-/// Sets in the changed documents what the repository sets itself.
+/// Sets the properties that the repository manages in the changed documents.
 fn complete_documents<'a>(
     head: &SnapshotView,
     edits: &'a RecordEdits,
@@ -128,7 +128,7 @@ fn complete_documents<'a>(
     Ok(filled)
 }
 
-/// Judges the nodes of types that the commit changes, removes or makes stricter.
+/// Validates the nodes of types that the commit changes, removes or makes stricter.
 fn validate_changed_types(head: &SnapshotView, judge: &mut NodeTypeValidator<'_>) -> Result<()> {
     let is_touched = [NODE_TYPES_PATH, SYSTEM_PATH]
         .iter()
@@ -164,7 +164,7 @@ fn validate_changed_types(head: &SnapshotView, judge: &mut NodeTypeValidator<'_>
     Ok(())
 }
 
-/// Judges a node as if it were new.
+/// Validates a node as if it were new.
 fn revalidate_node(
     edited: &Snapshot,
     path: &NodePath,
@@ -185,7 +185,7 @@ fn revalidate_node(
     Ok(())
 }
 
-/// Tells whether every node that obeys the old definition obeys the new one.
+/// Returns true if every node that conforms to the old definition conforms to the new one.
 fn is_wider_type(old: &NodeTypeDefinition, new: &NodeTypeDefinition) -> bool {
     let has_same_kind = old.flags.is_mixin == new.flags.is_mixin
         && (old.flags.is_abstract || !new.flags.is_abstract)
@@ -204,7 +204,7 @@ fn is_wider_type(old: &NodeTypeDefinition, new: &NodeTypeDefinition) -> bool {
         .children
         .iter()
         .all(|new| !new.flags.is_mandatory || old.children.iter().any(|old| old.name == new.name));
-    // A named definition takes the place of the one for all names, which may have been wider.
+    // A named definition overrides the residual one, which may have been wider.
     let adds_no_rule = new.properties.iter().all(|new| {
         new.constraints.is_empty() || old.properties.iter().any(|old| old.name == new.name)
     });

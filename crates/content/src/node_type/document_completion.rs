@@ -1,15 +1,16 @@
-//! What the repository sets itself: properties that types create, who changed a node when, values converted to the
-//! type that a property must have.
+//! Completion of documents: auto-created properties, the modification stamp of a node, and values converted to the
+//! required type of their property.
 //!
-//! In: a document before and after, who commits and when. Out: the document as it is stored.
+//! In: a document before and after, the user and the time of the commit. Out: the document as it is stored.
 //!
 //! Rules
-//! * A new node gets what its types create, unless it comes with it; so does one that gets other types.
-//! * What types create stays when it is removed.
+//! * A new node gets the auto-created items of its types unless it already has them; so does a node whose types change.
+//! * A removed auto-created item is restored.
 //! * `jcr:lastModified` and `jcr:lastModifiedBy` follow every change of a node's own properties, unless they are
 //!   changed themselves.
-//! * What comes in a package is what the package says. Its nodes get what they must have at their next change.
-//! * A value of another type than a property must have is converted where its text allows, as JCR's sessions do.
+//! * Content of a package is stored as the package defines it. Its nodes get missing mandatory items at their next
+//!   change.
+//! * A value of another type than the property requires is converted if its text allows, as JCR's sessions do.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -26,10 +27,10 @@ use crate::{BorrowedNode, JcrDate, Property, Subtree, Value, ValueType};
 const LAST_MODIFIED: &str = "jcr:lastModified";
 const LAST_MODIFIED_BY: &str = "jcr:lastModifiedBy";
 
-/// Something to set in one node of a document.
+/// A property or child to set in one node of a document.
 #[derive(Debug)]
 pub(super) struct NodeCompletion {
-    /// The node, counted from the document's own, parents before their children.
+    /// The index of the node, counted from the document's own node, parents before their children.
     node_index: usize,
     item: CompletedItem,
 }
@@ -40,18 +41,18 @@ enum CompletedItem {
     Child(String, String),
 }
 
-/// Where a document comes from.
+/// The origin of a document.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DocumentOrigin<'a> {
-    /// Who commits it.
+    /// The user who commits it.
     pub(super) user: &'a str,
-    /// When.
+    /// The time of the commit.
     pub(super) commit_time: SystemTime,
-    /// It comes from a package, which says what it holds.
+    /// True if it comes from a package, which defines its content.
     pub(super) is_from_package: bool,
 }
 
-/// Collects what is to be set in a document.
+/// Collects the completions of a document.
 pub(super) struct DocumentCompleter<'a> {
     rules: &'a NodeTypeRules,
     origin: DocumentOrigin<'a>,
@@ -64,7 +65,7 @@ impl<'a> DocumentCompleter<'a> {
         Self { rules, origin: source, node_count: 0, completions: Vec::new() }
     }
 
-    /// Looks through a document that is called `name` and stands below a node of this type.
+    /// Scans a document that is called `name` and lies below a node of this type.
     pub(super) fn complete_document(
         mut self,
         name: &str,
@@ -86,7 +87,7 @@ impl<'a> DocumentCompleter<'a> {
         let at = self.node_count;
         self.node_count += 1;
         let mut types = DeclaredNodeTypes::from_node(new);
-        // Such a node would have to be cut anew: the commit is too late for that.
+        // Such a node would change the record boundaries; it is too late for that in a commit.
         let default = parent
             .and_then(|parent| parent.default_child_type(name))
             .filter(|default| old.is_none() && !is_container(name, default));
@@ -137,8 +138,8 @@ impl<'a> DocumentCompleter<'a> {
                 continue;
             }
             let kept = old.and_then(|old| old.property(name)).map(|old| old.to_property());
-            // A node that has these types already came without it, from a package or from before the rule: it gets
-            // what it must have.
+            // A node that already had these types came without the item, from a package or from before the rule; it
+            // gets only mandatory items.
             let is_wanted = !is_settled || definition.flags.is_mandatory;
             let first = || if is_wanted { self.default_value(definition) } else { None };
             if let Some(value) = kept.or_else(first) {
@@ -147,12 +148,12 @@ impl<'a> DocumentCompleter<'a> {
         }
     }
 
-    /// Returns what a property is created with.
+    /// Returns the default value of a property.
     fn default_value(&self, definition: &PropertyDefinition) -> Option<Property> {
         let value_type = definition.value_type.unwrap_or(ValueType::String);
         if !definition.default_values.is_empty() {
             let texts = definition.default_values.iter();
-            // They were read when the type was registered.
+            // The values were parsed when the type was registered.
             let values: Vec<Value> =
                 texts.filter_map(|text| Value::parse(value_type, text).ok()).collect();
             return match definition.is_multiple {
@@ -170,7 +171,7 @@ impl<'a> DocumentCompleter<'a> {
         }
     }
 
-    /// Notes who changed a node when.
+    /// Sets the user and time of a node's modification.
     fn stamp_modification(
         &mut self,
         at: usize,
@@ -196,7 +197,7 @@ impl<'a> DocumentCompleter<'a> {
         }
     }
 
-    /// Converts values to the types that the named definitions want.
+    /// Converts values to the types that named definitions require.
     fn convert_values(
         &mut self,
         at: usize,
@@ -213,7 +214,7 @@ impl<'a> DocumentCompleter<'a> {
             let fits = rule.is_some_and(|rule| {
                 rule.definition.value_type.is_none_or(|wanted| wanted == value_type)
             });
-            // The text of a binary would be its blob's id.
+            // The text form of a binary would be its blob's id.
             if is_old || fits || value_type == ValueType::Binary {
                 continue;
             }
@@ -222,7 +223,7 @@ impl<'a> DocumentCompleter<'a> {
             let values = property.values().map(|value| {
                 let value = value.to_value();
                 let text = value.to_text();
-                // Anything that is not `true` reads as `false`.
+                // JCR would convert any text other than `true` to `false`.
                 let is_truth = matches!(&*text, "true" | "false");
                 (wanted != ValueType::Boolean || is_truth)
                     .then(|| Value::parse(wanted, &text).ok())
@@ -251,7 +252,7 @@ impl<'a> DocumentCompleter<'a> {
     }
 }
 
-/// Sets what was collected.
+/// Applies the collected completions.
 pub(super) fn apply_completions(tree: &mut Subtree, fills: Vec<NodeCompletion>) {
     let mut fills = fills.into_iter().peekable();
     apply_completions_from(tree, &mut 0, &mut fills);
@@ -278,14 +279,13 @@ fn apply_completions_from(
     for child in &mut node.children {
         apply_completions_from(child, count, fills);
     }
-    // Behind the others, which were counted.
+    // Appended after the existing children, whose indexes are in use.
     children.into_iter().for_each(|child| node.put_child(child));
 }
 
-/// Lets nodes that both sides of a merge made have what their types created in the other's commit: base, ours, theirs.
+/// Unifies auto-created items of nodes that both sides of a merge created: base, ours, theirs.
 ///
-/// Two sessions that make the same folder would clash by when they did, and by the identifiers that the repository
-/// dealt out.
+/// Otherwise two sessions that create the same folder would conflict over creation dates and generated identifiers.
 pub(crate) fn adopt_created_items(sides: &mut [Option<Subtree>; 3]) {
     let [base, ours, theirs] = sides;
     if let (Some(ours), Some(theirs)) = (ours, theirs) {
@@ -320,7 +320,7 @@ fn has_same_properties(old: BorrowedNode<'_>, new: BorrowedNode<'_>) -> bool {
     }) && before.next().is_none()
 }
 
-/// Tells whether anything but the note of who changed a node when is another.
+/// Returns true if anything other than the modification stamp differs.
 fn has_other_changes(old: BorrowedNode<'_>, new: BorrowedNode<'_>) -> bool {
     fn others<'a>(
         node: BorrowedNode<'a>,

@@ -7,7 +7,7 @@ use super::type_definition::{ChildDefinition, PropertyDefinition};
 use super::type_registry::{NodeType, PropertyRule};
 use crate::ValueType;
 
-/// What a node must obey.
+/// The combined rules for a node.
 #[derive(Debug, Clone, Default)]
 pub struct EffectiveNodeType {
     /// The primary type, then the mixins.
@@ -19,13 +19,13 @@ impl EffectiveNodeType {
         Self { types }
     }
 
-    /// Tells whether the node is of a type, by its own types or what they come from.
+    /// Returns true if the node is of a type, by its own types or their supertypes.
     #[must_use]
     pub fn is_of_type(&self, name: &str) -> bool {
         self.types.iter().any(|one| one.is_of_type(name))
     }
 
-    /// Finds the definition of a property by its name, type and number of values.
+    /// Finds the definition of a property by its name, type and multiplicity.
     #[must_use]
     pub fn property_definition(
         &self,
@@ -36,7 +36,7 @@ impl EffectiveNodeType {
         self.property_rule(name, value_type, is_list).map(|rule| &rule.definition)
     }
 
-    /// Named definitions come before those for all names, and a mandatory one counts whatever its type.
+    /// Named definitions precede residual ones, and a mandatory definition applies whatever its type.
     pub(super) fn property_rule(
         &self,
         name: &str,
@@ -65,38 +65,38 @@ impl EffectiveNodeType {
         })
     }
 
-    /// Finds the definition that a value of another type would have to be converted for.
+    /// Finds the named definition to whose type a value would have to be converted.
     pub(super) fn named_property_rule(&self, name: &str, is_list: bool) -> Option<&PropertyRule> {
         let rules = self.types.iter().filter_map(|one| one.properties.by_name.get(name)).flatten();
         rules.map(|rule| &**rule).find(|rule| rule.definition.is_multiple == is_list)
     }
 
-    /// Returns the properties that the type names.
+    /// Returns the property definitions of the type.
     pub fn property_definitions(&self) -> impl Iterator<Item = &PropertyDefinition> {
         let rules = self.types.iter().flat_map(|one| one.properties.by_name.values().flatten());
         rules.map(|rule| &rule.definition)
     }
 
-    /// Returns the children that the type names.
+    /// Returns the child definitions of the type.
     pub fn child_definitions(&self) -> impl Iterator<Item = &ChildDefinition> {
         self.types.iter().flat_map(|one| one.children.by_name.values().flatten()).map(|one| &**one)
     }
 
-    /// Tells whether a property must be there.
+    /// Returns true if a property is mandatory.
     #[must_use]
     pub fn is_mandatory_property(&self, name: &str) -> bool {
         let rules = self.types.iter().filter_map(|one| one.properties.by_name.get(name)).flatten();
         rules.into_iter().any(|rule| rule.definition.flags.is_mandatory)
     }
 
-    /// Tells whether a child must be there.
+    /// Returns true if a child is mandatory.
     #[must_use]
     pub fn is_mandatory_child(&self, name: &str) -> bool {
         let children = self.types.iter().filter_map(|one| one.children.by_name.get(name)).flatten();
         children.into_iter().any(|child| child.flags.is_mandatory)
     }
 
-    /// Tells whether a property is set by the repository alone.
+    /// Returns true if only the repository may set the property.
     #[must_use]
     pub fn is_protected(&self, name: &str, value_type: ValueType, is_list: bool) -> bool {
         let definition = self.property_definition(name, value_type, is_list);
@@ -105,7 +105,7 @@ impl EffectiveNodeType {
         definition.is_some_and(|definition| definition.flags.is_protected)
     }
 
-    /// Tells whether a child with this name and these types may stand below.
+    /// Returns true if a child with this name and these types is allowed.
     #[must_use]
     pub fn admits_child(&self, name: &str, child: &Self) -> bool {
         let fits = |definition: &Arc<ChildDefinition>| {
@@ -123,7 +123,7 @@ impl EffectiveNodeType {
         self.types.iter().any(|one| one.children.residual.iter().any(fits))
     }
 
-    /// Tells whether children may have any name and type.
+    /// Returns true if children may have any name and type.
     #[must_use]
     pub fn admits_all_children(&self) -> bool {
         let is_open = |definition: &Arc<ChildDefinition>| {
@@ -135,7 +135,7 @@ impl EffectiveNodeType {
             && !self.child_definitions().any(|child| child.flags.is_mandatory)
     }
 
-    /// Returns the primary type of a child that comes without one.
+    /// Returns the default primary type of a child.
     #[must_use]
     pub fn default_child_type(&self, name: &str) -> Option<&str> {
         self.types.iter().find_map(|one| {
@@ -146,7 +146,7 @@ impl EffectiveNodeType {
         })
     }
 
-    /// Tells whether the order of children is content.
+    /// Returns true if the order of children is content.
     #[must_use]
     pub fn has_orderable_children(&self) -> bool {
         self.types.iter().any(|one| one.definition.flags.has_orderable_children)

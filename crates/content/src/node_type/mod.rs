@@ -1,20 +1,22 @@
-//! Node types: what properties and children a node may and must have, checked when a session commits.
+//! Node types: the allowed and mandatory properties and children of a node, checked when a session commits.
 //!
-//! In: the standard set (`standard.cnd`, compiled in), and what a site registers as CND or in a package. Out: the
-//! [`EffectiveNodeType`] of any node, and the [`ConstraintViolation`]s of a commit.
+//! In: the standard set (`standard.cnd`, compiled in), and the types that a site registers as CND or in a package. Out:
+//! the [`EffectiveNodeType`] of any node, and the [`ConstraintViolation`]s of a commit.
 //!
-//! `definition` holds the model, `lexer`, `cnd` and `cnd_writer` its text form, `registry` and `effective` what types
-//! inherit and how a node's types act together, `constraint` the rules for values. `stored` keeps a site's own types
-//! below `/jcr:system`, `register` changes them. `check` goes through a commit: `fill` adds what the repository sets
-//! itself, `judge` compares nodes with their types, `integrity` looks at identifiers and references.
+//! `definition` holds the model; `lexer`, `cnd` and `cnd_writer` its text form; `registry` and `effective` the
+//! inheritance of types and the combination of a node's types; `constraint` the rules for values. `stored` stores a
+//! site's own types below `/jcr:system`, `register` changes them. `check` processes a commit: `fill` adds what the
+//! repository sets itself, `judge` compares nodes with their types, `integrity` checks identifiers and references.
 //!
 //! Invariants
-//! * Only what a commit changes is judged: content that was stored before a rule stays, and can be edited elsewhere.
-//! * What came from another instance is stored as it is (`Session::put_document`): it was judged there, and a publisher
-//!   holds a part of the content.
-//! * All violations of a commit are reported at once, and nothing of it is stored then.
+//! * Only the changes of a commit are validated: content that was stored before a rule stays, and can be edited
+//!   elsewhere.
+//! * Content from another instance is stored unchanged (`Session::put_document`): it was validated there, and a
+//!   publisher holds only a part of the content.
+//! * All violations of a commit are reported together, and nothing of the commit is stored then.
 //!
-//! Not here: who may change what, and which children have records of their own, which `boundary` decides by type names.
+//! Not here: permissions, and the choice of children that have records of their own, which `boundary` makes by type
+//! names.
 
 mod cnd_lexer;
 mod cnd_parser;

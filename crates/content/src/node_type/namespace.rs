@@ -1,11 +1,11 @@
-//! Namespaces: the URIs that prefixes of names stand for.
+//! Namespaces: the URIs of name prefixes.
 //!
-//! Names are stored with their prefixes, so a prefix means one URI for as long as it is used. The standard ones are
-//! compiled in; those that a site registers are properties of `/jcr:system/rep:namespaces`.
+//! Names are stored with their prefixes, so a prefix stands for one URI for as long as it is used. The standard ones
+//! are compiled in; those that a site registers are properties of `/jcr:system/rep:namespaces`.
 
 use std::collections::BTreeMap;
 
-/// The prefixes that every repository knows.
+/// The prefixes of every repository.
 const STANDARD_PREFIXES: [(&str, &str); 40] = [
     ("", ""),
     ("jcr", "http://www.jcp.org/jcr/1.0"),
@@ -63,7 +63,7 @@ impl Default for NamespaceRegistry {
 }
 
 impl NamespaceRegistry {
-    /// Returns what a prefix stands for.
+    /// Returns the URI of a prefix.
     #[must_use]
     pub fn uri(&self, prefix: &str) -> Option<&str> {
         self.uris.get(prefix).map(String::as_str)
@@ -80,21 +80,21 @@ impl NamespaceRegistry {
         self.uris.iter().map(|(prefix, uri)| (prefix.as_str(), uri.as_str()))
     }
 
-    /// Returns the prefix of a name if it stands for nothing.
+    /// Returns the prefix of a name if it has no namespace.
     pub(crate) fn unknown_prefix<'a>(&self, name: &'a str) -> Option<&'a str> {
         let (prefix, _) = name.split_once(':')?;
         (!self.uris.contains_key(prefix)).then_some(prefix)
     }
 
-    /// Adds what is stored.
+    /// Adds a stored mapping.
     pub(crate) fn add_mapping(&mut self, prefix: &str, uri: &str) {
         self.uris.entry(prefix.to_owned()).or_insert_with(|| uri.to_owned());
     }
 
-    /// Checks a mapping before it is stored. Tells whether it is new.
+    /// Checks a mapping before it is stored. Returns true if it is new.
     ///
     /// # Errors
-    /// Why it cannot be, with Oak's name for it.
+    /// The reason for which it is not allowed, with Oak's name for it.
     pub(crate) fn check_mapping(&self, prefix: &str, uri: &str) -> Result<bool, &'static str> {
         if self.uri(prefix) == Some(uri) {
             return Ok(false);

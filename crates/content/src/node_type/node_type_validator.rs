@@ -1,9 +1,9 @@
-//! Judging nodes: what a changed document holds against the types of its nodes.
+//! Validation of nodes: compares the content of a changed document with the types of its nodes.
 //!
 //! In: a document before and after. Out: [`ConstraintViolation`]s.
 //!
-//! A node whose types stay is judged by the properties and children that changed; a new one, and one of other types,
-//! by all it has.
+//! If the types of a node are unchanged, only its changed properties and children are validated; a new node, or one
+//! whose types change, is validated completely.
 
 use std::collections::HashMap;
 
@@ -15,10 +15,10 @@ use crate::snapshot::{RecordEdits, SnapshotView};
 use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
 use crate::{BorrowedNode, NodePath, Result, ValueType, check_item_name, record_key};
 
-/// More are not reported: a tree that is wrong throughout would make an answer that nobody reads.
+/// Maximum number of violations reported; a longer report would not be read.
 const MAX_VIOLATIONS: usize = 1_000;
 
-/// The types that a node names.
+/// The types that a node declares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DeclaredNodeTypes<'a> {
     pub(super) primary_type: Option<&'a str>,
@@ -43,7 +43,7 @@ impl<'a> DeclaredNodeTypes<'a> {
     }
 }
 
-/// Finds the children of a node by name, whatever their number.
+/// Finds the children of a node by name efficiently, whatever their number.
 pub(super) struct ChildLookup<'a> {
     linear_parent: Option<BorrowedNode<'a>>,
     children_by_name: HashMap<&'a str, BorrowedNode<'a>>,
@@ -75,14 +75,14 @@ pub(super) struct NodeTypeValidator<'a> {
     pub(super) head: &'a SnapshotView,
     pub(super) edits: &'a RecordEdits,
     pub(super) rules: &'a NodeTypeRules,
-    /// The types of folders and pages whose children were judged.
+    /// The types of folders and pages whose children were validated.
     parent_types: HashMap<NodePath, EffectiveNodeType>,
     violations: Vec<ConstraintViolation>,
-    /// Nodes may lack what the repository creates: they get it at their next change.
+    /// If true, nodes may lack auto-created items, which are added at their next change.
     is_lenient: bool,
 }
 
-/// A node, its parent's type, and whether that changes.
+/// A node, its parent's type, and whether that type changes.
 #[derive(Clone, Copy)]
 pub(super) struct ValidatedNode<'a> {
     pub(super) path: &'a NodePath,
@@ -100,12 +100,12 @@ impl<'a> NodeTypeValidator<'a> {
         Self { head, edits, rules, parent_types: parents, violations, is_lenient: false }
     }
 
-    /// Lets nodes lack what the repository creates, which they get at their next change.
+    /// Allows nodes to lack auto-created items, which are added at their next change.
     pub(super) fn set_lenient(&mut self) {
         self.is_lenient = true;
     }
 
-    /// Returns what was found, sorted.
+    /// Returns the violations, sorted.
     pub(super) fn into_violations(self) -> Vec<ConstraintViolation> {
         let mut violations = self.violations;
         violations.sort();
@@ -129,7 +129,7 @@ impl<'a> NodeTypeValidator<'a> {
         self.add_violation(ConstraintViolation::new(path, kind, item).with_detail(detail));
     }
 
-    /// Judges a document that is put.
+    /// Validates a document that is added or changed.
     pub(super) fn validate_document(
         &mut self,
         path: &NodePath,
@@ -141,7 +141,7 @@ impl<'a> NodeTypeValidator<'a> {
         self.validate_node(place, old, new)
     }
 
-    /// Judges a document that is removed.
+    /// Validates the removal of a document.
     pub(super) fn validate_removal(&mut self, path: &NodePath) -> Result<()> {
         let Some(above) = path.parent() else { return Ok(()) };
         if let Some(parent) = self.stored_parent_type(path)?
@@ -153,7 +153,7 @@ impl<'a> NodeTypeValidator<'a> {
         Ok(())
     }
 
-    /// Returns the type of the folder or page that a document lies in, as it is after the commit.
+    /// Returns the type of the parent folder or page of a document, as it is after the commit.
     pub(super) fn stored_parent_type(
         &mut self,
         path: &NodePath,
@@ -203,7 +203,7 @@ impl<'a> NodeTypeValidator<'a> {
         Ok(())
     }
 
-    /// Judges a node but not those below it.
+    /// Validates a node without its descendants.
     pub(super) fn validate_own_items(
         &mut self,
         place: ValidatedNode<'_>,
@@ -231,7 +231,7 @@ impl<'a> NodeTypeValidator<'a> {
         }
     }
 
-    /// Judges the types that a node names; tells whether what it has can be judged by them.
+    /// Validates the types that a node declares; returns true if its content can be validated against them.
     pub(super) fn validate_types(
         &mut self,
         place: ValidatedNode<'_>,
@@ -302,7 +302,7 @@ impl<'a> NodeTypeValidator<'a> {
     ) {
         let mut before = settled.into_iter().flat_map(BorrowedNode::properties).peekable();
         for (name, property) in new.properties() {
-            // Both sides are sorted by name: what the old one has before this name is gone.
+            // Both sides are sorted by name: an old item before this name was removed.
             while let Some((gone, _)) = before.next_if(|(old, _)| *old < name) {
                 self.validate_property_removal(path, effective, gone);
             }
@@ -371,7 +371,7 @@ impl<'a> NodeTypeValidator<'a> {
             self.report_violation(path, ConstraintViolationKind::UnknownProperty, name, detail);
             return;
         };
-        // Users and groups are found by their ids, whatever these are.
+        // Users and groups are looked up by their ids, whatever these are.
         let is_account = effective.is_of_type("rep:Authorizable");
         if name == UUID_PROPERTY && effective.is_of_type("mix:referenceable") && !is_account {
             let text = property.first().filter(|_| !is_list).and_then(|value| value.as_str());
@@ -406,7 +406,7 @@ impl<'a> NodeTypeValidator<'a> {
         }
     }
 
-    /// Judges which children a new node has, or one whose types change.
+    /// Validates all children of a new node, or of one whose types change.
     fn validate_all_children(
         &mut self,
         path: &NodePath,
@@ -423,7 +423,7 @@ impl<'a> NodeTypeValidator<'a> {
         self.validate_listed_children(path, effective)
     }
 
-    /// Judges the children with records of their own, of a folder or page that gets other types.
+    /// Validates the children with records of their own of a folder or page whose types change.
     fn validate_listed_children(
         &mut self,
         path: &NodePath,
@@ -481,7 +481,7 @@ impl<'a> NodeTypeValidator<'a> {
     }
 
     fn validate_name_value(&mut self, path: &NodePath, property: &str, value: &str) {
-        // The empty name is a value that JCR knows; restrictions have `*` for all names.
+        // JCR allows the empty name as a value; restrictions use `*` for all names.
         if !matches!(value, "" | "*")
             && let Err(error) = check_item_name(value)
         {
@@ -493,7 +493,7 @@ impl<'a> NodeTypeValidator<'a> {
     }
 }
 
-/// Tells whether a text is a UUID as Oak writes it.
+/// Returns true if a text is a UUID in Oak's form.
 fn is_uuid(text: &str) -> bool {
     text.len() == 36 && uuid::Uuid::try_parse(text).is_ok()
 }

@@ -1,15 +1,15 @@
-//! Protected properties: those that the repository alone sets.
+//! Protected properties: those that only the repository may set.
 //!
-//! Importers and the repository's own work set them through the same sessions as people, so a commit cannot tell who
-//! did. Whoever carries out a person's wish asks here first.
+//! Importers and the repository itself set them through the same sessions as users, so a commit cannot tell the author.
+//! Code that executes a user's request must call this check first.
 
 use super::node_type_validator::DeclaredNodeTypes;
 use super::violation::{ConstraintViolation, ConstraintViolationKind};
 use crate::{Error, NodePath, Property, Result, Snapshot};
 
 impl Snapshot {
-    /// Checks that a person may set or remove a property of a node, as far as its types say, whoever looks. A node that
-    /// does not exist protects nothing.
+    /// Checks that a user may set or remove a property of a node according to its types; permissions are not
+    /// considered. A node that does not exist protects nothing.
     ///
     /// # Errors
     /// [`Error::ConstraintViolations`] if its types protect the property; errors of the store.
@@ -18,7 +18,7 @@ impl Snapshot {
         let Some(node) = node.as_borrowed() else { return Ok(()) };
         let rules = self.0.node_type_rules(None)?;
         let effective = DeclaredNodeTypes::from_node(node).effective_type(&rules);
-        // People choose types, though only the repository stores them.
+        // Users choose types, although only the repository stores them.
         let is_type = name == crate::PRIMARY_TYPE || name == crate::MIXIN_TYPES;
         if is_type || !effective.is_protected(name, property.value_type(), property.is_list()) {
             return Ok(());

@@ -1,9 +1,9 @@
-//! Identifiers and references of a commit: no two nodes with one identifier, no two accounts with one name, no strong
-//! reference to nothing.
+//! Integrity of identifiers and references in a commit: no two nodes with the same identifier, no two accounts with the
+//! same name, no dangling strong reference.
 //!
 //! In: the changed documents before and after. Out: [`ConstraintViolation`]s.
 //!
-//! References in protected properties, such as those to versions, are the repository's own affair.
+//! References in protected properties, such as those to versions, are maintained by the repository and not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,12 +25,12 @@ pub(super) struct ReferenceIntegrity {
     after: IdentifierUsage,
 }
 
-/// Which identifiers nodes have, and which properties refer to identifiers.
+/// The identifiers of nodes, and the properties that refer to identifiers.
 #[derive(Debug, Default)]
 struct IdentifierUsage {
     identifiers: BTreeSet<(String, NodePath)>,
     references: BTreeMap<String, BTreeSet<Referrer>>,
-    /// The names of users and groups: what they are found by, and what policies mean them by.
+    /// The names of users and groups: the id for look-up, and the principal name in policies.
     accounts: BTreeMap<NodePath, [String; 2]>,
 }
 
@@ -68,7 +68,7 @@ impl IdentifierUsage {
 }
 
 impl ReferenceIntegrity {
-    /// Notes a document before and after the commit.
+    /// Records a document before and after the commit.
     pub(super) fn record_document(
         &mut self,
         path: &NodePath,
@@ -83,7 +83,7 @@ impl ReferenceIntegrity {
         }
     }
 
-    /// Judges what was noted.
+    /// Validates the recorded documents.
     pub(super) fn validate(&self, judge: &mut NodeTypeValidator<'_>) -> Result<()> {
         let head = Snapshot(Arc::new(judge.head.clone()), None);
         for (identifier, path) in self.after.identifiers.difference(&self.before.identifiers) {
@@ -137,7 +137,8 @@ impl ReferenceIntegrity {
         Ok(())
     }
 
-    /// Judges the names of users and groups: a second account of a name would have what the first one may do.
+    /// Validates the names of users and groups: a second account of the same name would gain the permissions of the
+    /// first.
     fn validate_accounts(&self, judge: &mut NodeTypeValidator<'_>) -> Result<()> {
         let is_changed = |(path, names): &(&NodePath, &[String; 2])| {
             self.before.accounts.get(*path) != Some(*names)
@@ -146,7 +147,7 @@ impl ReferenceIntegrity {
             return Ok(());
         }
         let policies = judge.head.repository_state.cache.access_policies.policies_of(judge.head)?;
-        // What accounts are found by, and what policies mean them by, are names of two kinds.
+        // Ids and principal names are separate kinds of names.
         let mut taken: BTreeMap<(usize, String), BTreeSet<NodePath>> = BTreeMap::new();
         let mut take = |names: [&str; 2], path: &NodePath| {
             for (kind, name) in names.into_iter().enumerate() {
@@ -191,7 +192,7 @@ impl ReferenceIntegrity {
         Ok(holders)
     }
 
-    /// Returns the properties that refer to an identifier strongly after the commit.
+    /// Returns the properties with a strong reference to an identifier after the commit.
     fn referrers(
         &self,
         head: &Snapshot,
@@ -201,7 +202,7 @@ impl ReferenceIntegrity {
         let mut referrers = self.after.references.get(identifier).cloned().unwrap_or_default();
         for path in head.look_up_paths(LookupIndex::Reference, identifier)? {
             let Some(node) = head.node(&path)? else { continue };
-            // A changed document was noted as it is after the commit.
+            // A changed document was recorded in its state after the commit.
             if judge.edits.contains_key(&record_key::record_key(node.record_path())?) {
                 continue;
             }
@@ -215,7 +216,7 @@ impl ReferenceIntegrity {
     }
 }
 
-/// Returns the names of a user or group; nothing for other nodes.
+/// Returns the names of a user or group; `None` for other nodes.
 fn account_names(path: &NodePath, node: BorrowedNode<'_>) -> Option<[String; 2]> {
     if !path.as_str().starts_with("/home/") || !ACCOUNT_TYPES.contains(&node.text(PRIMARY_TYPE)?) {
         return None;

@@ -1,7 +1,7 @@
 //! Node types and namespaces as content, below `/jcr:system`: in JCR's own form, one node for each type and each of its
 //! definitions.
 //!
-//! Only what a site registers is stored. It is read once for each stored form; without any, the standard set stands.
+//! Only registered types are stored, and each stored form is read once. Without any, the standard set applies.
 
 use std::sync::Arc;
 
@@ -20,28 +20,28 @@ use crate::{Error, NodePath, Property, Result, Subtree, Value, ValueType, record
 
 /// The node of the repository itself.
 pub(crate) const SYSTEM_PATH: &str = "/jcr:system";
-/// Where node types are.
+/// The folder of node types.
 pub(crate) const NODE_TYPES_PATH: &str = "/jcr:system/jcr:nodeTypes";
-/// Where namespaces are.
+/// The folder of namespaces.
 pub(crate) const NAMESPACES_PATH: &str = "/jcr:system/rep:namespaces";
 
 const PROPERTY_DEFINITION_NAME: &str = "jcr:propertyDefinition";
 const CHILD_DEFINITION_NAME: &str = "jcr:childNodeDefinition";
 
-/// What names and types a state of the content knows.
+/// The node types and namespaces of a state of the content.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeTypeRules {
     pub(crate) node_types: Arc<NodeTypes>,
     pub(crate) namespaces: Arc<NamespaceRegistry>,
 }
 
-/// The rules that were read, by the stored form of what holds them.
+/// A cache of the rules, by the hashes of the documents that hold them.
 pub(crate) type NodeTypeRulesCache = quick_cache::sync::Cache<(ChunkId, ChunkId), NodeTypeRules>;
 
-/// How many rules are remembered: those of a few branches.
+/// Maximum number of cached rules: enough for a few branches.
 pub(crate) const MAX_CACHED_RULES: usize = 8;
 
-/// A node below `/jcr:system`, and the hash of the document that holds it, unless it is pending.
+/// A node below `/jcr:system`, and the hash of the document that holds it; `None` for a pending one.
 struct SystemNode {
     body: Arc<DocumentBody>,
     body_node: BodyNode,
@@ -49,7 +49,7 @@ struct SystemNode {
 }
 
 impl SnapshotView {
-    /// Returns the node types and namespaces of the state, as they are when these edits are made.
+    /// Returns the node types and namespaces of the state with these edits applied.
     pub(crate) fn node_type_rules(&self, edits: Option<&RecordEdits>) -> Result<NodeTypeRules> {
         let types = self.system_node(edits, NODE_TYPES_PATH)?;
         let namespaces = self.system_node(edits, NAMESPACES_PATH)?;
@@ -70,7 +70,7 @@ impl SnapshotView {
         }
     }
 
-    /// Finds a node below `/jcr:system`, which has a record of its own or stands in that of the system.
+    /// Finds a node below `/jcr:system`, which has a record of its own or is part of the system record.
     fn system_node(&self, edits: Option<&RecordEdits>, path: &str) -> Result<Option<SystemNode>> {
         for owner in [path, SYSTEM_PATH] {
             let key = record_key::record_key_at(owner);
@@ -95,7 +95,7 @@ impl SnapshotView {
     }
 }
 
-/// Reads the node types of a stored state; the standard ones if they do not decode.
+/// Reads the node types of a stored state; returns the standard ones if they do not decode.
 pub(crate) fn read_stored_types(
     content: SortedMap,
     reads: &dyn ReadChunks,
@@ -136,7 +136,7 @@ fn read_namespaces(place: Option<&SystemNode>) -> Arc<NamespaceRegistry> {
     Arc::new(namespaces)
 }
 
-/// Makes the node that holds a site's own types.
+/// Creates the node that holds a site's own types.
 pub(super) fn types_node(types: &NodeTypes) -> Subtree {
     types
         .custom_definitions()
@@ -159,7 +159,7 @@ fn type_node(definition: &NodeTypeDefinition) -> Subtree {
     let properties = definition.properties.iter().map(property_node);
     let children = definition.children.iter().map(child_node);
     for (number, mut child) in properties.enumerate().chain(children.enumerate()) {
-        // Oak has siblings of one name here; no two nodes have one name in this repository.
+        // Oak uses same-name siblings here; this repository does not allow them.
         if number > 0 {
             child.name = format!("{}-{}", child.name, number + 1);
         }
@@ -222,7 +222,7 @@ fn names_property(names: &[String]) -> Property {
     Property::List(ValueType::Name, names.iter().cloned().map(Value::Name).collect())
 }
 
-/// Reads a type's node. What is missing is as where a CND text says nothing.
+/// Reads a type's node. Missing attributes get the same defaults as in a CND text.
 fn read_type(node: &Subtree) -> NodeTypeDefinition {
     let is_property = |child: &&Subtree| child.primary_type() == "nt:propertyDefinition";
     let (properties, children): (Vec<&Subtree>, Vec<&Subtree>) =

@@ -1,8 +1,8 @@
-//! Definitions of node types, as JCR 2.0 has them.
+//! Definitions of node types, following JCR 2.0.
 
 use crate::ValueType;
 
-/// The name that stands for all names without a definition of their own.
+/// The residual name, which covers all names without a definition of their own.
 pub const RESIDUAL_NAME: &str = "*";
 
 /// The rules for nodes of one type.
@@ -10,11 +10,11 @@ pub const RESIDUAL_NAME: &str = "*";
 pub struct NodeTypeDefinition {
     /// The name, such as `cq:Page`.
     pub name: String,
-    /// The declared supertypes. A primary type without one comes from `nt:base` all the same.
+    /// The declared supertypes. A primary type without any inherits from `nt:base`.
     pub supertypes: Vec<String>,
-    /// The kind of type, and whether nodes can be of it.
+    /// The kind of type and its attributes.
     pub flags: NodeTypeFlags,
-    /// The name of the item that a node of this type is about, such as `jcr:content`.
+    /// The name of the primary item of a node of this type, such as `jcr:content`.
     pub primary_item: Option<String>,
     /// The declared properties.
     pub properties: Vec<PropertyDefinition>,
@@ -22,16 +22,16 @@ pub struct NodeTypeDefinition {
     pub children: Vec<ChildDefinition>,
 }
 
-/// What a type says about itself.
+/// The attributes of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeTypeFlags {
-    /// No node is of this type itself.
+    /// True if no node can have this type itself.
     pub is_abstract: bool,
-    /// It adds to primary types.
+    /// True if the type is a mixin, which extends primary types.
     pub is_mixin: bool,
-    /// The order of children is content.
+    /// True if the order of children is content.
     pub has_orderable_children: bool,
-    /// Queries find nodes by it.
+    /// True if queries can find nodes by this type.
     pub is_queryable: bool,
 }
 
@@ -46,16 +46,16 @@ impl Default for NodeTypeFlags {
     }
 }
 
-/// What properties and children have in common.
+/// The attributes that properties and children share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ItemFlags {
-    /// A node without it is refused.
+    /// True if a node without the item is refused.
     pub is_mandatory: bool,
-    /// The repository adds it to a new node.
+    /// True if the repository adds the item to a new node.
     pub is_autocreated: bool,
-    /// The repository alone sets it.
+    /// True if only the repository may set the item.
     pub is_protected: bool,
-    /// What becomes of it in a version of its node.
+    /// The treatment of the item in a version of its node.
     pub on_parent_version: OnParentVersion,
 }
 
@@ -64,28 +64,28 @@ pub struct ItemFlags {
 pub struct PropertyDefinition {
     /// The name, or [`RESIDUAL_NAME`].
     pub name: String,
-    /// The type of its values; nothing where any will do.
+    /// The type of its values; `None` for any type.
     pub value_type: Option<ValueType>,
-    /// It holds a list.
+    /// True if the property holds a list.
     pub is_multiple: bool,
-    /// What it has in common with children.
+    /// The attributes shared with children.
     pub flags: ItemFlags,
-    /// The values that it is created with.
+    /// The default values.
     pub default_values: Vec<String>,
-    /// Each value must meet one of these; none stands for no rule.
+    /// Each value must satisfy one of these; an empty list allows all values.
     pub constraints: Vec<String>,
-    /// How queries may use it.
+    /// The use of the property in queries.
     pub query_use: PropertyQueryUse,
 }
 
-/// How queries may use a property.
+/// The use of a property in queries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PropertyQueryUse {
-    /// The operators that compare it.
+    /// The operators that may compare it.
     pub operators: Vec<AvailableQueryOperator>,
-    /// Full text finds it.
+    /// True if full-text search covers it.
     pub is_full_text_searchable: bool,
-    /// Results can be sorted by it.
+    /// True if results can be sorted by it.
     pub is_orderable: bool,
 }
 
@@ -104,40 +104,41 @@ impl Default for PropertyQueryUse {
 pub struct ChildDefinition {
     /// The name, or [`RESIDUAL_NAME`].
     pub name: String,
-    /// The types that it must all be of; none stands for `nt:base`.
+    /// The types that the child must have, all of them; an empty list means `nt:base`.
     pub required_types: Vec<String>,
-    /// Its primary type where none is given.
+    /// The primary type if none is given.
     pub default_type: Option<String>,
-    /// Several children may have the name. Kept for others; a name has one node here.
+    /// True if several children may have the name. Stored only for interoperability; names are unique in this
+    /// repository.
     pub allows_same_names: bool,
-    /// What it has in common with properties.
+    /// The attributes shared with properties.
     pub flags: ItemFlags,
 }
 
-/// What becomes of an item when its node is versioned.
+/// The treatment of an item when its node is versioned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnParentVersion {
-    /// It is copied, with everything below.
+    /// The item is copied, with everything below it.
     #[default]
     Copy,
-    /// Its own version is referred to.
+    /// The version refers to the item's own version.
     Version,
-    /// It is made anew.
+    /// The item is initialized anew.
     Initialize,
-    /// It is worked out anew.
+    /// The item is computed anew.
     Compute,
-    /// It is left out.
+    /// The item is left out.
     Ignore,
-    /// No version can be made.
+    /// The node cannot be versioned.
     Abort,
 }
 
 impl OnParentVersion {
-    /// All of them.
+    /// All values.
     pub const ALL: [Self; 6] =
         [Self::Copy, Self::Version, Self::Initialize, Self::Compute, Self::Ignore, Self::Abort];
 
-    /// Returns its name.
+    /// Returns the name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -150,14 +151,14 @@ impl OnParentVersion {
         }
     }
 
-    /// Finds it by its name, ignoring case.
+    /// Finds a value by name, ignoring case.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name().eq_ignore_ascii_case(name))
     }
 }
 
-/// A comparison in queries.
+/// A comparison operator in queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AvailableQueryOperator {
     /// `=`
@@ -177,7 +178,7 @@ pub enum AvailableQueryOperator {
 }
 
 impl AvailableQueryOperator {
-    /// All of them.
+    /// All operators.
     pub const ALL: [Self; 7] = [
         Self::Equal,
         Self::NotEqual,
@@ -188,7 +189,7 @@ impl AvailableQueryOperator {
         Self::Like,
     ];
 
-    /// Returns its sign in CND.
+    /// Returns the operator's sign in CND.
     #[must_use]
     pub fn sign(self) -> &'static str {
         match self {
@@ -202,7 +203,7 @@ impl AvailableQueryOperator {
         }
     }
 
-    /// Returns its name in a stored definition.
+    /// Returns the operator's name in a stored definition.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -216,13 +217,13 @@ impl AvailableQueryOperator {
         }
     }
 
-    /// Finds it by its sign, ignoring case.
+    /// Finds an operator by its sign, ignoring case.
     #[must_use]
     pub fn find_sign(sign: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.sign().eq_ignore_ascii_case(sign))
     }
 
-    /// Finds it by its name.
+    /// Finds an operator by its name.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
@@ -230,13 +231,13 @@ impl AvailableQueryOperator {
 }
 
 impl NodeTypeDefinition {
-    /// Makes a primary type that says nothing yet.
+    /// Creates a primary type without further attributes.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// Returns the supertypes, `nt:base` where a primary type declares none that is primary.
+    /// Returns the supertypes, with `nt:base` added if a primary type declares no primary supertype.
     pub(crate) fn all_supertypes(
         &self,
         is_mixin: impl Fn(&str) -> bool,
@@ -248,11 +249,11 @@ impl NodeTypeDefinition {
     }
 }
 
-/// The type that all primary types come from.
+/// The base of all primary types.
 pub const BASE_TYPE: &str = "nt:base";
 
 impl ChildDefinition {
-    /// Returns the types that a child must all be of.
+    /// Returns the types that a child must have, all of them.
     pub fn effective_required_types(&self) -> impl Iterator<Item = &str> {
         let implied = self.required_types.is_empty().then_some(BASE_TYPE);
         self.required_types.iter().map(String::as_str).chain(implied)

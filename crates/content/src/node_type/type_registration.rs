@@ -1,4 +1,4 @@
-//! Registering node types and namespaces in a session: they are content, and count from its commit on.
+//! Registers node types and namespaces in a session. They are content, and take effect with its commit.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::type_registry::NodeTypes;
 use crate::{Error, NodePath, Property, Result, Session, Snapshot};
 
 impl Snapshot {
-    /// Returns the node types that this state knows, whoever reads it.
+    /// Returns the node types of this state, without access control.
     ///
     /// # Errors
     /// If the store fails.
@@ -18,7 +18,7 @@ impl Snapshot {
         Ok(self.0.node_type_rules(None)?.node_types)
     }
 
-    /// Returns the namespaces that this state knows, whoever reads it.
+    /// Returns the namespaces of this state, without access control.
     ///
     /// # Errors
     /// If the store fails.
@@ -28,12 +28,12 @@ impl Snapshot {
 }
 
 impl Session {
-    /// Registers the node types and namespaces of a CND text; types that exist are changed.
+    /// Registers the node types and namespaces of a CND text; existing types are changed.
     ///
-    /// Whether the content obeys them is found out when the session commits.
+    /// The content is checked against them when the session commits.
     ///
     /// # Errors
-    /// [`Error::InvalidNodeTypes`] with everything that is wrong with the text; [`Error::InvalidNamespace`].
+    /// [`Error::InvalidNodeTypes`] with all faults of the text; [`Error::InvalidNamespace`].
     pub fn register_types(&mut self, cnd: &str) -> Result<()> {
         let cnd = parse_cnd(cnd);
         if !cnd.diagnostics.is_empty() {
@@ -45,29 +45,29 @@ impl Session {
         self.define_types(&cnd.types)
     }
 
-    /// Registers definitions; types that exist are changed.
+    /// Registers definitions; existing types are changed.
     ///
     /// # Errors
-    /// [`Error::InvalidNodeTypes`] with everything that is wrong with them.
+    /// [`Error::InvalidNodeTypes`] with all faults of the definitions.
     pub fn define_types(&mut self, definitions: &[NodeTypeDefinition]) -> Result<()> {
         let types = self.snapshot()?.node_types()?;
         let changed = types.with_definitions(definitions).map_err(Error::InvalidNodeTypes)?;
         self.store_types(&types, &changed)
     }
 
-    /// Removes node types. Those of the standard set go back to what they are there.
+    /// Removes node types. Those of the standard set are reset to their standard definition.
     ///
-    /// Whether nodes are of these types is found out when the session commits.
+    /// The commit of the session checks whether nodes still have these types.
     ///
     /// # Errors
-    /// [`Error::InvalidNodeTypes`] if other types need one of them.
+    /// [`Error::InvalidNodeTypes`] if other types depend on one of them.
     pub fn remove_types(&mut self, names: &[&str]) -> Result<()> {
         let types = self.snapshot()?.node_types()?;
         let changed = types.without_types(names).map_err(Error::InvalidNodeTypes)?;
         self.store_types(&types, &changed)
     }
 
-    /// Registers the namespace that a prefix stands for, from now on.
+    /// Registers a prefix for a namespace.
     ///
     /// # Errors
     /// [`Error::InvalidNamespace`] if the prefix stands for another one, or the namespace has another prefix.
@@ -79,8 +79,8 @@ impl Session {
         if is_new { self.store_namespace(prefix, uri) } else { Ok(()) }
     }
 
-    /// Registers the node types that a package brings: those of the standard set stay as they are, as packages carry
-    /// copies of many ages of them.
+    /// Registers the node types of a package. Types of the standard set are left unchanged, because packages contain
+    /// copies of them of various ages.
     pub(crate) fn install_types(&mut self, cnd: &str) -> Result<()> {
         let cnd = parse_cnd(cnd);
         if !cnd.diagnostics.is_empty() {
@@ -95,8 +95,8 @@ impl Session {
         self.define_types(&definitions)
     }
 
-    /// Registers a prefix that names in a package have. One whose namespace has another prefix comes beside
-    /// that, as names keep the prefix that they come with.
+    /// Registers a prefix that names in a package use. If its namespace already has another prefix, both are
+    /// registered, because names keep the prefix they were written with.
     ///
     /// # Errors
     /// [`Error::InvalidNamespace`] if the prefix stands for another namespace.

@@ -1,10 +1,10 @@
-//! The node types that are known, each with what it inherits worked out.
+//! The registry of node types, each with its inherited definitions resolved.
 //!
 //! In: definitions. Out: look-ups by name, and the effective type of a node.
 //!
 //! Invariants
-//! * Every supertype and every type that a definition names is known, and no type is its own supertype.
-//! * What a type declares comes before what it inherits.
+//! * Every supertype and every type that a definition names exists, and no type is its own supertype.
+//! * Declared definitions precede inherited ones.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
@@ -18,7 +18,7 @@ use super::type_definition::{
 use super::value_constraint::ValueConstraint;
 use crate::{Value, ValueType};
 
-/// Longer lines of supertypes are refused, so that following one cannot exhaust a thread's stack.
+/// Longer chains of supertypes are refused, so that recursion cannot exhaust a thread's stack.
 const MAX_SUPERTYPE_DEPTH: usize = 100;
 
 /// The standard set.
@@ -28,29 +28,29 @@ const STANDARD_CND: &str = include_str!("standard.cnd");
 #[derive(Debug, Clone)]
 pub struct NodeTypes {
     types: BTreeMap<String, Arc<NodeType>>,
-    /// The names of those that are not of the standard set, or differ from it.
+    /// The names of the types that are not in the standard set or differ from it.
     custom_names: BTreeSet<String>,
 }
 
-/// A node type with all that it inherits.
+/// A node type with everything it inherits.
 #[derive(Debug)]
 pub struct NodeType {
     /// Its own definition.
     pub definition: NodeTypeDefinition,
-    /// Its own name and those of all its supertypes.
+    /// Its own name and the names of all its supertypes.
     pub(super) type_names: HashSet<String>,
     pub(super) properties: ItemDefinitions<PropertyRule>,
     pub(super) children: ItemDefinitions<ChildDefinition>,
 }
 
-/// A property's definition with its constraints read.
+/// A property definition with its parsed constraints.
 #[derive(Debug, Clone)]
 pub(super) struct PropertyRule {
     pub(super) definition: PropertyDefinition,
     pub(super) constraints: Vec<ValueConstraint>,
 }
 
-/// The definitions of one sort of items, declared and inherited.
+/// The definitions of one kind of item, declared and inherited.
 #[derive(Debug)]
 pub(super) struct ItemDefinitions<T> {
     pub(super) by_name: HashMap<String, Vec<Arc<T>>>,
@@ -71,7 +71,7 @@ impl<T> ItemDefinitions<T> {
         }
     }
 
-    /// Adds a definition unless one that says the same is there.
+    /// Adds a definition unless an equal one exists.
     fn add(&mut self, name: &str, definition: &Arc<T>, is_same: impl Fn(&T, &T) -> bool) {
         if self.for_name(name).iter().any(|one| is_same(one, definition)) {
             return;
@@ -88,7 +88,7 @@ impl<T> ItemDefinitions<T> {
 }
 
 impl NodeType {
-    /// Tells whether the type is the named one or comes from it.
+    /// Returns true if the type is the named one or inherits from it.
     #[must_use]
     pub fn is_of_type(&self, name: &str) -> bool {
         self.type_names.contains(name)
@@ -96,23 +96,23 @@ impl NodeType {
 }
 
 impl NodeTypes {
-    /// Returns the standard set, which every repository has.
+    /// Returns the standard set of every repository.
     #[must_use]
     pub fn standard() -> Arc<Self> {
         static TYPES: LazyLock<Arc<NodeTypes>> = LazyLock::new(|| {
             let cnd = parse_cnd(STANDARD_CND);
             let definitions = cnd.types.into_iter().map(|one| (one.name.clone(), one)).collect();
-            // A test reads the standard set and finds nothing wrong with it.
+            // A test ensures that the standard set has no faults.
             let (types, _) = resolve_types(&definitions);
             Arc::new(NodeTypes { types, custom_names: BTreeSet::new() })
         });
         TYPES.clone()
     }
 
-    /// Adds definitions to these, or puts them in the place of those with the same names.
+    /// Adds definitions, or replaces those with the same names.
     ///
     /// # Errors
-    /// Everything that is wrong with them: supertypes that are not known, circles, constraints that cannot be read.
+    /// All faults: unknown supertypes, cycles, invalid constraints.
     pub fn with_definitions(
         &self,
         definitions: &[NodeTypeDefinition],
@@ -136,10 +136,10 @@ impl NodeTypes {
         Self::from_definitions(&all, own)
     }
 
-    /// Removes types. Those of the standard set go back to what they are there.
+    /// Removes types. Those of the standard set are reset to their standard definition.
     ///
     /// # Errors
-    /// If other types need one of them.
+    /// If other types depend on one of them.
     pub fn without_types(&self, names: &[&str]) -> Result<Self, Vec<CndDiagnostic>> {
         let mut all: BTreeMap<String, NodeTypeDefinition> =
             self.types.iter().map(|(name, one)| (name.clone(), one.definition.clone())).collect();
@@ -177,25 +177,24 @@ impl NodeTypes {
         self.types.values().map(|one| &**one)
     }
 
-    /// Returns the definitions that were registered here, sorted by name.
+    /// Returns the registered definitions, sorted by name.
     pub fn custom_definitions(&self) -> impl Iterator<Item = &NodeTypeDefinition> {
         self.custom_names.iter().filter_map(|name| self.types.get(name)).map(|one| &one.definition)
     }
 
-    /// Tells whether a type is another one or comes from it.
+    /// Returns true if a type is another one or inherits from it.
     #[must_use]
     pub fn is_type(&self, name: &str, of: &str) -> bool {
         name == of || self.find(name).is_some_and(|one| one.is_of_type(of))
     }
 
-    /// Returns the names of a type and of all that come from it, sorted.
+    /// Returns the names of a type and of all types that inherit from it, sorted.
     pub fn subtypes<'a>(&'a self, of: &'a str) -> impl Iterator<Item = &'a str> {
         let names = self.types.iter().filter(move |(_, one)| one.is_of_type(of));
         names.map(|(name, _)| name.as_str())
     }
 
-    /// Returns what a node with these types must obey; types that are not known, or not of the right kind, are left
-    /// out.
+    /// Returns the effective type of a node with these types; unknown types, and types of the wrong kind, are left out.
     #[must_use]
     pub fn effective_type<'a>(
         &self,
@@ -211,7 +210,7 @@ impl NodeTypes {
     }
 }
 
-/// Works out what every type inherits; with everything that is wrong. Types that are wrong are left out.
+/// Resolves the inheritance of every type, and returns all faults with it. Faulty types are left out.
 fn resolve_types(
     all: &BTreeMap<String, NodeTypeDefinition>,
 ) -> (BTreeMap<String, Arc<NodeType>>, Vec<CndDiagnostic>) {
@@ -370,7 +369,7 @@ fn has_same_types(one: &ChildDefinition, other: &ChildDefinition) -> bool {
 }
 
 impl NodeTypes {
-    /// Tells whether a type with this name is a mixin.
+    /// Returns true if a type with this name is a mixin.
     #[must_use]
     pub fn is_mixin(&self, name: &str) -> bool {
         self.find(name).is_some_and(|one| one.definition.flags.is_mixin)

@@ -1,4 +1,4 @@
-//! Value constraints: patterns, ranges and names that the values of a property must meet.
+//! Value constraints: patterns, ranges and names that restrict the values of a property.
 
 use std::cmp::Ordering;
 
@@ -6,18 +6,18 @@ use regex::Regex;
 
 use crate::{JcrDate, Value, ValueType};
 
-/// One constraint, ready to compare with.
+/// One parsed constraint.
 #[derive(Debug, Clone)]
 pub(super) enum ValueConstraint {
-    /// The whole text matches.
+    /// The whole text matches a pattern.
     Pattern(Regex),
-    /// The value lies between two others; sizes for binaries.
+    /// The value lies in a range; for binaries, the size.
     Range { lower_bound: Option<ConstraintBound>, upper_bound: Option<ConstraintBound> },
-    /// The text is this one.
+    /// The text equals this one.
     Text(String),
     /// The path is this one, or lies below it.
     Path { path: String, includes_descendants: bool },
-    /// Every value will do: what a reference's target must be is not checked, as in Oak.
+    /// Every value is allowed: the type of a reference's target is not checked, as in Oak.
     Any,
 }
 
@@ -28,10 +28,10 @@ pub(super) struct ConstraintBound {
 }
 
 impl ValueConstraint {
-    /// Reads a constraint for values of a type.
+    /// Parses a constraint for values of a type.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// A description of the fault.
     pub(super) fn parse(value_type: Option<ValueType>, text: &str) -> Result<Self, String> {
         Ok(match value_type {
             None | Some(ValueType::String | ValueType::Uri) => {
@@ -77,7 +77,7 @@ impl ValueConstraint {
     }
 }
 
-/// Reads `[1,5)`, `(,5]` or a single value.
+/// Parses `[1,5)`, `(,5]` or a single value.
 fn parse_range(value_type: ValueType, text: &str) -> Option<ValueConstraint> {
     let text = text.trim();
     let bound = |text: &str, is_included: bool| {

@@ -1,29 +1,29 @@
-//! What breaks the rules of a commit, under Oak's numbers.
+//! Constraint violations of a commit, with Oak's numbers.
 
 use std::fmt;
 
 use crate::NodePath;
 use crate::reference::Referrer;
 
-/// Nodes that a message names; more are counted.
+/// Maximum number of nodes named in a message; the others are only counted.
 const MAX_LISTED_NODES: usize = 5;
 
-/// One broken rule.
+/// One violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConstraintViolation {
     /// The node.
     pub path: NodePath,
     /// The rule.
     pub kind: ConstraintViolationKind,
-    /// The property, child, type or prefix that breaks it.
+    /// The offending property, child, type or prefix.
     pub item: String,
-    /// What was found and what would do, if there is more to say.
+    /// The found and the allowed values, if any.
     pub detail: String,
-    /// Who refers to the node, where that is the reason.
+    /// The properties that refer to the node, if they are the reason.
     pub referrers: Vec<Referrer>,
-    /// Who has the identifier or name already, where that is the reason.
+    /// The nodes that already have the identifier or name, if they are the reason.
     pub conflicting_paths: Vec<NodePath>,
-    /// How many referrers and others are not named, as who reads this may not see them.
+    /// Number of referrers and other nodes that are omitted because the viewer may not see them.
     pub hidden_count: usize,
 }
 
@@ -55,29 +55,29 @@ impl ConstraintViolation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ConstraintViolationKind {
-    /// The primary type is not known.
+    /// The primary type is unknown.
     UnknownPrimaryType,
     /// A mixin is used as the primary type.
     MixinAsPrimaryType,
     /// An abstract type is used as the primary type.
     AbstractPrimaryType,
-    /// A node has no primary type, and its parent's type names none for it.
+    /// A node has no primary type, and its parent's type defines no default.
     NoPrimaryType,
-    /// A mixin is not known.
+    /// A mixin is unknown.
     UnknownMixin,
     /// A primary type is used as a mixin.
     PrimaryTypeAsMixin,
     /// An abstract mixin is used.
     AbstractMixin,
-    /// The type has no such child.
+    /// The type does not allow the child.
     UnknownChild,
-    /// The type has no such property, or not of this type or number of values.
+    /// The type does not allow the property, or not with this type or multiplicity.
     UnknownProperty,
-    /// The value is not one of those that the type allows.
+    /// The value violates the constraints of the type.
     ValueConstraint,
     /// A mandatory property has another type.
     RequiredType,
-    /// The `jcr:uuid` of a referenceable node is none.
+    /// The `jcr:uuid` of a referenceable node is not a valid identifier.
     InvalidIdentifier,
     /// A mandatory property is missing.
     MandatoryProperty,
@@ -87,24 +87,24 @@ pub enum ConstraintViolationKind {
     MandatoryChild,
     /// A mandatory child is removed.
     MandatoryChildRemoved,
-    /// A property that only the repository sets.
+    /// The property may be set only by the repository.
     Protected,
-    /// Two nodes with one `jcr:uuid`.
+    /// Two nodes have the same `jcr:uuid`.
     DuplicateIdentifier,
-    /// Two users or groups with one name.
+    /// Two users or groups have the same name.
     DuplicateAccount,
-    /// A name with a prefix that stands for no namespace.
+    /// A name has a prefix without a namespace.
     UnknownPrefix,
-    /// A name value that is no name.
+    /// A value of type name is not a valid name.
     InvalidName,
-    /// A node is removed that others refer to.
+    /// A removed node is still referenced.
     Referenced,
-    /// A reference to a node that does not exist.
+    /// A reference points to a node that does not exist.
     DanglingReference,
 }
 
 impl ConstraintViolationKind {
-    /// Returns Oak's name for it, the kind of failure and its number; JCR's where Oak has none.
+    /// Returns Oak's code, made of the kind of failure and its number; JCR's if Oak has none.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -130,7 +130,7 @@ impl ConstraintViolationKind {
         }
     }
 
-    /// Tells whether it is about what other nodes hold, rather than about the node itself.
+    /// Returns true if the violation concerns the content of other nodes rather than the node itself.
     #[must_use]
     pub fn is_about_other_nodes(self) -> bool {
         matches!(
@@ -202,7 +202,7 @@ impl fmt::Display for ConstraintViolation {
     }
 }
 
-/// Says what a commit breaks: the first rule in full, and how many more there are.
+/// Summarizes the violations of a commit: the first in full, and the number of others.
 pub(crate) fn summarize_violations(violations: &[ConstraintViolation]) -> String {
     match violations {
         [] => "a rule of the node types is broken".to_owned(),

@@ -1,4 +1,4 @@
-//! Users and groups in packages: one that exists stays at its path, wherever the package has it.
+//! Users and groups in packages: an existing account keeps its path, whatever its path in the package.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek};
@@ -14,7 +14,7 @@ pub const ACCOUNT_NODE_TYPES: [&str; 3] = ["rep:User", "rep:SystemUser", "rep:Gr
 
 const MEMBERS_PROPERTY: &str = "rep:members";
 
-/// Returns the accounts of a package that exist at another path: there, and here.
+/// Returns the accounts of a package that exist at another path, as pairs of the package path and the stored path.
 pub(super) fn find_relocated_accounts(
     root: &ImportNode,
     target: &mut dyn InstallTarget,
@@ -47,15 +47,15 @@ fn collect_accounts(node: &ImportNode, path: &NodePath, out: &mut Vec<(String, N
 }
 
 impl<R: Read + Seek> PackageInstaller<'_, R> {
-    /// Returns where the node that has this path in the package is stored.
+    /// Returns the stored path of the node that has this path in the package.
     pub(super) fn stored_path(&self, path: &NodePath) -> NodePath {
         let moved = self.relocated_accounts.iter().find_map(|(from, to)| path.rebase(from, to));
         moved.unwrap_or_else(|| path.clone())
     }
 }
 
-/// Returns the properties of an existing node in mode merge: as they are, but for a group's members, which are joined.
-/// Large groups have members in a tree below, on both sides.
+/// Returns the properties of an existing node in mode merge: unchanged, except that a group's members are combined.
+/// Large groups have members in a subtree on both sides.
 pub(super) fn merge_member_list(
     node: &ImportNode,
     old: &BTreeMap<String, Property>,

@@ -1,9 +1,10 @@
-//! The ZIP file of a package: its entries, bounded and with safe names.
+//! The ZIP file of a package: its entries, with bounded sizes and safe names.
 //!
 //! Invariants
-//! * No entry's name is absolute or climbs: names are relative, `/` separates, and no segment is empty, `.` or `..`.
-//! * No entry delivers another number of bytes than its header declares, the sum of those is bounded, also by the size
-//!   of the ZIP file, and no two entries share bytes, so a small file cannot unpack to a huge one.
+//! * No entry's name is absolute or leaves the archive: names are relative, `/` separates, and no segment is empty, `.`
+//!   or `..`.
+//! * No entry yields a number of bytes other than its header declares. The sum of these is bounded, also relative to
+//!   the size of the ZIP file, and no two entries share bytes, so a small file cannot unpack to a huge one.
 //!
 //! On failure: [`crate::Error::InvalidPackage`]; nothing of the package is used then.
 
@@ -20,31 +21,31 @@ use zip::{CompressionMethod, ZipArchive};
 
 use crate::{Error, JcrDate, Result};
 
-/// Bounds on what a package may hold; whatever exceeds one is refused before anything is imported.
+/// Limits on the content of a package; a package that exceeds one is refused before anything is imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackageLimits {
-    /// Entries of the ZIP file, those of nested packages counted apart.
+    /// Maximum number of entries of the ZIP file; nested packages are counted separately.
     pub max_entries: usize,
-    /// Unpacked bytes of all entries together.
+    /// Maximum total of unpacked bytes of all entries.
     pub max_total_bytes: u64,
-    /// How many times its own bytes the file may unpack to, beyond the first GiB.
+    /// Maximum ratio of unpacked bytes to the size of the file, beyond the first GiB.
     pub max_inflation: u64,
-    /// Bytes of one XML file; these are held in memory while they are read.
+    /// Maximum size of one XML file in bytes; the file is held in memory while it is read.
     pub max_document_bytes: u64,
-    /// Bytes of all XML files that describe nodes; what they say is held in memory until the installation ends. Those
-    /// of packages within the package count, too, here and in the next two.
+    /// Maximum total size in bytes of all XML files that describe nodes; their content is held in memory until the
+    /// installation ends. Nested packages count too, here and in the next two limits.
     pub max_all_documents_bytes: u64,
-    /// Nodes that these files name.
+    /// Maximum number of nodes in these files.
     pub max_nodes: usize,
-    /// Properties that these files give.
+    /// Maximum number of properties in these files.
     pub max_properties: usize,
-    /// Bytes of one attribute of a docview.
+    /// Maximum size of one attribute of a docview in bytes.
     pub max_value_bytes: usize,
-    /// Names in a node path.
+    /// Maximum number of names in a node path.
     pub max_depth: usize,
-    /// How deep packages may lie in packages.
+    /// Maximum depth of nested packages.
     pub max_nesting: usize,
-    /// Bytes of the packages within a package; these are held in memory until the installation ends.
+    /// Maximum total size of nested packages in bytes; these are held in memory until the installation ends.
     pub max_nested_bytes: u64,
 }
 
@@ -66,7 +67,7 @@ impl Default for PackageLimits {
     }
 }
 
-/// The name of a file in messages: an entry, or the package itself.
+/// The display name of a file in messages: an entry, or the package itself.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct PackageFileName(Arc<str>);
 
@@ -75,7 +76,7 @@ impl PackageFileName {
         Self(Arc::from(name))
     }
 
-    /// Returns the name of `entry` in this package: nested packages show the whole way down.
+    /// Returns the display name of `entry` in this package; for nested packages it includes the full chain of names.
     pub(super) fn entry_file_name(&self, nested_in: Option<&Self>, entry: &str) -> Self {
         match nested_in {
             Some(_) => Self(format!("{self}!{entry}").into()),
@@ -83,7 +84,7 @@ impl PackageFileName {
         }
     }
 
-    /// Makes the error that refuses the package because of this file.
+    /// Creates the error that refuses the package because of this file.
     pub(super) fn to_error(&self, line: u32, message: impl Into<String>) -> Error {
         Error::InvalidPackage { file: self.to_string(), line, message: message.into() }
     }
@@ -101,13 +102,13 @@ impl fmt::Debug for PackageFileName {
     }
 }
 
-/// What the directory of the ZIP file says of an entry.
+/// The directory information of an entry of the ZIP file.
 #[derive(Debug)]
 pub(super) struct PackageEntry {
     /// The name without a final `/`.
     pub(super) name: String,
     pub(super) is_directory: bool,
-    /// Unpacked bytes.
+    /// The unpacked size in bytes.
     pub(super) size: u64,
     pub(super) modified: JcrDate,
 }
@@ -120,21 +121,21 @@ pub(super) struct PackageArchive<R> {
     pub(super) entries: Vec<PackageEntry>,
 }
 
-/// What any package may unpack to, however small its file is.
+/// The unpacked size in bytes that any package may reach, however small its file is.
 const MIN_UNPACKED_LIMIT_BYTES: u64 = 1 << 30;
 
-/// What the names and other particulars of all entries may take; these are held in memory.
+/// Maximum size in bytes of the ZIP directory, which is held in memory.
 const MAX_DIRECTORY_BYTES: u64 = 128 << 20;
 
-/// How many entries a directory has.
+/// The number of entries in a directory.
 enum ArchiveEntryCount {
     Exact(usize),
     TooMany(usize),
-    /// The entries take more bytes than is allowed.
+    /// The directory exceeds its size limit.
     DirectoryTooLarge,
 }
 
-/// Counts the entries of a ZIP file without keeping any.
+/// Counts the entries of a ZIP file without storing them.
 fn count_entries<R: Read + Seek>(reader: R, limit: usize) -> Result<ArchiveEntryCount, ZipError> {
     let mut directory = ZipIterable::try_new(reader, Config::default())?;
     let count = directory.len();
@@ -154,10 +155,10 @@ fn count_entries<R: Read + Seek>(reader: R, limit: usize) -> Result<ArchiveEntry
 }
 
 impl<R: Read + Seek> PackageArchive<R> {
-    /// Opens a ZIP file and checks all of its directory.
+    /// Opens a ZIP file and checks its whole directory.
     ///
     /// # Errors
-    /// If it is no ZIP file, or an entry is unsafe, unreadable or over a limit.
+    /// If it is not a ZIP file, or an entry is unsafe, unreadable or over a limit.
     pub(super) fn open(
         mut reader: R,
         file: PackageFileName,
@@ -222,7 +223,7 @@ impl<R: Read + Seek> PackageArchive<R> {
         Ok(())
     }
 
-    /// Returns the name of an entry in messages.
+    /// Returns the display name of an entry for messages.
     pub(super) fn entry_file_name(&self, index: usize) -> PackageFileName {
         let name = self.entries.get(index).map_or("", |entry| entry.name.as_str());
         self.file_name.entry_file_name(self.nested_in.as_ref(), name)
@@ -275,7 +276,7 @@ impl<R: Read + Seek> PackageArchive<R> {
             let message = format!("is longer than the limit of {limit} bytes");
             return Err(reader.file_name.to_error(0, message));
         }
-        // A forged size must not reserve memory that the bytes never fill.
+        // A forged size must not make the reader reserve memory that is never filled.
         let expected = usize::try_from(reader.remaining_bytes.min(1 << 20)).unwrap_or(0);
         let mut bytes = Vec::with_capacity(expected);
         match reader.read_to_end(&mut bytes) {
@@ -294,7 +295,7 @@ impl<R> fmt::Debug for PackageArchive<R> {
     }
 }
 
-/// The bytes of one entry; it checks their number and their checksum on the way.
+/// The bytes of one entry; reading verifies their number and checksum.
 pub(super) struct PackageEntryReader<'a, R: Read> {
     entry: ZipFile<'a, R>,
     remaining_bytes: u64,
@@ -303,7 +304,7 @@ pub(super) struct PackageEntryReader<'a, R: Read> {
 }
 
 impl<R: Read> PackageEntryReader<'_, R> {
-    /// Returns why the entry cannot be read, if its bytes are at fault.
+    /// Returns the error that makes the entry unreadable, if its bytes are damaged.
     pub(super) fn take_damage_error(&self) -> Option<Error> {
         self.damage_message.as_ref().map(|message| self.file_name.to_error(0, message.clone()))
     }
@@ -345,7 +346,7 @@ fn read_entry_metadata<R: Read>(
     file: &PackageFileName,
     entry: &ZipFile<'_, R>,
 ) -> Result<PackageEntry> {
-    // Java writes names as UTF-8, with or without the flag that says so.
+    // Java writes names as UTF-8, with or without the flag for it.
     let name = match std::str::from_utf8(entry.name_raw()) {
         Ok(name) => name.to_owned(),
         Err(_) => entry
@@ -362,7 +363,7 @@ fn read_entry_metadata<R: Read>(
     if entry.encrypted() {
         return refuse("is encrypted; packages are read without a password");
     }
-    // A folder holds nothing, whatever its mode says.
+    // A directory entry has no content, whatever its mode says.
     if entry.is_symlink() && !is_directory {
         return refuse("is a symbolic link; packages hold files and folders only");
     }
@@ -373,7 +374,7 @@ fn read_entry_metadata<R: Read>(
     Ok(PackageEntry { name: stem.to_owned(), is_directory, size: entry.size(), modified })
 }
 
-/// Returns why a name must not be followed, if so.
+/// Returns the reason for which a name is unsafe; `None` if it is safe.
 fn unsafe_name_reason(name: &str) -> Option<&'static str> {
     if name.is_empty() || name.starts_with('/') {
         Some("is an absolute path; names in a package are relative")
@@ -390,7 +391,7 @@ fn unsafe_name_reason(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns when the entry was last changed. ZIP files keep local time without a zone; it is read as UTC.
+/// Returns the modification time of the entry. ZIP files store local time without a zone; it is read as UTC.
 fn modification_date<R: Read>(entry: &ZipFile<'_, R>) -> JcrDate {
     let written = entry.last_modified().and_then(|time| {
         let parts = (i16::try_from(time.year()), i8::try_from(time.month()));
@@ -407,10 +408,10 @@ fn modification_date<R: Read>(entry: &ZipFile<'_, R>) -> JcrDate {
     JcrDate { millis: written.unwrap_or(MIN_ZIP_TIME_MILLIS), offset_minutes: 0 }
 }
 
-/// 1980-01-01T00:00:00Z, before which ZIP files know no time.
+/// 1980-01-01T00:00:00Z, the earliest time that a ZIP file can store.
 const MIN_ZIP_TIME_MILLIS: i64 = 315_532_800_000;
 
-/// Tells whether an error comes from the bytes of the package and not from the disk below.
+/// Returns true if an error is caused by the bytes of the package and not by the disk.
 fn is_archive_damage(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
     matches!(error.kind(), InvalidData | InvalidInput | Other | UnexpectedEof)

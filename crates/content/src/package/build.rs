@@ -1,9 +1,9 @@
-//! Building a package: content as a ZIP file.
+//! Builds a package: content as a ZIP file.
 //!
-//! In: a filter, and the content that it contains. Out: a package that installs as the same content.
+//! In: a filter, and the content that it selects. Out: a package that installs as the same content.
 //!
-//! Folders, pages and assets have a folder and a `.content.xml` each, files are files with a `.content.xml` in a folder
-//! `name.dir` beside them, and everything else stands in the document of the nearest of these above it.
+//! Each folder, page and asset has a folder with a `.content.xml`. A file is a file with a `.content.xml` in a folder
+//! `name.dir` beside it. Everything else is part of the document of the nearest of these above it.
 //!
 //! Invariant: the same content gives the same bytes. Entries are sorted by name and dated 1980-01-01.
 //!
@@ -28,15 +28,15 @@ use crate::{
     BlobId, Error, JCR_CONTENT, NodePath, PRIMARY_TYPE, Property, Result, Snapshot, Subtree, Value,
 };
 
-/// What a package is built from.
+/// The source of the content for a package.
 pub trait ExportSource {
-    /// Returns a node with everything below it, or nothing if there is none.
+    /// Returns a node with everything below it; `None` if it does not exist.
     ///
     /// # Errors
     /// If the source cannot be read.
     fn read_subtree(&self, path: &NodePath) -> Result<Option<Subtree>>;
 
-    /// Returns a node without what is below it, or nothing if there is none.
+    /// Returns a node without its descendants; `None` if it does not exist.
     ///
     /// # Errors
     /// If the source cannot be read.
@@ -49,24 +49,24 @@ pub trait ExportSource {
     fn open_blob(&self, blob: &BlobId) -> Result<Box<dyn Read>>;
 }
 
-/// What a new package says of itself.
+/// The metadata of a new package.
 #[derive(Debug, Clone, Default)]
 pub struct PackageManifest {
     /// Its name.
     pub id: PackageId,
-    /// Which content it holds, and how that meets what is there on installation.
+    /// The content of the package, and the import mode on installation.
     pub filter: PackageFilter,
     /// The namespaces of prefixes in the content.
     pub namespaces: DocviewNamespaces,
     /// Further entries of its `properties.xml`, such as `acHandling`.
     pub properties: BTreeMap<String, String>,
-    /// The definitions of node types that it brings along, in CND notation; nothing if it brings none.
+    /// The node type definitions in the package, in CND notation; empty for none.
     pub node_types: String,
 }
 
 impl PackageManifest {
-    /// Makes what a package of this content says of itself: with the namespaces that are registered, and the node
-    /// types beyond the standard set.
+    /// Creates the metadata of a package with this content: the registered namespaces, and the node types beyond the
+    /// standard set.
     ///
     /// # Errors
     /// If the store fails.
@@ -87,14 +87,14 @@ impl PackageManifest {
     }
 }
 
-/// What was written.
+/// The counts of a written package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct PackageBuildReport {
-    /// Nodes that the filter contains, and those above them.
+    /// Number of nodes that the filter contains, and of their ancestors.
     pub nodes: usize,
-    /// Entries of the ZIP file.
+    /// Number of entries of the ZIP file.
     pub entries: usize,
-    /// Entries that hold the bytes of blobs.
+    /// Number of entries that hold the bytes of blobs.
     pub blobs: usize,
 }
 
@@ -107,7 +107,8 @@ impl fmt::Display for PackageBuildReport {
 /// Writes a package to `out`.
 ///
 /// # Errors
-/// Those of the source; [`Error::InvalidPackage`] for a name that no package can carry; [`Error::Read`] if `out` fails.
+/// Errors of the source; [`Error::InvalidPackage`] for a name that no package can contain; [`Error::Read`] if `out`
+/// fails.
 pub fn write_package<W: Write + Seek>(
     out: W,
     manifest: &PackageManifest,
@@ -151,13 +152,13 @@ fn entry_write_error(name: &str, error: ZipError) -> Error {
     Error::Read { input_name: format!("or write `{name}`"), source }
 }
 
-/// Returns the tree of what the filter contains, with the nodes above it.
+/// Returns the tree of the nodes that the filter contains, with their ancestors.
 fn build_filtered_tree(filter: &PackageFilter, source: &dyn ExportSource) -> Result<Subtree> {
     let mut root = read_childless(source, &NodePath::root())?.unwrap_or_default();
-    // Roots of the kind `cleanup` only name what is removed on installation.
+    // Roots of the kind `cleanup` only name content to remove on installation.
     let brought = filter.roots().iter().filter(|set| !set.is_cleanup);
     let mut paths: Vec<&NodePath> = brought.map(|set| &set.root).collect();
-    // Outer roots first: they bring the roots inside of them along.
+    // Outer roots first: they include the roots inside them.
     paths.sort_by_key(|path| path.depth());
     for path in paths {
         if root.find_descendant(path.as_str()).is_some_and(|_| !path.is_root()) {
@@ -180,7 +181,7 @@ fn build_filtered_tree(filter: &PackageFilter, source: &dyn ExportSource) -> Res
     Ok(root)
 }
 
-/// Adds `subtree` below the node that `names` lead to, after adding the nodes on the way.
+/// Adds `subtree` below the node at `names`, after adding its missing ancestors.
 fn add_subtree_at(
     node: &mut Subtree,
     path: &NodePath,
@@ -201,7 +202,7 @@ fn add_subtree_at(
     node.child_mut(name).map_or(Ok(()), |child| add_subtree_at(child, &path, rest, subtree, source))
 }
 
-/// Brings the children of nodes above the roots of the filter into the order that they have in the source.
+/// Sorts the children of nodes above the roots of the filter in the order of the source.
 fn restore_child_order(
     node: &mut Subtree,
     path: &NodePath,
@@ -230,7 +231,7 @@ fn read_childless(source: &dyn ExportSource, path: &NodePath) -> Result<Option<S
     }))
 }
 
-/// Takes out what the filter leaves out.
+/// Removes the nodes and properties that the filter excludes.
 fn prune_by_filter(filter: &PackageFilter, mut node: Subtree, path: &NodePath) -> Option<Subtree> {
     let children = std::mem::take(&mut node.children);
     node.children = children
@@ -253,7 +254,7 @@ enum PackageEntryPayload<'a> {
     Text(String),
     /// The document of a node that has a folder.
     Document(&'a Subtree),
-    /// The document of a file, beside its bytes.
+    /// The document of a file, beside the file's bytes.
     FileDocument(&'a Subtree),
     Blob(BlobId),
 }
@@ -314,7 +315,7 @@ impl<'a> PackageBuildPlan<'a> {
         self.entries.push((name.to_owned(), PackageEntryPayload::Text(text)));
     }
 
-    /// Adds a node that has a folder, and all below it.
+    /// Adds a node that has a folder, and its descendants.
     fn add_folder_node(&mut self, node: &'a Subtree, path: &NodePath) -> Result<()> {
         let folder = packable_folder_name(path)?;
         self.entries.push((format!("{folder}/.content.xml"), PackageEntryPayload::Document(node)));
@@ -331,7 +332,7 @@ impl<'a> PackageBuildPlan<'a> {
         Ok(())
     }
 
-    /// Adds what cannot stand in the document that a node stands in.
+    /// Adds the descendants that cannot be part of the node's document.
     fn add_inline_children(&mut self, node: &'a Subtree, path: &NodePath) -> Result<()> {
         if let PackageNodeForm::File(blob) = node_form(node) {
             return self.add_file_node(node, path, blob);
@@ -389,7 +390,7 @@ impl<'a> PackageBuildPlan<'a> {
     }
 }
 
-/// Returns the folder name for a path, if reading it gives the path again.
+/// Returns the folder name for a path; fails unless decoding it yields the path again.
 fn packable_folder_name(path: &NodePath) -> Result<String> {
     if path.names().all(entry_role::is_packable_name) {
         return Ok(entry_role::folder_entry_name(path));
@@ -402,13 +403,13 @@ fn packable_folder_name(path: &NodePath) -> Result<String> {
     })
 }
 
-/// How a node appears in a package.
+/// The form of a node in a package.
 enum PackageNodeForm {
-    /// With a folder and a document of its own.
+    /// A folder with a document of its own.
     Folder,
-    /// As a file with these bytes.
+    /// A file with these bytes.
     File(BlobId),
-    /// In the document of a node above.
+    /// Part of the document of an ancestor.
     Inline,
 }
 
@@ -433,8 +434,8 @@ fn node_form(node: &Subtree) -> PackageNodeForm {
     }
 }
 
-/// Returns the bytes of a node that a plain file stands for. Reading a package adds a media type and a date to files
-/// that have none, so that a node without them needs another form to come back as it is.
+/// Returns the bytes of a node that a plain file can represent. Reading a package adds a media type and a date to files
+/// that have none, so a node without them needs another form to be restored unchanged.
 fn plain_file_blob(node: &Subtree) -> Option<BlobId> {
     let content = node.child(JCR_CONTENT)?;
     let is_file = node.primary_type() == "nt:file"
@@ -456,7 +457,7 @@ fn render_manifest(manifest: &PackageManifest) -> String {
     out
 }
 
-/// Writes a header; lines of manifests hold at most 72 bytes, and go on after a blank.
+/// Writes a header; a line of a manifest holds at most 72 bytes, and continues after a space.
 fn push_manifest_header(out: &mut String, name: &str, value: &str) {
     let line = format!("{name}: {value}");
     let mut used = 0;
@@ -474,7 +475,7 @@ fn push_manifest_header(out: &mut String, name: &str, value: &str) {
 fn render_properties(manifest: &PackageManifest, root: &Subtree) -> String {
     let mut entries = manifest.properties.clone();
     if contains_policy(root) {
-        // Without it, whoever installs the package would leave the policies out.
+        // Without it, an installer would leave the policies out.
         entries.entry("acHandling".to_owned()).or_insert_with(|| "merge_preserve".to_owned());
     }
     for (key, value) in [
@@ -488,7 +489,7 @@ fn render_properties(manifest: &PackageManifest, root: &Subtree) -> String {
     package_properties::properties_to_xml(&entries)
 }
 
-/// Tells whether a tree holds access control.
+/// Returns true if a tree contains access control content.
 fn contains_policy(node: &Subtree) -> bool {
     node.children.iter().any(|child| is_policy_name(&child.name) || contains_policy(child))
 }

@@ -1,4 +1,4 @@
-//! What an installation would change, node by node and property by property.
+//! Differences that an installation would make, node by node and property by property.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,12 +23,12 @@ pub struct ContentDifference {
 /// A node that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ChangedNode {
-    /// Where it is.
+    /// The path of the node.
     #[serde(serialize_with = "serialize_path")]
     pub path: NodePath,
-    /// What happens to it.
+    /// The kind of change.
     pub change: NodeChangeKind,
-    /// Whether its children, as far as both states have them, stand in another order.
+    /// True if the order of the children that both states have changes.
     pub is_reordered: bool,
     /// Its properties that differ.
     pub properties: Vec<ChangedProperty>,
@@ -38,37 +38,37 @@ fn serialize_path<S: Serializer>(path: &NodePath, serializer: S) -> Result<S::Ok
     serializer.serialize_str(path.as_str())
 }
 
-/// What happens to a node.
+/// The kind of change of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeChangeKind {
-    /// It is created.
+    /// The node is created.
     Added,
-    /// Its properties or the order of its children change.
+    /// The properties or the order of the children change.
     Changed,
-    /// It is removed.
+    /// The node is removed.
     Removed,
 }
 
-/// A property that differs, its values as docviews write them; blobs by their ids.
+/// A property that differs, with values in docview notation; blobs by their ids.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ChangedProperty {
     /// Its name.
     pub name: String,
-    /// What is there; nothing for one that is added.
+    /// The current value; `None` if the property is added.
     pub before: Option<String>,
-    /// What will be; nothing for one that is removed.
+    /// The new value; `None` if the property is removed.
     pub after: Option<String>,
 }
 
 impl ContentDifference {
-    /// Counts the nodes to which this happens.
+    /// Returns the number of nodes with this kind of change.
     #[must_use]
     pub fn count_changes(&self, change: NodeChangeKind) -> usize {
         self.nodes.iter().filter(|node| node.change == change).count()
     }
 
-    /// Compares two states of one session, of which the second has all edits of the first.
+    /// Compares two states of one session; the second contains all edits of the first.
     pub(super) fn between(before: &SnapshotView, after: &SnapshotView) -> Result<Self> {
         let (mut old, mut new) = (NodesByPath::default(), NodesByPath::default());
         let mut reordered = BTreeSet::new();
@@ -125,7 +125,7 @@ impl fmt::Display for ContentDifference {
     }
 }
 
-/// The nodes of documents by path, wherever documents are cut.
+/// The nodes of documents by path, independent of record boundaries.
 #[derive(Default)]
 struct NodesByPath(BTreeMap<NodePath, (BTreeMap<String, Property>, Vec<String>)>);
 
@@ -175,7 +175,7 @@ impl NodesByPath {
     }
 }
 
-/// Tells whether the names that both lists have stand in the same order.
+/// Returns true if the names that both lists have are in the same order.
 fn has_same_order(left: &[String], right: &[String]) -> bool {
     let (known, wanted): (BTreeSet<_>, BTreeSet<_>) =
         (left.iter().collect(), right.iter().collect());

@@ -1,6 +1,6 @@
-//! The node `vlt:definition` of a stored package: its name, what it needs, when it was installed, its filter.
+//! The node `vlt:definition` of a stored package: its name, dependencies, installation time and filter.
 //!
-//! It stands below the `jcr:content` of the package's file, which has the mixin `vlt:Package` then.
+//! It is a child of the `jcr:content` of the package's file, which then has the mixin `vlt:Package`.
 
 use super::dependency::PackageDependency;
 use super::filter::PackageFilter;
@@ -19,7 +19,7 @@ const LAST_UNPACKED_PROPERTY: &str = "lastUnpacked";
 const LAST_UNPACKED_BY_PROPERTY: &str = "lastUnpackedBy";
 const FILTER_NODE: &str = "filter";
 
-/// What a definition says.
+/// The content of a definition.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PackageDefinition {
     pub(super) id: PackageId,
@@ -31,7 +31,7 @@ pub(super) struct PackageDefinition {
 }
 
 impl PackageDefinition {
-    /// Reads what a definition says; a package whose definition lacks a name is named by its path.
+    /// Reads a definition; a package without a name in its definition is named after its path.
     pub(super) fn from_node(path: &NodePath, node: Option<&Subtree>) -> Self {
         let text = |name: &str| node.and_then(|node| node.text(name)).unwrap_or_default();
         let date = |name: &str| match node.and_then(|node| node.properties.get(name)?.first()) {
@@ -70,7 +70,7 @@ impl PackageDefinition {
     }
 }
 
-/// Makes the definition of a package that was just stored and is not installed yet.
+/// Creates the definition of a package that was stored and is not installed yet.
 pub(super) fn build_definition_node(
     id: &PackageId,
     properties: &PackageProperties,
@@ -108,12 +108,12 @@ fn set_dependencies(node: &mut Subtree, dependencies: &[PackageDependency]) {
     node.properties.insert("dependencies".into(), Property::List(ValueType::String, values));
 }
 
-/// Returns the filter that a definition holds.
+/// Returns the filter in a definition.
 pub(super) fn read_filter(node: &Subtree) -> Result<PackageFilter> {
     node.child(FILTER_NODE).map_or_else(|| Ok(PackageFilter::default()), PackageFilter::from_node)
 }
 
-/// Makes the node of a stored package's file.
+/// Creates the file node of a stored package.
 pub(super) fn build_file_node(
     name: &str,
     data: crate::BlobId,
@@ -137,7 +137,7 @@ pub(super) fn build_file_node(
         .with_child(content)
 }
 
-/// Notes in a definition when it was installed, or that it is not.
+/// Records the installation time in a definition; `None` marks the package as not installed.
 pub(super) fn set_install_stamp(node: &mut Subtree, stamp: Option<&AuditStamp>) {
     match stamp {
         Some(stamp) => {
@@ -152,8 +152,7 @@ pub(super) fn set_install_stamp(node: &mut Subtree, stamp: Option<&AuditStamp>) 
     }
 }
 
-/// Gives the file of a package that another package brought a definition of its own: not installed, and in need of
-/// the package that it came with.
+/// Adds a definition to the file of a nested package: not installed, and dependent on the package that contained it.
 pub(super) fn add_nested_definition(
     target: &mut dyn InstallTarget,
     path: &NodePath,
@@ -178,7 +177,7 @@ pub(super) fn add_nested_definition(
     target.put(&content.child_unchecked(DEFINITION_NODE), node)
 }
 
-/// Notes that the package in this file is installed.
+/// Marks the package in this file as installed.
 pub(super) fn mark_installed(
     target: &mut dyn InstallTarget,
     path: &NodePath,

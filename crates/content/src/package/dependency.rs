@@ -1,23 +1,23 @@
-//! What a package says it needs: other packages, by group, name and range of versions.
+//! Dependencies of a package on other packages, by group, name and version range.
 
 use std::fmt;
 
 use super::package_properties::PackageId;
 use super::version::{PackageVersion, VersionRange};
 
-/// A need for another package.
+/// A dependency on another package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackageDependency {
-    /// The other's group.
+    /// The group of the required package.
     pub group: String,
-    /// The other's name.
+    /// The name of the required package.
     pub name: String,
-    /// The versions that will do.
+    /// The accepted versions.
     pub version_range: VersionRange,
 }
 
 impl PackageDependency {
-    /// Makes the need for exactly one package.
+    /// Creates a dependency on exactly one package.
     #[must_use]
     pub fn exactly(id: &PackageId) -> Self {
         Self {
@@ -27,10 +27,10 @@ impl PackageDependency {
         }
     }
 
-    /// Reads `group:name:range`, `group:name` or `name`. The error says what is wrong.
+    /// Parses `group:name:range`, `group:name` or `name`. The error describes the fault.
     ///
     /// # Errors
-    /// If the name is missing or the range makes no sense.
+    /// If the name is missing or the range is invalid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = text.trim().splitn(3, ':').map(str::trim);
         let (first, second) = (parts.next().unwrap_or_default(), parts.next());
@@ -42,7 +42,7 @@ impl PackageDependency {
         Ok(Self { group: group.to_owned(), name: name.to_owned(), version_range: range })
     }
 
-    /// Reads a list as `properties.xml` holds it: separated by commas, of which those in ranges do not count.
+    /// Parses a list in the form of `properties.xml`: separated by commas, except those in ranges.
     ///
     /// # Errors
     /// The first fault.
@@ -59,7 +59,7 @@ impl PackageDependency {
         parts.map(str::trim).filter(|part| !part.is_empty()).map(Self::parse).collect()
     }
 
-    /// Tells whether a package will do.
+    /// Returns true if a package satisfies the dependency.
     #[must_use]
     pub fn is_met_by(&self, id: &PackageId) -> bool {
         self.group == id.group

@@ -1,27 +1,27 @@
-//! From the entries of a package to the nodes that they describe, and back.
+//! Maps the entries of a package to the nodes that they describe, and back.
 //!
 //! Below `jcr_root` a folder is a node, `.content.xml` in it describes that node, `name.xml` may describe the node
-//! `name`, `name.binary` is a property, a folder `name.dir` holds what belongs to the file `name`, and any other file
-//! is a file. Names are mangled so that every file system can hold them: `jcr:content` is `_jcr_content`, a name that
-//! looks mangled gets one `_` more, and characters that file systems refuse are `%xx`.
+//! `name`, `name.binary` is a property, a folder `name.dir` holds the content of the file `name`, and any other file is
+//! a file. Names are escaped for all file systems: `jcr:content` becomes `_jcr_content`, a name that looks escaped gets
+//! another `_`, and characters that file systems refuse become `%xx`.
 
 use super::archive::PackageFileName;
 use crate::{NodePath, Result};
 
-/// What an entry is for.
+/// The role of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PackageEntryRole {
     /// Not below `jcr_root`.
     Metadata,
-    /// A folder, and so a node.
+    /// A folder, which is also a node.
     Folder(NodePath),
-    /// The docview of a node, for certain.
+    /// The docview of a node, known from its name.
     Docview(NodePath),
     /// An XML file: the docview of `document` if its root element says so, or else the file `file`.
     Xml {
-        /// The node that it describes if it is a docview.
+        /// The node that it describes as a docview.
         document_path: NodePath,
-        /// The file that it is otherwise.
+        /// The path of the file otherwise.
         file_path: NodePath,
     },
     /// A file.
@@ -32,16 +32,16 @@ pub(super) enum PackageEntryRole {
         node: NodePath,
         /// The property's name.
         property: String,
-        /// The place in a list; nothing for a single value.
+        /// The position in a list; `None` for a single value.
         index: Option<usize>,
     },
-    /// A file that tools leave behind.
+    /// A leftover file of a tool.
     Junk,
 }
 
 const CONTENT_ROOT: &str = "jcr_root";
 
-/// Finds out what the entry `name` is for.
+/// Determines the role of the entry `name`.
 ///
 /// # Errors
 /// [`crate::Error::InvalidPackage`] if it maps to a name or path that JCR refuses.
@@ -54,7 +54,7 @@ pub(super) fn entry_role(
         return Ok(PackageEntryRole::Metadata);
     };
     let Some(inner) = rest.strip_prefix('/') else {
-        // `jcr_root` itself, or a name that only begins like it.
+        // `jcr_root` itself, or a name with the same beginning.
         return Ok(if rest.is_empty() && is_directory {
             PackageEntryRole::Folder(NodePath::root())
         } else {
@@ -99,7 +99,7 @@ fn child_path(file: &PackageFileName, parent: &NodePath, segment: &str) -> Resul
         .map_err(|error| file.to_error(0, error.to_string()))
 }
 
-/// Returns the node's part of a folder name.
+/// Returns the part of a folder name that encodes the node's name.
 fn folder_node_name(segment: &str) -> &str {
     segment.strip_suffix(".dir").filter(|base| !base.is_empty()).unwrap_or(segment)
 }
@@ -121,7 +121,7 @@ fn split_list_index(base: &str) -> (&str, Option<usize>) {
     }
 }
 
-/// Returns the name of the node that a file or folder of this name stands for.
+/// Decodes the name of a file or folder to a node name.
 pub(super) fn decode_file_name(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut characters = name.chars();
@@ -132,7 +132,7 @@ pub(super) fn decode_file_name(name: &str) -> String {
             // A doubled `_` stands for one, and no prefix follows.
             Some('_') => {}
             Some(first) if rest.chars().skip(1).any(|character| character == '_') => {
-                // The first character of a prefix is taken as it is, as they do.
+                // The first character of a prefix is not decoded, as in FileVault.
                 if first != '%' {
                     out.push(first);
                     characters.next();
@@ -162,13 +162,13 @@ pub(super) fn decode_file_name(name: &str) -> String {
     out
 }
 
-/// Returns the character that two hexadecimal digits at the start of `text` stand for.
+/// Decodes two hexadecimal digits at the start of `text` to a character.
 fn decode_hex_escape(text: &str) -> Option<char> {
     let digits = text.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
     digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).map(char::from)
 }
 
-/// Returns the name of the file or folder that stands for a node of this name.
+/// Encodes a node name as the name of a file or folder.
 pub(super) fn encode_file_name(name: &str) -> String {
     let prefix =
         name.split_once(':').filter(|(prefix, _)| !prefix.is_empty() && !prefix.contains('_'));
@@ -198,7 +198,7 @@ fn escape_segment(name: &str) -> String {
     out
 }
 
-/// Tells whether a folder or file can stand for a node of this name.
+/// Returns true if a folder or file can represent a node of this name.
 pub(super) fn is_packable_name(name: &str) -> bool {
     let encoded = encode_file_name(name);
     !is_junk_file(&encoded)
@@ -206,7 +206,7 @@ pub(super) fn is_packable_name(name: &str) -> bool {
         && decode_file_name(&encoded) == name
 }
 
-/// Tells whether a plain file can stand for a node of this name: it is taken for nothing else.
+/// Returns true if a plain file can represent a node of this name: the name has no other role.
 pub(super) fn is_plain_file_name(name: &str) -> bool {
     is_packable_name(name) && !name.ends_with(".xml") && !name.ends_with(".binary")
 }

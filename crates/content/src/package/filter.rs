@@ -1,13 +1,13 @@
-//! The filter of a package: which nodes it brings, and how they meet what is there.
+//! The filter of a package: selects its nodes and their import mode.
 //!
-//! In: `META-INF/vault/filter.xml`. Out: for a node path, the [`FilterCoverage`] that decides what happens to it.
+//! In: `META-INF/vault/filter.xml`. Out: for a node path, the [`FilterCoverage`] that decides its treatment.
 //!
 //! Invariants
-//! * The first filter whose root covers a path decides alone; others are not asked.
-//! * A pattern matches the whole path. The last pattern that matches decides; where none does, a filter that begins
-//!   with an include leaves out, and one that begins with an exclude takes in.
+//! * Only the first filter whose root covers a path decides.
+//! * A pattern matches the whole path. The last matching pattern decides. If none matches, a filter that begins with an
+//!   include excludes the path, and one that begins with an exclude includes it.
 //!
-//! Not here: what a [`ImportMode`] does to a node (`installer`).
+//! Not here: the effect of an [`ImportMode`] on a node (`installer`).
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -19,18 +19,18 @@ use super::keyword;
 use super::xml_reader::{XmlElement, XmlItem, XmlReader, push_escaped_attribute};
 use crate::{NodePath, Property, Result, Subtree, Value, ValueType};
 
-/// How content of the package meets content that is there.
+/// The treatment of existing content when a package is installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportMode {
-    /// Covered content becomes what the package holds; what the package lacks is removed.
+    /// Covered content is replaced by that of the package; content that the package lacks is removed.
     Replace,
-    /// Nodes that exist stay as they are; missing ones are added.
+    /// Existing nodes stay unchanged; missing ones are added.
     Merge,
-    /// Nodes of the package replace the properties of existing ones, but for their type; nothing is removed.
+    /// Nodes of the package replace the properties of existing ones, except their type; nothing is removed.
     Update,
     /// Missing nodes and missing properties are added; nothing is changed.
     MergeProperties,
-    /// Missing nodes and properties are added, existing properties replaced; nothing is removed.
+    /// Missing nodes and properties are added, existing properties are replaced; nothing is removed.
     UpdateProperties,
 }
 
@@ -54,18 +54,18 @@ impl ImportMode {
     }
 }
 
-/// What a filter says of one node path.
+/// The result of a filter for one node path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilterCoverage {
-    /// The path belongs to the package.
+    /// The package contains the path.
     Contained(ImportMode),
-    /// The path leads to the root of a filter: the node is created if it is missing, and never changed.
+    /// The path is above the root of a filter: a missing node is created, an existing one is never changed.
     Ancestor,
-    /// A filter covers the path, and its patterns leave it out.
+    /// A filter covers the path, but its patterns exclude it.
     Excluded,
     /// No filter covers the path.
     Outside,
-    /// The package has no filter: missing nodes are created, and nothing is changed.
+    /// The package has no filter: missing nodes are created, existing ones are not changed.
     Unfiltered,
 }
 
@@ -73,20 +73,20 @@ pub enum FilterCoverage {
 #[derive(Debug, Clone, Default)]
 pub struct PackageFilter {
     roots: Vec<FilterRoot>,
-    /// The first filter with this root.
+    /// The index of the first filter with a root.
     first_by_root: HashMap<String, usize>,
-    /// The paths above roots.
+    /// The paths above filter roots.
     ancestor_paths: HashSet<String>,
 }
 
-/// One `filter` element: a subtree, how it is imported, and the patterns within.
+/// One `filter` element: a subtree, its import mode, and its patterns.
 #[derive(Debug, Clone)]
 pub struct FilterRoot {
-    /// Where the subtree begins.
+    /// The root of the subtree.
     pub root: NodePath,
-    /// How its content meets what is there.
+    /// The import mode of its content.
     pub mode: ImportMode,
-    /// Whether it only names content to remove (`type="cleanup"`).
+    /// True if it only names content to remove (`type="cleanup"`).
     pub is_cleanup: bool,
     node_rules: PackageFilterRules,
     property_rules: PackageFilterRules,
@@ -118,7 +118,7 @@ impl PackageFilterRule {
     }
 }
 
-/// The memory that the patterns of a filter may take.
+/// The memory limit for the patterns of a filter.
 struct RegexMemoryBudget {
     remaining_bytes: usize,
 }
@@ -130,7 +130,7 @@ impl Default for RegexMemoryBudget {
 }
 
 impl RegexMemoryBudget {
-    /// What a compiled pattern may take: nearly all need little.
+    /// Size limits for a compiled pattern, tried in order: nearly all patterns need little.
     const REGEX_SIZE_LIMITS: [usize; 3] = [8 << 10, 64 << 10, 1 << 20];
 
     fn compile_regex(&mut self, pattern: &str) -> Result<Regex, regex::Error> {
@@ -160,7 +160,7 @@ impl PackageFilterRules {
 }
 
 impl FilterRoot {
-    /// Makes a filter for a whole subtree.
+    /// Creates a filter for a whole subtree.
     #[must_use]
     pub fn new(root: NodePath, mode: ImportMode) -> Self {
         Self {
@@ -172,7 +172,7 @@ impl FilterRoot {
         }
     }
 
-    /// Returns the patterns as definitions spell them: `include:…`, `exclude:…`, those for properties with an `@`.
+    /// Returns the patterns in the notation of definitions: `include:…`, `exclude:…`, those for properties with an `@`.
     fn rule_texts(&self) -> Vec<String> {
         let text = |rule: &PackageFilterRule, mark: &str| {
             format!(
@@ -204,21 +204,21 @@ impl FilterRoot {
         Ok(())
     }
 
-    /// Tells whether patterns take a part of the subtree out.
+    /// Returns true if patterns exclude a part of the subtree.
     pub(super) fn has_node_patterns(&self) -> bool {
         !self.node_rules.0.is_empty()
     }
 }
 
 impl PackageFilter {
-    /// Makes a filter of the given roots, in the order in which they are asked.
+    /// Creates a filter from roots, in order of evaluation.
     #[must_use]
     pub fn new(roots: Vec<FilterRoot>) -> Self {
         let (mut places, mut above) = (HashMap::new(), HashSet::new());
         for (place, set) in roots.iter().enumerate() {
             places.entry(set.root.as_str().to_owned()).or_insert(place);
             let mut parent = set.root.parent();
-            // Where one path above is known, so are all above that.
+            // If an ancestor is already recorded, all of its ancestors are.
             while let Some(path) = parent.take_if(|path| above.insert(path.as_str().to_owned())) {
                 parent = path.parent();
             }
@@ -226,7 +226,7 @@ impl PackageFilter {
         Self { roots, first_by_root: places, ancestor_paths: above }
     }
 
-    /// Reads the text of a `filter.xml`.
+    /// Parses the text of a `filter.xml`.
     ///
     /// # Errors
     /// [`crate::Error::InvalidPackage`] with `name` and the line of the first fault.
@@ -234,13 +234,13 @@ impl PackageFilter {
         parse_filter(&PackageFileName::new(name), text)
     }
 
-    /// Returns the filters in their order.
+    /// Returns the filter roots in order.
     #[must_use]
     pub fn roots(&self) -> &[FilterRoot] {
         &self.roots
     }
 
-    /// Returns what the filter says of a node path.
+    /// Returns the coverage of a node path.
     #[must_use]
     pub fn coverage(&self, path: &NodePath) -> FilterCoverage {
         if self.roots.is_empty() {
@@ -256,12 +256,12 @@ impl PackageFilter {
         if covering.is_some() { FilterCoverage::Excluded } else { FilterCoverage::Outside }
     }
 
-    /// Tells whether the root of a filter lies below a path.
+    /// Returns true if the root of a filter lies below a path.
     pub(super) fn is_above_roots(&self, path: &NodePath) -> bool {
         self.ancestor_paths.contains(path.as_str())
     }
 
-    /// Tells whether the package brings this property of a node that it contains.
+    /// Returns true if the package contains this property of a node that it contains.
     #[must_use]
     pub fn includes_property(&self, node: &NodePath, property: &str) -> bool {
         let Some(set) = self.covering_root(node) else {
@@ -274,7 +274,7 @@ impl PackageFilter {
         set.property_rules.accepts(&format!("{node}{separator}{property}"))
     }
 
-    /// Tells whether everything below a contained path is contained in the same way, whatever its name.
+    /// Returns true if everything below a contained path is contained in the same way, whatever its name.
     pub(super) fn is_uniform_below(&self, path: &NodePath) -> bool {
         let Some(covering) = self.covering_root(path) else {
             return false;
@@ -293,18 +293,18 @@ impl PackageFilter {
         self.roots.get(*place.min()?)
     }
 
-    /// Tells whether a path is, or lies below, the root of a filter.
+    /// Returns true if a path is the root of a filter or lies below one.
     pub(super) fn covers(&self, path: &NodePath) -> bool {
         self.covering_root(path).is_some()
     }
 
-    /// Returns the same filter with another mode everywhere.
+    /// Returns the same filter with another mode for all roots.
     pub(super) fn with_mode(&self, mode: ImportMode) -> Self {
         let roots = self.roots.iter().map(|set| FilterRoot { mode, ..set.clone() });
         Self::new(roots.collect())
     }
 
-    /// Writes the filter as nodes, the way the definitions of stored packages hold it.
+    /// Writes the filter as nodes, in the form of stored package definitions.
     pub(super) fn to_node(&self, name: &str) -> Subtree {
         let mut node = Subtree::new(name, "nt:unstructured");
         for (place, set) in self.roots.iter().enumerate() {
@@ -323,7 +323,7 @@ impl PackageFilter {
     /// Reads the filter from such nodes.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidPackage`] with the name of the node at fault.
+    /// [`crate::Error::InvalidPackage`] with the name of the invalid node.
     pub(super) fn from_node(node: &Subtree) -> Result<Self> {
         let (mut roots, mut room) = (Vec::new(), RegexMemoryBudget::default());
         for child in &node.children {
@@ -383,7 +383,7 @@ fn push_filter_root(out: &mut String, set: &FilterRoot) {
     out.push_str("    </filter>\n");
 }
 
-/// Reads a filter; [`PackageFilter::parse`] with the name that messages show.
+/// Parses a filter; like [`PackageFilter::parse`], with the display name of the file for messages.
 pub(super) fn parse_filter(file: &PackageFileName, text: &[u8]) -> Result<PackageFilter> {
     let mut xml = XmlReader::new(file, text)?;
     let mut roots: Vec<FilterRoot> = Vec::new();
@@ -481,7 +481,7 @@ fn read_filter_rule(
     Ok((rule, is_for_properties))
 }
 
-/// Spells a pattern of Java's: without its quotations `\Q…\E`, and with the classes that hold ASCII only there.
+/// Translates a Java pattern: expands quotations `\Q…\E`, and limits the classes that are ASCII-only in Java to ASCII.
 fn translate_java_pattern(pattern: &str) -> String {
     let mut out = String::new();
     let mut rest = pattern;

@@ -1,4 +1,4 @@
-//! Identifiers (`jcr:uuid`) in packages: no two nodes may have the same.
+//! Identifiers (`jcr:uuid`) in packages: they must be unique.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
@@ -10,7 +10,7 @@ use crate::{Error, NodePath, Property, Result};
 
 pub(super) const UUID_PROPERTY: &str = "jcr:uuid";
 
-/// A node that got an identifier from the package.
+/// A node that received an identifier from the package.
 #[derive(Debug)]
 pub(super) struct AssignedIdentifier<'a> {
     path: NodePath,
@@ -19,7 +19,7 @@ pub(super) struct AssignedIdentifier<'a> {
 }
 
 impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
-    /// Remembers that a node is stored with an identifier that it did not have before.
+    /// Records that a node is stored with an identifier that it did not have before.
     pub(super) fn record_identifier(
         &mut self,
         node: &'a ImportNode,
@@ -36,7 +36,8 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
         }
     }
 
-    /// Looks for nodes elsewhere that have the identifiers of nodes in the package and are still there.
+    /// Finds remaining nodes elsewhere that have the same identifiers as nodes of the package, and applies the rule to
+    /// them.
     pub(super) fn resolve_identifier_conflicts(&mut self, rule: IdentifierRule) -> Result<()> {
         let mut known: BTreeMap<String, NodePath> = BTreeMap::new();
         for one in std::mem::take(&mut self.assigned_identifiers) {
@@ -44,7 +45,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
             let own = known.get(&one.identifier).cloned();
             for other in others.into_iter().chain(own.clone()) {
                 if other != one.path && self.has_identifier(&other, &one.identifier)? {
-                    // Within one package nobody else's node is in question, and none of both is lost.
+                    // Both nodes belong to the package, so no existing node is affected, and neither is removed.
                     let is_own = own.as_ref() == Some(&other);
                     let rule = match rule {
                         IdentifierRule::Refuse if is_own => IdentifierRule::Regenerate,

@@ -1,8 +1,8 @@
-//! The nodes of a package, before they meet what is there.
+//! The nodes of a package, before they are merged into existing content.
 //!
-//! A [`crate::Subtree`] cannot hold all that a package says of a node: that it is named for its order only, that a
-//! folder is merely implied, that a property's bytes are still in the package or stay as they are, and in which line
-//! of which file all this stands.
+//! A [`crate::Subtree`] cannot hold everything that a package states about a node: that an element only fixes the
+//! order, that a folder is only implied, that a property's bytes are still in the package or stay unchanged, and the
+//! file and line of each node.
 //!
 //! Invariant: no two children of a node have the same name.
 
@@ -12,38 +12,38 @@ use super::archive::PackageFileName;
 use super::install_report::SkipReason;
 use crate::{NodePath, PRIMARY_TYPE, Property, Value};
 
-/// What the package knows of a node.
+/// The information that the package has about a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportNodeKind {
-    /// Its place among its siblings; it is not created.
+    /// Only its position among its siblings; it is not created.
     OrderOnly,
-    /// That there is one, as something lies below it: a missing one is created as a folder.
+    /// Only its existence, implied by something below it; a missing node is created as a folder.
     Folder,
     /// Its properties.
     Content,
 }
 
-/// What the package knows of a property.
+/// The information that the package has about a property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportProperty {
     /// The value or values.
     Value(Property),
-    /// That what is there stays.
+    /// The existing value stays.
     Preserved,
-    /// The entry of the package with its bytes.
+    /// The entry of the package that holds its bytes.
     Binary(usize),
-    /// The entries with the bytes of a list of values, by their place in the list.
+    /// The entries that hold the bytes of a list of values, by position in the list.
     BinaryList(BTreeMap<usize, usize>),
-    /// The bytes of one value or a list of values, which stood in a document.
+    /// The bytes of one value or a list of values, from a document.
     InlineBinary {
         /// The bytes.
         values: Vec<Vec<u8>>,
-        /// Whether the property is a list.
+        /// True if the property is a list.
         is_list: bool,
     },
 }
 
-/// Where in the package something stands.
+/// A position in the package.
 #[derive(Debug, Clone)]
 pub struct PackageLocation {
     file_name: PackageFileName,
@@ -61,14 +61,14 @@ impl PackageLocation {
         self.file_name.to_string()
     }
 
-    /// Returns the line, counted from 1; 0 where the node is not from an XML file.
+    /// Returns the line, counted from 1; 0 if the node does not come from an XML file.
     #[must_use]
     pub fn line(&self) -> u32 {
         self.line
     }
 }
 
-/// An element that is left out because of another one.
+/// An element that is ignored because of another one.
 #[derive(Debug, Clone)]
 pub(super) struct SupersededElement {
     /// Its path, relative to the node that the document describes.
@@ -77,7 +77,7 @@ pub(super) struct SupersededElement {
     pub(super) reason: SkipReason,
 }
 
-/// A node of a package with those below it.
+/// A node of a package with its descendants.
 #[derive(Debug, Clone)]
 pub struct ImportNode {
     name: String,
@@ -114,13 +114,13 @@ impl ImportNode {
         &self.name
     }
 
-    /// Returns what the package knows of the node.
+    /// Returns the kind of the node.
     #[must_use]
     pub fn kind(&self) -> ImportNodeKind {
         self.kind
     }
 
-    /// Tells whether an element of a docview describes the node.
+    /// Returns true if an element of a docview describes the node.
     #[must_use]
     pub fn is_element(&self) -> bool {
         self.is_element
@@ -138,7 +138,7 @@ impl ImportNode {
         &self.children
     }
 
-    /// Returns where the package describes the node.
+    /// Returns the position of the node in the package.
     #[must_use]
     pub fn location(&self) -> &PackageLocation {
         &self.location
@@ -150,13 +150,13 @@ impl ImportNode {
         self.children.get(*self.child_positions.get(name)?)
     }
 
-    /// Finds a node below.
+    /// Finds a descendant.
     #[must_use]
     pub fn find_descendant(&self, path: &NodePath) -> Option<&Self> {
         path.names().try_fold(self, |node, name| node.child(name))
     }
 
-    /// Returns the primary type that the package names, if it does.
+    /// Returns the primary type, if the package names one.
     #[must_use]
     pub fn primary_type(&self) -> Option<&str> {
         match self.properties.get(PRIMARY_TYPE)? {
@@ -169,13 +169,13 @@ impl ImportNode {
         self.children
     }
 
-    /// Adds a child whose name no other child has.
+    /// Adds a child whose name must not be in use.
     pub(super) fn push_child(&mut self, child: Self) {
         self.child_positions.insert(child.name.clone(), self.children.len());
         self.children.push(child);
     }
 
-    /// Returns the node at a path, after creating what is missing on the way: by folders, and for the last by `kind`.
+    /// Returns the node at a path, and creates missing nodes on the way: ancestors as folders, the last one as `kind`.
     pub(super) fn ensure_node(
         &mut self,
         path: &NodePath,
@@ -219,22 +219,21 @@ impl ImportNode {
         }
     }
 
-    /// Sets a property of a node that is more than a folder from now on.
+    /// Sets a property; the node is then more than a folder.
     pub(super) fn set_property(&mut self, name: &str, property: ImportProperty) {
         self.kind = ImportNodeKind::Content;
         self.properties.insert(name.to_owned(), property);
     }
 
-    /// Sets a property unless there is one.
+    /// Sets a property if it is missing.
     pub(super) fn set_default_property(&mut self, name: &str, value: impl FnOnce() -> Value) {
         if !self.properties.contains_key(name) {
             self.set_property(name, ImportProperty::Value(Property::Single(value())));
         }
     }
 
-    /// Joins what another document says of this node. Its properties replace those known so far, since the document
-    /// that lies nearer to the node is the one that FileVault applies last; `superseded` collects the elements that
-    /// lose theirs.
+    /// Merges another document about this node. Its properties replace those known so far, because FileVault applies
+    /// the document nearer to the node last. Elements that lose their properties are added to `superseded`.
     pub(super) fn merge_document(
         &mut self,
         document: Self,
@@ -265,8 +264,8 @@ impl ImportNode {
         }
     }
 
-    /// Adds a child, or puts it in the place of the one with the same name; `superseded` collects the elements that
-    /// vanish so. A child that only tells the order takes no place.
+    /// Adds a child, or replaces the one with the same name; elements removed that way are added to `superseded`. A
+    /// child that only fixes the order replaces nothing.
     pub(super) fn put_child(
         &mut self,
         child: Self,
@@ -285,7 +284,7 @@ impl ImportNode {
         }
     }
 
-    /// Lists the elements of a subtree that is left out.
+    /// Collects the elements of a subtree that is left out.
     pub(super) fn collect_elements(
         &self,
         path: &str,
@@ -308,7 +307,7 @@ impl ImportNode {
         }
     }
 
-    /// Counts the nodes, this one included.
+    /// Returns the number of nodes, including this one.
     #[must_use]
     pub fn count_nodes(&self) -> usize {
         1 + self.children.iter().map(Self::count_nodes).sum::<usize>()

@@ -1,4 +1,4 @@
-//! How a package is installed, beyond what the package itself says.
+//! Options of an installation, beyond the settings of the package itself.
 
 use std::time::SystemTime;
 
@@ -6,26 +6,26 @@ use super::filter::ImportMode;
 use super::keyword;
 use super::package_properties::AccessControlHandling;
 
-/// How a package is installed. What is not said here, the package says.
+/// Options of an installation. Options that are not set use the settings of the package.
 #[derive(Debug, Clone, Default)]
 pub struct InstallOptions {
-    /// How access control meets what is there.
+    /// The treatment of existing access control.
     pub access_control: Option<AccessControlHandling>,
-    /// How closed user groups meet what is there.
+    /// The treatment of existing closed user groups.
     pub closed_user_groups: Option<AccessControlHandling>,
     /// The mode of all filters.
     pub mode: Option<ImportMode>,
-    /// What to do when a node elsewhere has the identifier of a node in the package.
+    /// The rule for a node elsewhere that has the identifier of a node in the package.
     pub identifier_rule: IdentifierRule,
-    /// What to do with packages within the package.
+    /// The rule for nested packages.
     pub nested_rule: NestedPackageRule,
-    /// What to do about packages that this one needs.
+    /// The rule for dependencies.
     pub dependency_rule: DependencyRule,
-    /// Who installs it, when; the packages that are stored say so then.
+    /// The user and time of the installation, recorded in the stored packages.
     pub stamp: Option<AuditStamp>,
 }
 
-/// What to do when a node elsewhere, which stays, has the identifier (`jcr:uuid`) of a node in the package.
+/// The rule for a remaining node elsewhere that has the identifier (`jcr:uuid`) of a node in the package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IdentifierRule {
     /// The package is refused.
@@ -47,34 +47,34 @@ impl IdentifierRule {
         keyword::keyword_of(&Self::ALL, self)
     }
 
-    /// Finds the rule of a name.
+    /// Finds a rule by name.
     #[must_use]
     pub fn from_name(text: &str) -> Option<Self> {
         keyword::find_by_keyword(&Self::ALL, text)
     }
 }
 
-/// What to do with packages within a package.
+/// The rule for nested packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NestedPackageRule {
-    /// What the package's `subPackageHandling` says.
+    /// As the `subPackageHandling` of the package specifies.
     #[default]
     AsDeclared,
     /// They are stored and not installed.
     Store,
 }
 
-/// What to do about packages that a package needs.
+/// The rule for dependencies of a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DependencyRule {
-    /// Those that are stored are installed first; a missing one refuses the package.
+    /// Stored packages are installed first; a missing one is an error.
     Required,
-    /// All must be installed already.
+    /// All must already be installed.
     Strict,
-    /// Those that are stored are installed first; missing ones are a warning.
+    /// Stored packages are installed first; missing ones cause a warning.
     #[default]
     BestEffort,
-    /// Nobody looks.
+    /// Dependencies are not checked.
     Ignore,
 }
 
@@ -86,20 +86,20 @@ impl DependencyRule {
         (Self::Ignore, "ignore"),
     ];
 
-    /// Returns the rule's name, as FileVault spells it.
+    /// Returns the rule's name in FileVault's spelling.
     #[must_use]
     pub fn name(self) -> &'static str {
         keyword::keyword_of(&Self::ALL, self)
     }
 
-    /// Finds the rule of a name.
+    /// Finds a rule by name.
     #[must_use]
     pub fn from_name(text: &str) -> Option<Self> {
         keyword::find_by_keyword(&Self::ALL, text)
     }
 }
 
-/// Who does something, and when.
+/// The user and time of an action.
 #[derive(Debug, Clone)]
 pub struct AuditStamp {
     /// The user.

@@ -1,4 +1,4 @@
-//! What an installation did.
+//! The report of an installation.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,58 +8,58 @@ use serde::{Serialize, Serializer};
 use super::package_properties::PackageId;
 use crate::NodePath;
 
-/// What an installation did, to be printed or sent.
+/// The result of an installation, to be printed or sent.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct InstallReport {
     /// The package.
     pub package: PackageId,
-    /// Elements of docviews that have attributes: the nodes that the package describes.
+    /// Number of docview elements that have attributes: the nodes that the package describes.
     pub elements: usize,
-    /// Attributes of these, declarations of namespaces not counted: the properties that it describes.
+    /// Number of attributes of these, except namespace declarations: the properties that it describes.
     pub attributes: usize,
-    /// Elements of type `cq:Page`.
+    /// Number of elements of type `cq:Page`.
     pub pages: usize,
-    /// Elements of type `dam:Asset`.
+    /// Number of elements of type `dam:Asset`.
     pub assets: usize,
-    /// Plain files.
+    /// Number of plain files.
     pub files: usize,
-    /// Elements whose nodes are stored now as the package describes them.
+    /// Number of elements whose nodes are now stored as the package describes them.
     pub elements_stored: usize,
-    /// Nodes that were missing, those of files and folders counted, too.
+    /// Number of created nodes, including those of files and folders.
     pub nodes_created: usize,
-    /// Nodes whose properties changed.
+    /// Number of nodes whose properties changed.
     pub nodes_changed: usize,
-    /// Nodes that were as the package wants them.
+    /// Number of nodes that already matched the package.
     pub nodes_unchanged: usize,
-    /// Subtrees that were removed.
+    /// Number of removed subtrees.
     pub subtrees_removed: usize,
-    /// Blobs handed to the target, and their bytes.
+    /// Number of blobs written to the target.
     pub blobs: usize,
-    /// Bytes of these blobs.
+    /// Total size of these blobs in bytes.
     pub blob_bytes: u64,
-    /// What was not stored, and why.
+    /// Items that were not stored, with the reasons.
     pub skipped: Vec<SkippedPackageItem>,
-    /// What is odd but did not keep the package from being installed.
+    /// Anomalies that did not prevent the installation.
     pub warnings: Vec<String>,
-    /// The reports of packages within the package.
+    /// The reports of nested packages.
     pub nested: Vec<Self>,
-    /// The reports of packages that it needs and that were installed before it.
+    /// The reports of dependencies that were installed first.
     pub required: Vec<Self>,
 }
 
-/// Something in the package that was not stored.
+/// An item of the package that was not stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SkippedPackageItem {
-    /// The node that it describes, or the entry's name where it describes none.
+    /// The path of the described node, or the entry's name if it describes none.
     #[serde(serialize_with = "serialize_path")]
     pub path: NodePath,
     /// The entry in the package.
     pub file: String,
-    /// The line in it; 0 where lines make no sense.
+    /// The line in it; 0 if lines do not apply.
     pub line: u32,
-    /// Whether it is an element of a docview; otherwise a file.
+    /// True for a docview element, false for a file.
     pub is_element: bool,
-    /// Why it was not stored.
+    /// The reason.
     pub reason: SkipReason,
 }
 
@@ -67,31 +67,31 @@ fn serialize_path<S: Serializer>(path: &NodePath, serializer: S) -> Result<S::Ok
     serializer.serialize_str(path.as_str())
 }
 
-/// Why something was not stored.
+/// The reason for which an item was not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SkipReason {
     /// No filter covers it.
     OutsideEveryFilter,
-    /// The patterns of its filter leave it out.
+    /// The patterns of its filter exclude it.
     ExcludedByPattern,
     /// It is above the root of a filter and exists already.
     AncestorExists,
-    /// Its filter adds only, and it exists already.
+    /// Its filter only adds content, and it exists already.
     ExistsInMergeMode,
     /// The package has no filter, and it exists already.
     ExistsWithoutFilter,
-    /// It is access control, and `acHandling` says not to import it.
+    /// It is access control content, and `acHandling` says not to import it.
     AccessControl,
-    /// The system keeps it itself.
+    /// The system maintains it.
     System,
-    /// It is a cache that the system fills itself.
+    /// It is a cache that the system fills.
     Cache,
     /// A later element, or one in a file nearer to the node, describes the same node.
     Superseded,
-    /// It is a second sibling of the same name, `name[2]`, or below one.
+    /// It is a second same-name sibling, such as `name[2]`, or below one.
     SameName,
-    /// Its parent is named for its order only and does not exist.
+    /// Its parent element only fixes the order, and the parent does not exist.
     ParentMissing,
 }
 
@@ -122,7 +122,7 @@ impl fmt::Display for SkipReason {
 }
 
 impl InstallReport {
-    /// Counts what was skipped, by reason.
+    /// Returns the number of skipped items by reason.
     #[must_use]
     pub fn skipped_by_reason(&self) -> BTreeMap<SkipReason, usize> {
         let mut counts = BTreeMap::new();

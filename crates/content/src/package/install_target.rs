@@ -1,22 +1,22 @@
-//! What packages are installed into: the few operations that an installation needs.
+//! The target of a package installation: the operations that an installation needs.
 
 use std::collections::BTreeMap;
 use std::io::Read;
 
 use crate::{BlobId, NodePath, Property, Result, Subtree};
 
-/// What a package is installed into.
+/// The target of a package installation.
 ///
-/// Four methods are enough; the others have bodies that use these or do without, and are to be replaced where the
-/// target can do better.
+/// Four methods are required. The others have default implementations that use these or do nothing; a target should
+/// override them where it can do better.
 pub trait InstallTarget {
-    /// Returns a node with everything below it, or nothing if there is none.
+    /// Returns a node with everything below it; `None` if it does not exist.
     ///
     /// # Errors
     /// If the target cannot be read.
     fn read_subtree(&mut self, path: &NodePath) -> Result<Option<Subtree>>;
 
-    /// Creates a node as the last child of its parent, which exists, or replaces one with everything below it.
+    /// Creates a node as the last child of its existing parent, or replaces one with everything below it.
     ///
     /// # Errors
     /// If the target refuses the node.
@@ -34,7 +34,7 @@ pub trait InstallTarget {
     /// If the source or the blob store fails.
     fn put_blob(&mut self, source: &mut dyn Read) -> Result<BlobId>;
 
-    /// Returns a node without what is below it, or nothing if there is none.
+    /// Returns a node without its descendants; `None` if it does not exist.
     ///
     /// # Errors
     /// If the target cannot be read.
@@ -45,8 +45,8 @@ pub trait InstallTarget {
         }))
     }
 
-    /// Returns the paths of the nodes with an identifier (`jcr:uuid`). A target that does not know gives none; one that
-    /// has edits pending may leave these out.
+    /// Returns the paths of the nodes with an identifier (`jcr:uuid`). A target without this information returns none;
+    /// one with pending edits may leave these out.
     ///
     /// # Errors
     /// If the target cannot be read.
@@ -55,7 +55,7 @@ pub trait InstallTarget {
         Ok(Vec::new())
     }
 
-    /// Returns where users and groups are, by their ids. A target that does not know gives none.
+    /// Returns the paths of users and groups, by their ids. A target without this information returns none.
     ///
     /// # Errors
     /// If the target cannot be read.
@@ -63,16 +63,16 @@ pub trait InstallTarget {
         Ok(BTreeMap::new())
     }
 
-    /// Makes the node types of a CND text known that are not known yet. A target without node types ignores it.
+    /// Registers the node types of a CND text that are not known yet. A target without node types ignores it.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidNodeTypes`] if the text makes no sense; errors of the target.
+    /// [`crate::Error::InvalidNodeTypes`] if the text is invalid; errors of the target.
     fn register_node_types(&mut self, cnd: &str) -> Result<()> {
         let _ = cnd;
         Ok(())
     }
 
-    /// Tells whether there is a node type of this name. A target without node types knows all.
+    /// Returns true if there is a node type of this name. A target without node types returns true for all.
     ///
     /// # Errors
     /// If the target cannot be read.
@@ -81,16 +81,17 @@ pub trait InstallTarget {
         Ok(true)
     }
 
-    /// Makes the namespace that a prefix stands for known. A target without namespaces ignores it.
+    /// Registers a namespace prefix. A target without namespaces ignores it.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidNamespace`] if the two stand for others already; errors of the target.
+    /// [`crate::Error::InvalidNamespace`] if the prefix or the namespace is already mapped differently; errors of the
+    /// target.
     fn register_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
         let _ = (prefix, uri);
         Ok(())
     }
 
-    /// Replaces the properties of a node that exists, and leaves its children.
+    /// Replaces the properties of an existing node, and leaves its children unchanged.
     ///
     /// # Errors
     /// If the target refuses the properties.
@@ -106,8 +107,8 @@ pub trait InstallTarget {
         self.put(path, subtree)
     }
 
-    /// Brings the children of a node into the order of `names`, which names each of them once. Does nothing where
-    /// children have no order.
+    /// Sorts the children of a node in the order of `names`, which contains each of them once. Does nothing if the
+    /// children are unordered.
     ///
     /// # Errors
     /// If the target refuses.
@@ -121,7 +122,7 @@ pub trait InstallTarget {
     }
 }
 
-/// A node of the target without what is below it.
+/// A node of the target without its descendants.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExistingNode {
     /// The properties by name.
@@ -130,13 +131,13 @@ pub struct ExistingNode {
     pub children: Vec<String>,
 }
 
-/// How far an installation is.
+/// The progress of an installation.
 #[derive(Debug, Clone, Copy)]
 pub struct InstallProgress<'a> {
-    /// The node that was just treated.
+    /// The node that was processed last.
     pub node_path: &'a NodePath,
-    /// Nodes of the package that were treated.
+    /// Number of processed nodes of the package.
     pub done_nodes: usize,
-    /// Nodes of the package.
+    /// Total number of nodes of the package.
     pub total_nodes: usize,
 }

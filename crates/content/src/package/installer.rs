@@ -1,15 +1,15 @@
-//! Installing a package: how its nodes meet what is there.
+//! Installs a package: merges its nodes into existing content.
 //!
-//! In: a package that was checked, and an [`InstallTarget`]. Out: the target changed, and a report.
+//! In: a package that was checked, and an [`InstallTarget`]. Out: the changed target, and a report.
 //!
 //! Invariants
-//! * What no filter contains is never changed or removed; missing nodes above the roots of filters are created.
-//! * A node is removed only with everything below it contained in a filter of mode replace.
-//! * What the system itself keeps is not installed, and neither that, nor the stored packages, nor the administrator is
-//!   removed because a package lacks them.
-//! * Only what differs is written, so that the work is in proportion to the package and not to the target.
+//! * Content that no filter contains is never changed or removed; missing nodes above the roots of filters are created.
+//! * A node is removed only if a filter of mode replace contains it and everything below it.
+//! * Content that the system maintains is not installed. That content, the stored packages and the administrator are
+//!   never removed because a package lacks them.
+//! * Only differences are written, so that the cost is proportional to the package and not to the target.
 //!
-//! On failure: the target holds a part of the package; the caller throws its uncommitted edits away.
+//! On failure: the target holds a part of the package; the caller must discard its uncommitted edits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek};
@@ -31,11 +31,11 @@ use crate::{
 };
 
 impl<R: Read + Seek> ContentPackage<R> {
-    /// Installs the package, and then the packages within it.
+    /// Installs the package, and then its nested packages.
     ///
     /// # Errors
-    /// Those of the target; [`crate::Error::InvalidPackage`] if a file in the package turns out to be damaged. The target
-    /// holds a part of the package then, so that its edits must be thrown away.
+    /// Errors of the target; [`crate::Error::InvalidPackage`] if a file in the package is damaged. The target then
+    /// holds a part of the package, and its edits must be discarded.
     pub fn install(
         &mut self,
         target: &mut dyn InstallTarget,
@@ -44,7 +44,7 @@ impl<R: Read + Seek> ContentPackage<R> {
         self.install_with_options(target, &InstallOptions::default(), progress)
     }
 
-    /// Installs the package, and then the packages within it, as the options say.
+    /// Installs the package, and then its nested packages, with options.
     ///
     /// # Errors
     /// As [`ContentPackage::install`].
@@ -98,7 +98,7 @@ impl<R: Read + Seek> ContentPackage<R> {
         Ok(report)
     }
 
-    /// Says where in the package the nodes are described that break rules.
+    /// Adds to an error the positions in the package of the nodes that violate rules.
     pub(super) fn with_rule_locations(&self, error: Error) -> Error {
         let Error::ConstraintViolations(mut violations) = error else { return error };
         for violation in &mut violations {
@@ -121,8 +121,8 @@ impl<R: Read + Seek> ContentPackage<R> {
         Error::ConstraintViolations(violations)
     }
 
-    /// Makes the node types and namespaces of the package known. What is wrong with them is a warning: content of types
-    /// that nobody knows is refused with its path later.
+    /// Registers the node types and namespaces of the package. Faults are only warnings: content with unknown types is
+    /// refused later, with its path.
     fn register_types_and_namespaces(
         &self,
         target: &mut dyn InstallTarget,
@@ -182,7 +182,7 @@ impl<R: Read + Seek> ContentPackage<R> {
     }
 }
 
-/// Properties that the system keeps: where the package does not give them, those that are there stay.
+/// Properties that the system maintains: unless the package contains them, the existing ones stay.
 const SYSTEM_KEPT_PROPERTIES: [&str; 7] = [
     "jcr:uuid",
     "jcr:created",
@@ -195,11 +195,12 @@ const SYSTEM_KEPT_PROPERTIES: [&str; 7] = [
 
 const IS_CHECKED_OUT_PROPERTY: &str = "jcr:isCheckedOut";
 
-/// Kept by the system itself.
+/// Maintained by the system itself.
 const SYSTEM_PATH: &str = "/jcr:system";
 
-/// Returns what stays although filters contain it and the package lacks it: without the stored packages, this one among
-/// them, nothing could be taken back, and without the administrator by nobody.
+/// Returns the paths that are never removed although filters contain them and the package lacks them. Without the
+/// stored packages, this one among them, nothing could be uninstalled; without the administrator, nobody could
+/// uninstall it.
 fn find_protected_paths(
     filter: &PackageFilter,
     target: &mut dyn InstallTarget,
@@ -216,7 +217,8 @@ fn find_protected_paths(
     Ok(protected)
 }
 
-/// An installation under way. Paths are those in the package; [`PackageInstaller::stored_path`] tells where a node is stored.
+/// An installation in progress. Paths are those in the package; [`PackageInstaller::stored_path`] returns the stored
+/// path of a node.
 pub(super) struct PackageInstaller<'a, R> {
     archive: &'a mut PackageArchive<R>,
     pub(super) filter: &'a PackageFilter,
@@ -227,15 +229,15 @@ pub(super) struct PackageInstaller<'a, R> {
     pub(super) report: &'a mut InstallReport,
     done_nodes: usize,
     total_nodes: usize,
-    /// Files below `/etc/packages` that are stored as the package wants them.
+    /// Files below `/etc/packages` that are stored as the package contains them.
     stored_files: BTreeSet<NodePath>,
-    /// Accounts that exist at another path than in the package.
+    /// Accounts whose existing path differs from that in the package.
     pub(super) relocated_accounts: BTreeMap<NodePath, NodePath>,
-    /// What is not removed although the package lacks it.
+    /// Paths that are not removed although the package lacks them.
     protected_paths: Vec<NodePath>,
-    /// Such accounts whose parent in the package is created as a whole; they are visited afterwards.
+    /// Relocated accounts whose parent in the package is created as a whole; they are processed afterwards.
     deferred_accounts: Vec<(&'a ImportNode, NodePath)>,
-    /// Where identifiers were stored that were not there before.
+    /// Nodes that received an identifier which they did not have before.
     pub(super) assigned_identifiers: Vec<AssignedIdentifier<'a>>,
 }
 
@@ -270,7 +272,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
         Ok(())
     }
 
-    /// Brings a node of the package together with the node that is there.
+    /// Merges a node of the package into the existing node.
     fn merge_into_existing(
         &mut self,
         node: &'a ImportNode,
@@ -397,7 +399,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
             .filter(|(name, _)| is_kept(name))
             .map(|(name, property)| (name.clone(), property.clone()))
             .collect();
-        // A policy that stays needs the mixin that allows it.
+        // A preserved policy needs its mixin.
         if let Some(mixins) = existing.properties.get(MIXIN_TYPES)
             && existing.children.iter().any(|name| is_policy_name(name))
         {
@@ -411,7 +413,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
         kept
     }
 
-    /// Makes the subtree of a node that is missing, of what the filter contains.
+    /// Builds the subtree of a missing node from the content that the filter contains.
     fn build_subtree(
         &mut self,
         node: &'a ImportNode,
@@ -464,7 +466,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
         Ok(Some(subtree))
     }
 
-    /// Returns why a missing node is not created with everything below it, if so.
+    /// Returns the reason for which a missing node is not created with everything below it; `None` if it is created.
     fn skip_reason_for_missing(&self, node: &ImportNode) -> Option<SkipReason> {
         let handling = self.policy_handling(node.name());
         let ignores =
@@ -480,7 +482,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
         }
     }
 
-    /// Returns the rule for a policy of this name.
+    /// Returns the handling of a policy of this name.
     fn policy_handling(&self, name: &str) -> AccessControlHandling {
         if name == policy::CUG_POLICY_NODE { self.closed_user_groups } else { self.access_control }
     }
@@ -528,8 +530,8 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
         self.target.put(&place, merged)
     }
 
-    /// Removes the policies of a node that the package lacks, if they are to be those of the package: the filter's mode
-    /// does not rule them.
+    /// Removes the policies of a node that the package lacks, if the package defines the policies; the filter's mode
+    /// does not apply to them.
     fn remove_other_policies(
         &mut self,
         node: &ImportNode,
@@ -552,7 +554,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
         Ok(())
     }
 
-    /// Tells whether policies of this name stay where the package has none.
+    /// Returns true if existing policies of this name stay when the package has none.
     fn preserves_policies(&self, name: &str) -> bool {
         !matches!(
             self.policy_handling(name),
@@ -560,7 +562,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
         )
     }
 
-    /// Removes a child that the package lacks, if its filter says so.
+    /// Removes a child that the package lacks, if its filter requires it.
     fn remove_extra_child(&mut self, path: &NodePath, name: &str) -> Result<()> {
         if is_policy_name(name) && self.preserves_policies(name) {
             return Ok(());
@@ -568,12 +570,13 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
         self.remove_covered_nodes(path).map(|_| ())
     }
 
-    /// Removes what filters of mode replace contain at and below a path. Returns whether nothing is left there.
+    /// Removes the content at and below a path that filters of mode replace contain. Returns true if nothing is left
+    /// there.
     fn remove_covered_nodes(&mut self, path: &NodePath) -> Result<bool> {
         if self.filter.coverage(path) != FilterCoverage::Contained(ImportMode::Replace) {
             return Ok(false);
         }
-        // An account that the package has at another path stays where it is.
+        // An account with another path in the package keeps its own path.
         let place = self.stored_path(path);
         let kept = || self.relocated_accounts.values().chain(&self.protected_paths);
         if kept().any(|kept| *kept == place) {
@@ -596,7 +599,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
         Ok(is_empty)
     }
 
-    /// Removes the roots of filters that the package does not hold.
+    /// Removes the roots of filters that the package lacks.
     fn remove_missing_roots(&mut self, package: &ImportNode) -> Result<()> {
         for set in self.filter.roots() {
             let is_missing = package.find_descendant(&set.root).is_none();
@@ -608,8 +611,8 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
         Ok(())
     }
 
-    /// Brings children into the order of the package, where those that both sides know stand otherwise. Children
-    /// that the package does not know come first then, as they did.
+    /// Sorts children in the order of the package if the common children are in another order. Children that the
+    /// package lacks come first, in their old order.
     fn apply_child_order(&mut self, node: &ImportNode, path: &NodePath) -> Result<()> {
         if node.children().len() < 2 {
             return Ok(());
@@ -635,7 +638,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
         self.target.order_children(&place, &order)
     }
 
-    /// Returns the value of a property, its bytes stored; nothing if what is there is to stay.
+    /// Returns the value of a property, with its bytes stored; `None` if the existing value stays.
     fn resolve_property(
         &mut self,
         property: &ImportProperty,
@@ -643,7 +646,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
         name: &str,
     ) -> Result<Option<Property>> {
         if withdrawal::is_replication_stamp(name) {
-            // Whether visitors have a document is a fact about its address here, not about where the package was built.
+            // The activation status belongs to the path in this repository, not to the one where the package was built.
             return Ok(None);
         }
         match property {
@@ -747,8 +750,8 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
     }
 }
 
-/// Tells whether this is the property that says that a node is checked in: the node stays so, as a package does not check
-/// it out.
+/// Returns true if this property marks a node as checked in. The mark stays, because a package does not check the node
+/// out.
 fn is_checked_in(properties: &BTreeMap<String, Property>, name: &str) -> bool {
     let is_out = properties.get(name).and_then(Property::first);
     name == IS_CHECKED_OUT_PROPERTY && matches!(is_out, Some(Value::Boolean(false)))
@@ -758,7 +761,7 @@ pub(super) fn primary_type_of(properties: &BTreeMap<String, Property>) -> &str {
     properties.get(PRIMARY_TYPE).and_then(Property::first).and_then(Value::as_str).unwrap_or("")
 }
 
-/// Returns the type of a node for which the package names none: what its parent's type says of children.
+/// Returns the type of a node for which the package names none: the default of its parent's type.
 fn default_primary_type<'a>(parent_type: &'a str, node: &ImportNode) -> &'a str {
     match (parent_type, node.kind()) {
         (
@@ -770,7 +773,7 @@ fn default_primary_type<'a>(parent_type: &'a str, node: &ImportNode) -> &'a str 
             _,
         ) => parent_type,
         (_, ImportNodeKind::Content) => "nt:unstructured",
-        // The folders below the root are Sling's in the systems where packages come from, but for that of users.
+        // In the source systems of packages the folders below the root are Sling folders, except the one of users.
         ("" | "rep:root", _) if node.name() == "home" => "rep:AuthorizableFolder",
         ("" | "rep:root", _) => "sling:Folder",
         _ => "nt:folder",

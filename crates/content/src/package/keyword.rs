@@ -1,6 +1,6 @@
-//! The words of packages and of the command line that stand for one of a few things.
+//! Keywords of packages and of the command line for enumerated values.
 
-/// Returns the word of one thing.
+/// Returns the keyword of a value.
 pub(super) fn keyword_of<T: PartialEq + Copy>(
     all: &[(T, &'static str)],
     wanted: T,
@@ -8,7 +8,7 @@ pub(super) fn keyword_of<T: PartialEq + Copy>(
     all.iter().find(|(one, _)| *one == wanted).map_or("", |(_, name)| name)
 }
 
-/// Finds what a word stands for, in capital letters or not.
+/// Finds a value by its keyword, ignoring case.
 pub(super) fn find_by_keyword<T: Copy>(all: &[(T, &str)], text: &str) -> Option<T> {
     all.iter().find(|(_, name)| name.eq_ignore_ascii_case(text)).map(|(one, _)| *one)
 }

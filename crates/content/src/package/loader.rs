@@ -1,12 +1,12 @@
-//! Reading a package: from the entries of its ZIP file to one tree.
+//! Reads a package: builds one tree from the entries of its ZIP file.
 //!
-//! In: an archive. Out: a [`ContentPackage`], checked throughout.
+//! In: an archive. Out: a [`ContentPackage`], completely checked.
 //!
-//! Documents are read first, those of parents before those of children, so that the order that they give holds. Then
-//! come folders, files and bytes of properties.
+//! Documents are read first, those of parents before those of children, so that their order of children takes effect.
+//! Folders, files and bytes of properties follow.
 //!
-//! On failure: every fault of its documents, each with file and line ([`crate::Error::PackageFaults`]); of a file that is no
-//! XML the first.
+//! On failure: all faults of its documents, each with file and line ([`crate::Error::PackageFaults`]); only the first
+//! fault of a file that is not XML.
 
 use std::collections::BTreeMap;
 use std::io::{Cursor, Read, Seek};
@@ -75,7 +75,7 @@ pub(super) fn read_package<R: Read + Seek>(
     })
 }
 
-/// A package while it is read.
+/// The state of a package while it is read.
 struct PackageLoader<'a, R> {
     archive: PackageArchive<R>,
     file_name: PackageFileName,
@@ -86,7 +86,7 @@ struct PackageLoader<'a, R> {
     memory_usage: PackageMemoryUsage,
     namespaces: BTreeMap<String, String>,
     node_types: Vec<(String, String)>,
-    /// Files that are packages themselves, with their entries.
+    /// Files that are packages themselves, with their entry indexes.
     nested_packages: Vec<(NodePath, usize)>,
     superseded: Vec<SkippedPackageItem>,
     junk_entries: Vec<String>,
@@ -94,10 +94,10 @@ struct PackageLoader<'a, R> {
 }
 
 const META_FOLDER: &str = "META-INF/vault/";
-/// The root element of most documents, its attributes included, ends within so many bytes.
+/// The root element of most documents, its attributes included, ends within this number of bytes.
 const MAX_BEGINNING_BYTES: u64 = 64 << 10;
 
-/// How a document is read: its file, its bytes, the names in its path, the limits.
+/// A document parser. Parameters: the file, its bytes, the number of names in its path, the limits.
 type DocumentParser = fn(&PackageFileName, &[u8], usize, &PackageLimits) -> Result<PackageDocument>;
 
 impl<'a, R: Read + Seek> PackageLoader<'a, R> {
@@ -130,7 +130,7 @@ impl<'a, R: Read + Seek> PackageLoader<'a, R> {
         Err(self.file_name.to_error(0, message))
     }
 
-    /// Reads a file of the package's own data, if it is there.
+    /// Reads a metadata file of the package, if it exists.
     fn read_metadata_file(&mut self, name: &str) -> Result<Option<(PackageFileName, Vec<u8>)>> {
         let Some(index) = self.archive.find_entry(name) else {
             return Ok(None);
@@ -149,7 +149,7 @@ impl<'a, R: Read + Seek> PackageLoader<'a, R> {
             let (_, bytes) = manifest.as_ref()?;
             package_properties::read_manifest_header(bytes, name)
         };
-        // What `properties.xml` says goes before the manifest.
+        // `properties.xml` takes precedence over the manifest.
         if properties.get("dependencies").is_none()
             && let (Some(list), Some((file, _))) =
                 (header("Content-Package-Dependencies"), &manifest)
@@ -161,7 +161,7 @@ impl<'a, R: Read + Seek> PackageLoader<'a, R> {
         let id = PackageId { group: text("group"), name: text("name"), version: text("version") };
         if !id.name.is_empty() {
             let path = text("path");
-            // Packages of old have no group, but a path that tells it.
+            // Old packages have no group, but a path that contains it.
             let is_old = id.group.is_empty() && properties.get("group").is_none();
             let old = PackageId::from_path(&path, &id.version);
             return Ok((if is_old && old.name == id.name { old } else { id }, properties));
@@ -214,7 +214,7 @@ impl<'a, R: Read + Seek> PackageLoader<'a, R> {
         Ok(())
     }
 
-    /// Builds the tree: first the documents, parents before children so that their order counts, then the rest.
+    /// Builds the tree: first the documents, parents before children so that their order takes effect, then the rest.
     fn load_content(&mut self) -> Result<()> {
         let mut documents = Vec::new();
         let mut others = Vec::new();
@@ -259,8 +259,8 @@ impl<'a, R: Read + Seek> PackageLoader<'a, R> {
         Error::from_package_faults(faults).map_or(Ok(()), Err)
     }
 
-    /// Finds out what an XML file describes, by its beginning: other files may be longer than documents may. Gives the
-    /// bytes, too, if all of them were read for that.
+    /// Detects the kind of an XML file from its beginning, because other files may exceed the size limit of documents.
+    /// Also returns the bytes if all of them were read.
     fn read_xml_entry(&mut self, index: usize) -> Result<(XmlSerialization, Option<Vec<u8>>)> {
         let file = self.archive.entry_file_name(index);
         let size = self.archive.entries.get(index).map_or(0, |entry| entry.size);
@@ -397,7 +397,7 @@ impl<'a, R: Read + Seek> PackageLoader<'a, R> {
         Ok(nested)
     }
 
-    /// Reads a package within this one.
+    /// Reads a nested package.
     fn read_nested(&mut self, index: usize) -> Result<ContentPackage<Cursor<Vec<u8>>>> {
         let file = self.archive.entry_file_name(index);
         let size = self.archive.entries.get(index).map_or(0, |entry| entry.size);
@@ -416,7 +416,7 @@ impl<'a, R: Read + Seek> PackageLoader<'a, R> {
     }
 }
 
-/// Tells whether FileVault's default pattern for node type files below `/apps` and `/libs` matches.
+/// Returns true if FileVault's default pattern for node type files below `/apps` and `/libs` matches.
 fn is_application_cnd(name: &str) -> bool {
     let Some(inner) = name.strip_prefix("jcr_root/") else {
         return false;
@@ -434,8 +434,8 @@ fn check_path_depth(file: &PackageFileName, path: &NodePath, limits: &PackageLim
     Ok(())
 }
 
-/// Keeps what is wrong with a part of a package, so that all is told at once; gives back what is no fault of it, and
-/// everything once there is more than anybody reads.
+/// Collects a fault of the package, so that all are reported together. Returns an error that is no fault of the
+/// package, and all collected faults once their number exceeds the limit.
 fn collect_fault(added: Result<()>, faults: &mut Vec<Error>) -> Result<()> {
     match added {
         Err(fault @ (Error::InvalidPackage { .. } | Error::PackageFaults(_))) => {
@@ -461,7 +461,7 @@ fn check_storable_paths(file: &PackageFileName, path: &NodePath, node: &ImportNo
     Ok(())
 }
 
-/// Gives a node the bytes of a file.
+/// Stores the bytes of a file in a node.
 fn add_file_entry(
     node: &mut ImportNode,
     entry: usize,
@@ -489,7 +489,7 @@ fn add_file_entry(
     Ok(())
 }
 
-/// Gives a node one value of a binary property.
+/// Adds one value of a binary property to a node.
 fn add_binary_entry(node: &mut ImportNode, property: &str, place: Option<usize>, entry: usize) {
     let joined = match (place, node.properties().get(property)) {
         (None, _) => ImportProperty::Binary(entry),

@@ -1,10 +1,10 @@
-//! How much of a package is held in memory: bounded, for a package and all those within it together.
+//! The memory usage of a package, limited for the package and all nested packages together.
 
 use super::PackageCounts;
 use super::archive::{PackageFileName, PackageLimits};
 use crate::Result;
 
-/// What is held in memory of a package and of those within it.
+/// The memory used by a package and its nested packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct PackageMemoryUsage {
     nested_bytes: u64,
@@ -14,7 +14,7 @@ pub(super) struct PackageMemoryUsage {
 }
 
 impl PackageMemoryUsage {
-    /// Returns the limits for what comes next.
+    /// Returns the remaining limits.
     pub(super) fn remaining_limits(&self, limits: &PackageLimits) -> PackageLimits {
         PackageLimits {
             max_nested_bytes: limits.max_nested_bytes.saturating_sub(self.nested_bytes),
@@ -27,7 +27,7 @@ impl PackageMemoryUsage {
         }
     }
 
-    /// Adds a package within the package, before it is read.
+    /// Adds a nested package, before it is read.
     pub(super) fn add_nested(
         &mut self,
         bytes: u64,
@@ -62,13 +62,13 @@ impl PackageMemoryUsage {
         Ok(())
     }
 
-    /// Adds what an XML file held.
+    /// Adds the contents of an XML file.
     pub(super) fn add_counts(&mut self, counts: PackageCounts) {
         self.nodes += counts.elements_with_order;
         self.properties += counts.attributes;
     }
 
-    /// Adds what a package within the package holds itself.
+    /// Adds the memory used by a nested package itself.
     pub(super) fn add_usage(&mut self, other: Self) {
         self.nested_bytes += other.nested_bytes;
         self.document_bytes += other.document_bytes;
@@ -77,7 +77,7 @@ impl PackageMemoryUsage {
     }
 }
 
-/// Refuses an XML file at the first node or property that is over the limit.
+/// Returns an error at the first node or property of an XML file that exceeds the limit.
 pub(super) fn check_counts(
     file: &PackageFileName,
     line: u32,

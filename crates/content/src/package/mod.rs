@@ -1,18 +1,19 @@
 //! Content packages in the format of Apache Jackrabbit FileVault: reading, installing, building.
 //!
-//! In: a ZIP file. Out: the nodes that it describes ([`ContentPackage`]), the same nodes in a target ([`ContentPackage::install`]),
-//! or a ZIP file again ([`build`]).
+//! In: a ZIP file. Out: the nodes that it describes ([`ContentPackage`]), the same nodes in a target
+//! ([`ContentPackage::install`]), or a ZIP file again ([`build`]).
 //!
 //! Invariants
-//! * A package is read whole and checked before anything is installed: a malformed one changes nothing.
-//! * Bytes of files are not held in memory, but for packages within the package; they stream into the target.
+//! * A package is read and checked completely before anything is installed: a malformed one changes nothing.
+//! * Bytes of files are not held in memory, except those of nested packages; they stream into the target.
 //! * Memory, depth and unpacked size are bounded by [`PackageLimits`].
-//! * Each element of a docview is either stored or listed in the report with the reason why not.
+//! * Each element of a docview is either stored or listed in the report with the reason.
 //!
-//! On failure: [`crate::Error::InvalidPackage`] with the file and the line, or several at once ([`crate::Error::PackageFaults`]).
+//! On failure: [`crate::Error::InvalidPackage`] with the file and the line, or several at once
+//! ([`crate::Error::PackageFaults`]).
 //!
-//! Not here: commits of [`ContentPackage::install`]. The caller commits once, after an installation succeeded; the packages
-//! that are stored in content are installed and committed by [`crate::Session::install_package`].
+//! Not here: commits of [`ContentPackage::install`]. The caller commits once, after an installation succeeded; the
+//! packages that are stored in content are installed and committed by [`crate::Session::install_package`].
 //!
 //! Deliberately absent: hooks, which are Java programs.
 
@@ -70,7 +71,7 @@ use crate::{Error, NodePath, Result};
 use archive::{PackageArchive, PackageFileName};
 use memory_usage::PackageMemoryUsage;
 
-/// How many faults of a package are told at once.
+/// Maximum number of faults of a package that are reported together.
 const MAX_REPORTED_FAULTS: usize = 100;
 
 /// A content package that was read and checked.
@@ -92,10 +93,10 @@ pub struct ContentPackage<R> {
     warnings: Vec<String>,
 }
 
-/// What a package holds, counted while it was read.
+/// The counts collected while a package was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct PackageCounts {
-    /// All elements, those that only give the order among them.
+    /// All elements, including those that only fix the order.
     elements_with_order: usize,
     elements: usize,
     attributes: usize,
@@ -104,7 +105,7 @@ pub(super) struct PackageCounts {
     files: usize,
 }
 
-/// A package that is a file of another one.
+/// A nested package.
 #[derive(Debug)]
 struct NestedPackage {
     path: NodePath,
@@ -116,7 +117,7 @@ impl ContentPackage<BufReader<fs::File>> {
     /// Opens and reads a package file.
     ///
     /// # Errors
-    /// [`Error::Read`] if the file cannot be read; [`Error::InvalidPackage`] if it is not a sound package.
+    /// [`Error::Read`] if the file cannot be read; [`Error::InvalidPackage`] if it is not a valid package.
     pub fn open(path: &Path, limits: &PackageLimits) -> Result<Self> {
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
         let file = fs::File::open(path).map_err(|source| Error::Read {
@@ -128,27 +129,27 @@ impl ContentPackage<BufReader<fs::File>> {
 }
 
 impl<R: Read + Seek> ContentPackage<R> {
-    /// Reads a package. `name` stands for the file in messages.
+    /// Reads a package. `name` identifies the file in messages.
     ///
     /// # Errors
-    /// [`Error::InvalidPackage`] if it is not a sound package, with the place of the first fault.
+    /// [`Error::InvalidPackage`] if it is not a valid package, with the position of the first fault.
     pub fn read(reader: R, name: &str, limits: &PackageLimits) -> Result<Self> {
         loader::read_package(reader, PackageFileName::new(name), None, limits)
     }
 
-    /// Returns the package's name.
+    /// Returns the package's identifier.
     #[must_use]
     pub fn id(&self) -> &PackageId {
         &self.id
     }
 
-    /// Returns what the package says of itself.
+    /// Returns the properties of the package.
     #[must_use]
     pub fn properties(&self) -> &PackageProperties {
         &self.properties
     }
 
-    /// Returns which nodes the package brings.
+    /// Returns the filter of the package.
     #[must_use]
     pub fn filter(&self) -> &PackageFilter {
         &self.filter
@@ -166,25 +167,25 @@ impl<R: Read + Seek> ContentPackage<R> {
         &self.namespaces
     }
 
-    /// Returns the node type definitions in the package: the file's name and its text in CND notation.
+    /// Returns the node type definitions in the package as pairs of file name and CND text.
     #[must_use]
     pub fn node_types(&self) -> &[(String, String)] {
         &self.node_types
     }
 
-    /// Returns what is odd about the package but does not keep it from being installed.
+    /// Returns anomalies of the package that do not prevent its installation.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 }
 
-/// Types of nodes that hold bytes themselves and not in a `jcr:content` below.
+/// Types of nodes that hold their bytes themselves and not in a `jcr:content` child.
 const RESOURCE_NODE_TYPES: [&str; 2] = ["nt:resource", "oak:Resource"];
 
 const DATA_PROPERTY: &str = "jcr:data";
 
-/// Tells whether a file at this path is installed as a package of its own.
+/// Returns true if a file at this path is installed as a package of its own.
 fn is_nested_package(path: &NodePath) -> bool {
     path.as_str().starts_with("/etc/packages/") && path.as_str().ends_with(".zip")
 }

@@ -1,4 +1,4 @@
-//! Packages within a package: stored by the outer one, then installed as its `subPackageHandling` says.
+//! Nested packages: stored by the outer package, then installed as its `subPackageHandling` specifies.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Seek};
@@ -13,14 +13,14 @@ use super::package_properties::NestedPackageHandling;
 use super::{ContentPackage, NestedPackage};
 use crate::{NodePath, Result};
 
-/// What became of the packages within a package.
+/// The result of installing nested packages.
 #[derive(Debug, Default)]
 pub(super) struct NestedInstallOutcome {
     pub(super) reports: Vec<InstallReport>,
     pub(super) warnings: Vec<String>,
 }
 
-/// Installs those packages within `outer` whose files were stored, those that others need first.
+/// Installs the stored nested packages of `outer`, dependencies first.
 pub(super) fn install_nested<R: Read + Seek>(
     outer: &mut ContentPackage<R>,
     stored: &BTreeSet<NodePath>,
@@ -60,7 +60,7 @@ pub(super) fn install_nested<R: Read + Seek>(
     Ok(out)
 }
 
-/// Puts packages behind those that they need; the order stays where none needs another.
+/// Sorts packages after their dependencies; otherwise the order stays.
 fn sort_by_dependencies(nested: &mut Vec<NestedPackage>) {
     let mut sorted: Vec<NestedPackage> = Vec::with_capacity(nested.len());
     while !nested.is_empty() {
@@ -71,7 +71,7 @@ fn sort_by_dependencies(nested: &mut Vec<NestedPackage>) {
                     .any(|other| other.path != one.path && need.is_met_by(&other.package.id))
             })
         };
-        // Packages that need each other are taken in their order.
+        // Packages that depend on each other are installed in their given order.
         let next = nested.iter().position(|one| !needs_another(one)).unwrap_or(0);
         sorted.push(nested.remove(next));
     }

@@ -1,4 +1,4 @@
-//! What a package says of itself: `properties.xml`, and the manifest where that is missing.
+//! The metadata of a package: `properties.xml`, or the manifest if that is missing.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use super::keyword;
 use super::xml_reader::{XmlItem, XmlReader};
 use crate::{NodePath, Result};
 
-/// Where packages are stored in content.
+/// The path of stored packages in the content.
 pub(super) const PACKAGES_PATH: &str = "/etc/packages";
 
-/// The name of a package: `group:name:version`.
+/// The identifier of a package: `group:name:version`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct PackageId {
-    /// The group, such as `adobe/cq60`; empty where there is none.
+    /// The group, such as `adobe/cq60`; may be empty.
     pub group: String,
     /// The name.
     pub name: String,
-    /// The version; empty where there is none.
+    /// The version; may be empty.
     pub version: String,
 }
 
 impl PackageId {
-    /// Reads `group:name:version`, `group:name` or `name`.
+    /// Parses `group:name:version`, `group:name` or `name`.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut parts = text.trim().splitn(3, ':').map(|part| part.trim().to_owned());
@@ -37,7 +37,7 @@ impl PackageId {
         }
     }
 
-    /// Makes out the name in the path of a package file such as `/etc/packages/my/site-1.0.zip`.
+    /// Derives the identifier from the path of a package file such as `/etc/packages/my/site-1.0.zip`.
     #[must_use]
     pub fn from_path(path: &str, version: &str) -> Self {
         let path = path.trim().trim_end_matches(".zip").trim_end_matches(".jar");
@@ -59,7 +59,7 @@ impl PackageId {
         format!("{}{separator}{}.zip", self.name, self.version)
     }
 
-    /// Returns where the package is stored in content.
+    /// Returns the path of the package in the content.
     ///
     /// # Errors
     /// [`crate::Error::InvalidName`] if group, name or version cannot be node names.
@@ -73,7 +73,7 @@ impl PackageId {
     }
 }
 
-/// Cuts a version off the end of a file's name: from the first part between hyphens that begins like one.
+/// Splits a version off the end of a file name: it begins at the first part between hyphens that looks like a version.
 fn split_version_suffix(file: &str) -> (&str, &str) {
     let is_version = |part: &str| {
         let number: String = part.chars().take_while(char::is_ascii_digit).collect();
@@ -97,19 +97,19 @@ impl std::fmt::Display for PackageId {
     }
 }
 
-/// How the access control of a package meets what is there.
+/// The treatment of existing access control when a package is installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AccessControlHandling {
-    /// That of the package is not imported. This is the default.
+    /// Access control of the package is not imported. This is the default.
     #[default]
     Ignore,
-    /// That of the package replaces what is there.
+    /// Access control of the package replaces the existing one.
     Overwrite,
     /// Entries of the package replace those of the same principals.
     Merge,
     /// Entries of the package are added for principals that have none.
     MergePreserve,
-    /// What is there is removed, and that of the package is not imported.
+    /// Existing access control is removed, and that of the package is not imported.
     Clear,
 }
 
@@ -122,21 +122,21 @@ impl AccessControlHandling {
         (Self::Clear, "clear"),
     ];
 
-    /// Finds the rule of a name as `acHandling` spells it.
+    /// Finds a value by its name in the spelling of `acHandling`.
     #[must_use]
     pub fn from_name(text: &str) -> Option<Self> {
         keyword::find_by_keyword(&Self::ALL, text)
     }
 }
 
-/// What becomes of a package inside of a package.
+/// The treatment of a nested package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NestedPackageHandling {
-    /// Installed, unless a newer version is.
+    /// It is installed, unless a newer version is installed.
     Install,
-    /// Installed, even if a newer version is.
+    /// It is installed, even if a newer version is installed.
     Force,
-    /// Stored as a file only.
+    /// It is only stored as a file.
     Store,
 }
 
@@ -145,11 +145,11 @@ pub(super) enum NestedPackageHandling {
 pub struct PackageProperties {
     /// All entries, by key.
     pub entries: BTreeMap<String, String>,
-    /// How its access control meets what is there.
+    /// The treatment of existing access control.
     pub access_control: AccessControlHandling,
-    /// The same for closed user groups, where it is said apart.
+    /// The same for closed user groups, if specified separately.
     pub closed_user_groups: Option<AccessControlHandling>,
-    /// The packages that it needs.
+    /// The dependencies of the package.
     pub dependencies: Vec<PackageDependency>,
     nested_handlings: Vec<(String, NestedPackageHandling)>,
 }
@@ -161,7 +161,7 @@ impl PackageProperties {
         self.entries.get(key).map(String::as_str)
     }
 
-    /// Returns what to do with the nested package of this group and name.
+    /// Returns the treatment of the nested package of this group and name.
     pub(super) fn nested_handling(&self, id: &PackageId) -> NestedPackageHandling {
         let full = format!("{}:{}", id.group, id.name);
         let matches = |pattern: &str| {
@@ -170,13 +170,13 @@ impl PackageProperties {
                 || pattern == full
                 || pattern == format!("{}:*", id.group)
         };
-        // A later, more special line overrides an earlier one.
+        // A later, more specific line overrides an earlier one.
         let last = self.nested_handlings.iter().rev().find(|(pattern, _)| matches(pattern));
         last.map_or(NestedPackageHandling::Install, |(_, handling)| *handling)
     }
 }
 
-/// Reads `properties.xml`, which is in the format of Java's properties.
+/// Parses `properties.xml`, in the XML format of Java properties.
 pub(super) fn parse_properties(file: &PackageFileName, text: &[u8]) -> Result<PackageProperties> {
     let entries = parse_property_entries(file, text)?;
     let refuse = |key: &str, wanted: &str| {
@@ -213,7 +213,7 @@ pub(super) fn parse_properties(file: &PackageFileName, text: &[u8]) -> Result<Pa
     })
 }
 
-/// Reads `subPackageHandling`; nothing if an option is not known.
+/// Parses `subPackageHandling`; `None` if an option is unknown.
 fn parse_nested_handling(text: &str) -> Option<Vec<(String, NestedPackageHandling)>> {
     let mut nested = Vec::new();
     for line in text.split(',').map(str::trim) {
@@ -268,7 +268,7 @@ fn parse_property_entries(file: &PackageFileName, text: &[u8]) -> Result<BTreeMa
     }
 }
 
-/// Returns a header of a manifest; long ones go on after a blank.
+/// Returns a header of a manifest; long ones continue after a space.
 pub(super) fn read_manifest_header(manifest: &[u8], name: &str) -> Option<String> {
     let text = String::from_utf8_lossy(manifest).replace("\r\n", "\n").replace("\n ", "");
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;

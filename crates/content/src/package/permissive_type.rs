@@ -1,8 +1,8 @@
-//! Types that a package names and nothing describes: those of the products that packages come from are taken as open.
+//! Permissive types: types of the source products that a package names without defining them.
 //!
-//! A package brings the types that its author registered, but not those of Adobe Experience Manager and Sling, which every
-//! repository of theirs has. Those that are not compiled in are registered when they are met, as types that hold
-//! anything. Unknown types of other prefixes stay a fault of the package.
+//! A package contains the types that its author registered, but not those of Adobe Experience Manager and Sling, which
+//! every repository of these products has. Those that are not compiled in are registered when they occur, as types that
+//! allow any content. Unknown types of other prefixes remain a fault of the package.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,28 +11,28 @@ use super::import_node::{ImportNode, ImportProperty};
 use super::install_target::InstallTarget;
 use crate::{MIXIN_TYPES, PRIMARY_TYPE, Result};
 
-/// What the namespaces of these products begin with.
+/// The prefixes of the namespaces of these products.
 const PRODUCT_NAMESPACE_PREFIXES: [&str; 3] =
     ["http://www.day.com/", "http://www.adobe.com/", "http://sling.apache.org/"];
 
-/// A type that is taken as one that holds anything.
+/// A type that is registered to allow any content.
 #[derive(Debug)]
 pub(super) struct PermissiveNodeType {
     pub(super) name: String,
-    /// The file and line that name it first.
+    /// The file and line of its first use.
     pub(super) first_mention: String,
-    /// The text that registers it.
+    /// The CND text that registers it.
     pub(super) cnd: String,
 }
 
-/// What is known of a type that is named.
+/// The information about a type that is used.
 #[derive(Debug, Default)]
 struct NamedNodeType {
     first_mention: String,
     is_primary: bool,
 }
 
-/// Returns the open types of a package, sorted by name.
+/// Returns the permissive types of a package, sorted by name.
 pub(super) fn find_permissive_types(
     root: &ImportNode,
     namespaces: &BTreeMap<String, String>,

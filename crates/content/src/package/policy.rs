@@ -1,4 +1,4 @@
-//! Access control in packages: nodes whose import `acHandling` decides, whatever the filter's mode.
+//! Access control in packages: nodes whose import depends on `acHandling`, whatever the filter's mode.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,14 +6,14 @@ use super::install_target::InstallTarget;
 use super::package_properties::AccessControlHandling;
 use crate::{MIXIN_TYPES, NodePath, Property, Result, Subtree, Value, ValueType};
 
-/// The policy that lists who may read a subtree at all.
+/// The policy that lists the only principals that may read a subtree.
 pub(super) const CUG_POLICY_NODE: &str = "rep:cugPolicy";
 
 const RESTRICTIONS_NODE: &str = "rep:restrictions";
 const PRINCIPAL_NAME_PROPERTY: &str = "rep:principalName";
 const PRINCIPAL_NAMES_PROPERTY: &str = "rep:principalNames";
 
-/// Tells whether a node of this name holds access control.
+/// Returns true if a node of this name holds access control content.
 pub(super) fn is_policy_name(name: &str) -> bool {
     matches!(
         name,
@@ -32,7 +32,7 @@ fn policy_mixin(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Gives a new node the mixins that its policies need.
+/// Adds the mixins that the policies of a new node need.
 pub(super) fn add_policy_mixins(node: &mut Subtree) {
     let needed: Vec<&str> =
         node.children.iter().filter_map(|child| policy_mixin(&child.name)).collect();
@@ -41,7 +41,7 @@ pub(super) fn add_policy_mixins(node: &mut Subtree) {
     }
 }
 
-/// Gives the node that a policy was put below the mixin that this needs.
+/// Adds the mixin that a policy needs to the node above it.
 pub(super) fn require_policy_mixin(
     target: &mut dyn InstallTarget,
     policy: &NodePath,
@@ -60,7 +60,7 @@ pub(super) fn require_policy_mixin(
     }
 }
 
-/// Adds a mixin that is missing and tells whether it was.
+/// Adds a mixin if it is missing; returns true if it was.
 fn add_mixin(properties: &mut BTreeMap<String, Property>, mixin: &str) -> bool {
     let known = properties.get(MIXIN_TYPES);
     if known.is_some_and(|known| known.values().iter().any(|one| one.to_text() == mixin)) {
@@ -72,8 +72,7 @@ fn add_mixin(properties: &mut BTreeMap<String, Property>, mixin: &str) -> bool {
     true
 }
 
-/// Puts restrictions that stand on an entry itself, as tools of old wrote them, where they belong: into
-/// `rep:restrictions`.
+/// Moves restrictions from an entry itself, where old tools wrote them, into `rep:restrictions`.
 pub(super) fn move_restrictions_to_node(entry: &mut Subtree) {
     if entry.primary_type() != "rep:PrincipalEntry" {
         return;
@@ -92,7 +91,7 @@ pub(super) fn move_restrictions_to_node(entry: &mut Subtree) {
     }
 }
 
-/// Tells whether a property of an entry narrows what it grants.
+/// Returns true if a property of an entry is a restriction.
 fn is_restriction_property(name: &str) -> bool {
     matches!(
         name,
@@ -106,10 +105,10 @@ fn is_restriction_property(name: &str) -> bool {
     )
 }
 
-/// Joins the policy of a package with the one that is there.
+/// Merges the policy of a package with the existing one.
 ///
-/// With [`AccessControlHandling::Merge`] the package decides for each principal that it names; with
-/// [`AccessControlHandling::MergePreserve`] what is there does.
+/// With [`AccessControlHandling::Merge`] the package wins for each principal that it names; with
+/// [`AccessControlHandling::MergePreserve`] the existing policy wins.
 pub(super) fn merge_policy(
     existing: Subtree,
     package: Subtree,
@@ -136,7 +135,7 @@ pub(super) fn merge_policy(
     out
 }
 
-/// Joins the principals of closed user groups.
+/// Merges the principals of closed user groups.
 fn merge_closed_user_group(mut existing: Subtree, package: &Subtree) -> Subtree {
     merge_text_list(&mut existing, package, PRINCIPAL_NAMES_PROPERTY);
     existing
@@ -177,7 +176,7 @@ fn is_for_principals(entry: &Subtree, principals: &BTreeSet<String>) -> bool {
     entry.text(PRINCIPAL_NAME_PROPERTY).is_some_and(|name| principals.contains(name))
 }
 
-/// Returns `name`, or `name` with the first number that makes it free.
+/// Returns `name`, with the first number appended that makes it unused if necessary.
 fn unused_entry_name(policy: &Subtree, name: &str) -> String {
     let numbered = (0..).map(|number: usize| format!("{name}{number}"));
     std::iter::once(name.to_owned())

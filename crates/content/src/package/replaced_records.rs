@@ -1,11 +1,11 @@
-//! What an installation replaced, and how it is undone.
+//! Records the content that an installation replaced, and undoes the installation.
 //!
-//! Beside the content stands a ref for each installed package. It names two maps: the records that the installation
-//! changed as they were before, and as it left them. Bodies and blobs are in them by hash, so that nothing is copied and
-//! the garbage collector keeps them.
+//! For each installed package there is a ref beside the content. It names two maps: the changed records before the
+//! installation, and after it. They refer to bodies and blobs by hash, so that nothing is copied and the garbage
+//! collector retains them.
 //!
-//! Undoing is a three-way merge for each document: what the installation left is the base, what was before is wanted,
-//! and what stands there now wins wherever something else changed it since.
+//! Undoing is a three-way merge for each document: the state after the installation is the base, the state before it is
+//! restored, and the current state wins wherever something else changed it since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -26,25 +26,25 @@ use crate::{
     record_key,
 };
 
-/// Refs of this prefix keep what installations replaced.
+/// The prefix of refs to content that installations replaced.
 pub(crate) const REPLACED_REF_PREFIX: &str = "package/";
 
 const BEFORE_MAP: &str = "before";
 const AFTER_MAP: &str = "after";
 
-/// What an uninstallation did.
+/// The result of an uninstallation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct UninstallReport {
     /// The package.
     pub package: PackageId,
-    /// Documents that are again as they were before the installation.
+    /// Number of documents restored to their state before the installation.
     pub restored: usize,
-    /// Documents that the installation had created and that are gone.
+    /// Number of removed documents that the installation had created.
     pub removed: usize,
-    /// What something else changed since the installation; it stays as it is.
+    /// Items that something else changed since the installation; they stay unchanged.
     #[serde(serialize_with = "serialize_conflicts")]
     pub kept: Vec<MergeConflict>,
-    /// What is odd but did not keep the package from being uninstalled.
+    /// Anomalies that did not prevent the uninstallation.
     pub warnings: Vec<String>,
 }
 
@@ -81,7 +81,7 @@ impl std::fmt::Display for UninstallReport {
 
 type RecordsByKey = BTreeMap<Vec<u8>, Arc<ContentRecord>>;
 
-/// Records before and after an installation. A key in one map alone was created or removed.
+/// Records before and after an installation. A key in only one map was created or removed.
 #[derive(Debug, Default)]
 pub(super) struct ReplacedRecords {
     records_before: RecordsByKey,
@@ -89,8 +89,8 @@ pub(super) struct ReplacedRecords {
 }
 
 impl ReplacedRecords {
-    /// Compares two states of one session, of which the second has all edits of the first. What lies at `except` does
-    /// not count.
+    /// Compares two states of one session; the second contains all edits of the first. The subtree at `except` is
+    /// ignored.
     pub(super) fn between(
         before: &SnapshotView,
         after: &SnapshotView,
@@ -100,7 +100,7 @@ impl ReplacedRecords {
         let system = NodePath::new("/jcr:system")?;
         for (key, new) in &after.record_edits {
             let path = record_key::record_path(key)?;
-            // Node types and namespaces stay known: other content may use them by now.
+            // Node types and namespaces stay registered, because other content may use them.
             if path.is_within(except) || path.is_within(&system) {
                 continue;
             }
@@ -120,7 +120,7 @@ impl ReplacedRecords {
         Ok(replaced)
     }
 
-    /// Puts this on top of what an earlier installation of the same package replaced.
+    /// Adds these records on top of those of an earlier installation of the same package.
     pub(super) fn on_top_of_stored(
         self,
         repository: &Repository,
@@ -133,7 +133,7 @@ impl ReplacedRecords {
         })
     }
 
-    /// Puts a later installation of the same package on top: undoing goes back to before the first.
+    /// Adds a later installation of the same package on top: undoing restores the state before the first one.
     fn followed_by(mut self, later: Self) -> Self {
         let touched: BTreeSet<Vec<u8>> = self.record_keys();
         for key in later.record_keys() {
@@ -145,7 +145,7 @@ impl ReplacedRecords {
         self
     }
 
-    /// Tells whether nothing was replaced.
+    /// Returns true if nothing was replaced.
     pub(super) fn is_empty(&self) -> bool {
         self.records_before.is_empty() && self.records_after.is_empty()
     }
@@ -187,21 +187,21 @@ impl ReplacedRecords {
     }
 }
 
-/// Tells whether two records hold the same in the same place.
+/// Returns true if two records have the same content and position.
 fn is_same_record(
     view: &SnapshotView,
     path: &NodePath,
     [left, right]: [&ContentRecord; 2],
 ) -> Result<bool> {
     let (before, after) = (view.load_body(left, path)?, view.load_body(right, path)?);
-    // The bytes name blobs by their places in the list beside them.
+    // The bytes refer to blobs by their index in the list beside them.
     Ok(left.order_key == right.order_key
         && before.bytes() == after.bytes()
         && before.blobs() == after.blobs())
 }
 
-/// The moves of refs that keep what installations replaced. They come before the commit of the content: what they name
-/// is harmless if that fails, and a commit without them could not be undone.
+/// The moves of refs to content that installations replaced. They are written before the commit of the content: if the
+/// commit fails they are harmless, and without them the commit could not be undone.
 #[derive(Debug, Default)]
 pub(super) struct UndoRefUpdates {
     batch: ChunkBatch,
@@ -209,7 +209,7 @@ pub(super) struct UndoRefUpdates {
 }
 
 impl UndoRefUpdates {
-    /// Adds what the installation of a package replaced.
+    /// Adds the records that the installation of a package replaced.
     pub(super) fn add_replaced(
         &mut self,
         repository: &Repository,
@@ -237,7 +237,7 @@ impl UndoRefUpdates {
         Ok(())
     }
 
-    /// Writes all of it, runs `commit`, and takes it back if that fails.
+    /// Writes all updates, runs `commit`, and reverts the updates if it fails.
     pub(super) fn commit_with_rollback<T>(
         self,
         session: &mut Session,
@@ -248,7 +248,7 @@ impl UndoRefUpdates {
         commit(session).inspect_err(|_| {
             let mut batch = ChunkBatch::new();
             self.rollback_updates.into_iter().for_each(|update| batch.add_ref_update(update));
-            // A ref that stays behind costs space only: nothing says that the package is installed.
+            // A leftover ref only costs space: nothing marks the package as installed.
             if let Err(error) = chunks.commit(batch) {
                 tracing::warn!(reason = %error, "what a failed installation replaced is still kept");
             }
@@ -256,7 +256,7 @@ impl UndoRefUpdates {
     }
 }
 
-/// Reads what the installation of a package replaced, if that is known.
+/// Loads the records that the installation of a package replaced; `None` if they are not known.
 pub(super) fn load_replaced(
     repository: &Repository,
     package: &NodePath,
@@ -265,7 +265,7 @@ pub(super) fn load_replaced(
     root.map(|root| ReplacedRecords::read_snapshot(repository, &root)).transpose()
 }
 
-/// Lets go of what the installation of a package replaced.
+/// Drops the records that the installation of a package replaced.
 pub(super) fn delete_replaced(
     repository: &Repository,
     package: &NodePath,
@@ -292,12 +292,12 @@ fn replaced_ref_name(repository: &Repository, package: &NodePath) -> String {
     format!("{REPLACED_REF_PREFIX}{}", id.split('#').next().unwrap_or_default())
 }
 
-/// What becomes of one document.
+/// The plan for one document.
 #[derive(Debug)]
 struct DocumentUndo {
     key: Vec<u8>,
     action: UndoAction,
-    /// Whether nothing of it stays that something else changed.
+    /// True if nothing in it stays because something else changed it.
     is_complete: bool,
 }
 
@@ -308,7 +308,7 @@ enum UndoAction {
     Leave,
 }
 
-/// Takes back what an installation did, as pending edits of the session.
+/// Undoes an installation, as pending edits of the session.
 pub(super) fn undo_installation(
     session: &mut Session,
     replaced: &ReplacedRecords,
@@ -336,7 +336,7 @@ pub(super) fn undo_installation(
     Ok(())
 }
 
-/// Merges what was before with what is there now.
+/// Merges the state before the installation with the current state.
 fn plan_document_undo(
     session: &mut Session,
     replaced: &ReplacedRecords,
@@ -359,7 +359,7 @@ fn plan_document_undo(
     let settled = undo_node_change(path, [left.as_ref(), wanted.as_ref(), there.as_ref()], kept);
     let is_whole = settled == wanted;
     let order = |record: Option<&Arc<ContentRecord>>| record.map(|record| record.order_key.clone());
-    // A place among siblings that was given since stays, too.
+    // A position among siblings that was changed since stays, too.
     let is_placed_since = now.is_some() && order(now.as_ref()) != order(after);
     let order = if is_placed_since { order(now.as_ref()) } else { order(before).or(order(after)) };
     let is_in_place = order == now.as_ref().map(|now| now.order_key.clone());
@@ -377,8 +377,8 @@ fn plan_document_undo(
     Ok(DocumentUndo { key, action: step, is_complete: is_whole })
 }
 
-/// Where a document stops or begins to hold its children in records of their own, it goes back together with all of
-/// them or not at all.
+/// If a document begins or ceases to hold its children in records of their own, it is undone together with all of them
+/// or not at all.
 fn skip_recut_documents(
     replaced: &ReplacedRecords,
     fates: &mut BTreeMap<NodePath, DocumentUndo>,

@@ -1,13 +1,13 @@
-//! The packages that are stored in content, below `/etc/packages`: listed, stored, installed, uninstalled, built.
+//! The packages stored in content, below `/etc/packages`: listed, stored, installed, uninstalled, built.
 //!
 //! In: package files, and the paths of stored ones. Out: pending edits of a session; [`Session::install_package`] and
 //! [`Session::uninstall_package`] commit them.
 //!
 //! Invariants
-//! * An installation, that of the packages it needs and of those within it are one commit.
-//! * What an installation replaces is kept by hash before it is committed, so that it can be undone.
+//! * An installation, including its dependencies and nested packages, is one commit.
+//! * The content that an installation replaces is recorded by hash before the commit, so that it can be undone.
 //!
-//! Not here: who may do this (the caller asks).
+//! Not here: permissions (the caller checks them).
 
 use std::fmt;
 use std::io::{BufReader, Cursor, Read, Seek, SeekFrom, Write};
@@ -36,28 +36,28 @@ use crate::{
 /// A package that is stored in content.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StoredPackage {
-    /// Where its file is.
+    /// The path of its file.
     #[serde(serialize_with = "serialize_display")]
     pub path: NodePath,
-    /// Its name.
+    /// Its identifier.
     pub id: PackageId,
-    /// Bytes of its file.
+    /// The size of its file in bytes.
     pub size: u64,
-    /// The bytes.
+    /// The blob of its file.
     #[serde(serialize_with = "serialize_display")]
     pub data: BlobId,
-    /// The packages that it needs.
+    /// Its dependencies.
     #[serde(serialize_with = "serialize_display_list")]
     pub dependencies: Vec<PackageDependency>,
-    /// When it was stored.
+    /// The time at which it was stored.
     #[serde(serialize_with = "serialize_date")]
     pub created: Option<JcrDate>,
-    /// Who stored it.
+    /// The user who stored it.
     pub created_by: Option<String>,
-    /// When it was installed; nothing if it is not.
+    /// The time at which it was installed; `None` if it is not installed.
     #[serde(serialize_with = "serialize_date")]
     pub last_unpacked: Option<JcrDate>,
-    /// Who installed it.
+    /// The user who installed it.
     pub last_unpacked_by: Option<String>,
 }
 
@@ -83,7 +83,7 @@ fn serialize_date<S: Serializer>(date: &Option<JcrDate>, serializer: S) -> Resul
 }
 
 impl StoredPackage {
-    /// Tells whether it is installed.
+    /// Returns true if it is installed.
     #[must_use]
     pub fn is_installed(&self) -> bool {
         self.last_unpacked.is_some()
@@ -123,7 +123,7 @@ impl StoredPackage {
 }
 
 impl Snapshot {
-    /// Returns the packages that are stored, sorted by group, name and version.
+    /// Returns the stored packages, sorted by group, name and version.
     ///
     /// # Errors
     /// If the store fails.
@@ -159,7 +159,7 @@ impl Snapshot {
         self.node(path)?.map_or(Ok(None), |node| StoredPackage::from_node(&node))
     }
 
-    /// Finds a stored package by its name; without a version the newest one.
+    /// Finds a stored package by its identifier; without a version the newest one.
     ///
     /// # Errors
     /// If the store fails.
@@ -175,7 +175,7 @@ impl Snapshot {
     /// Opens the file of a stored package and reads it.
     ///
     /// # Errors
-    /// [`Error::InvalidPackage`] if it is not a sound package; errors of the store.
+    /// [`Error::InvalidPackage`] if it is not a valid package; errors of the store.
     pub fn open_stored_package(
         &self,
         package: &StoredPackage,
@@ -195,18 +195,18 @@ impl Snapshot {
     }
 }
 
-/// Bytes that can be read at any place.
+/// A seekable reader.
 pub trait ReadSeek: Read + Seek + Send {}
 
 impl<T: Read + Seek + Send> ReadSeek for T {}
 
 impl Session {
-    /// Stores the file of a package, as a pending edit. `name` stands for the file in messages. A file that is stored
-    /// already, byte for byte, changes nothing.
+    /// Stores the file of a package, as a pending edit. `name` identifies the file in messages. An identical file that
+    /// is already stored is not changed.
     ///
     /// # Errors
-    /// [`Error::InvalidPackage`] if it is not a sound package; [`Error::NodeExists`] if the package is stored already and
-    /// `if_exists` keeps it.
+    /// [`Error::InvalidPackage`] if it is not a valid package; [`Error::NodeExists`] if the package is stored already
+    /// and `if_exists` refuses to replace it.
     pub fn store_package(
         &mut self,
         file: &mut (impl Read + Seek),
@@ -243,7 +243,7 @@ impl Session {
         );
         match known {
             Some(known) if known.data == data && known.id == package.id => return Ok(known),
-            // The file changes; what of it is installed does not.
+            // The file is replaced; the installed content stays.
             Some(StoredPackage {
                 last_unpacked: Some(at), last_unpacked_by: Some(user), ..
             }) => {
@@ -256,7 +256,7 @@ impl Session {
         self.stored_package_at(&path)
     }
 
-    /// Stores a package, installs it, those that it needs and those within it, and commits all of it as one revision.
+    /// Stores a package, installs it with its dependencies and nested packages, and commits everything as one revision.
     /// `bytes` are those that the package was read from.
     ///
     /// # Errors
@@ -273,11 +273,11 @@ impl Session {
         self.install_with_dependencies(&stored, Some(package), how)
     }
 
-    /// Installs a stored package, those that it needs and those within it, and commits.
+    /// Installs a stored package with its dependencies and nested packages, and commits.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`]; [`Error::InvalidPackage`] if it is damaged or lacks what it needs; [`Error::Conflicts`]. The
-    /// session holds a part of the package then and must not be used again; nothing is committed.
+    /// [`Error::NodeMissing`]; [`Error::InvalidPackage`] if it is damaged or lacks a dependency; [`Error::Conflicts`].
+    /// The session then holds a part of the package and must not be used again; nothing is committed.
     pub fn install_package(
         &mut self,
         path: &NodePath,
@@ -315,9 +315,9 @@ impl Session {
             let after = self.snapshot()?;
             let replaced = ReplacedRecords::between(&before.0, &after.0, &one.path)?;
             drop((before, after));
-            // What is installed as it is already leaves no trace.
+            // A package whose content is already installed needs no undo record.
             if !(one.is_installed() && replaced.is_empty()) {
-                // What an attempt that failed left behind does not count.
+                // Records of a failed attempt are ignored.
                 let replaced = if one.is_installed() {
                     replaced.on_top_of_stored(self.repository(), &one.path)?
                 } else {
@@ -341,8 +341,8 @@ impl Session {
         Ok(report)
     }
 
-    /// Tells what installing a package would change. The session holds the changes then, without their blobs, and
-    /// must be thrown away.
+    /// Returns the changes that installing a package would make. The session then holds the changes, without their
+    /// blobs, and must be discarded.
     ///
     /// # Errors
     /// As [`ContentPackage::install`].
@@ -357,11 +357,11 @@ impl Session {
         Ok((ContentDifference::between(&before.0, &after.0)?, report))
     }
 
-    /// Takes back what the installation of a package did, and commits. What something else changed since stays.
+    /// Undoes the installation of a package, and commits. Later changes by others stay.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`]; [`Error::InvalidPackage`] if it is not installed, an installed package needs it (unless
-    /// `dependencies` ignores that), or what it replaced is not known.
+    /// [`Error::NodeMissing`]; [`Error::InvalidPackage`] if it is not installed, an installed package depends on it
+    /// (unless `dependencies` ignores that), or the replaced content is not known.
     pub fn uninstall_package(
         &mut self,
         path: &NodePath,
@@ -393,7 +393,7 @@ impl Session {
         let before = self.snapshot()?;
         self.mark_as_installation();
         replaced_records::undo_installation(self, &replaced, &mut out)?;
-        // Packages that came with this one need it and go with it.
+        // Nested packages of this one depend on it and are uninstalled with it.
         let after = self.snapshot()?;
         drop(before);
         for other in others.iter().filter(needs) {
@@ -425,11 +425,11 @@ impl Session {
         replaced_records::delete_replaced(self.repository(), path, stamp)
     }
 
-    /// Stores the definition of a new package without content, as a pending edit. Its filter says what
-    /// [`Session::build_package`] fills it with.
+    /// Stores the definition of a new package without content, as a pending edit. Its filter selects the content that
+    /// [`Session::build_package`] adds.
     ///
     /// # Errors
-    /// [`Error::NodeExists`]; [`Error::InvalidName`] if the name cannot be that of a file.
+    /// [`Error::NodeExists`]; [`Error::InvalidName`] if the identifier cannot be a file name.
     pub fn create_package(
         &mut self,
         id: &PackageId,
@@ -451,11 +451,10 @@ impl Session {
         self.stored_package_at(&path)
     }
 
-    /// Fills a stored package with the content that its filter names now, as a pending edit. `file` takes the bytes
-    /// on their way.
+    /// Builds a stored package with the current content of its filter, as a pending edit. `file` buffers the bytes.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`]; [`Error::InvalidPackage`] for a filter that makes no sense.
+    /// [`Error::NodeMissing`]; [`Error::InvalidPackage`] for an invalid filter.
     pub fn build_package(
         &mut self,
         path: &NodePath,
@@ -497,7 +496,7 @@ impl Session {
         self.snapshot()?.stored_package_at(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))
     }
 
-    /// Creates the folders above a package that are missing.
+    /// Creates the missing folders above a package.
     fn create_missing_folders(&mut self, path: &NodePath) -> Result<()> {
         let Some(parent) = path.parent() else {
             return Ok(());
@@ -510,7 +509,7 @@ impl Session {
     }
 }
 
-/// What a package says of itself, without its content.
+/// The metadata of a package, without its content.
 struct PackageDescription {
     id: PackageId,
     properties: PackageProperties,
@@ -531,22 +530,22 @@ impl<R: Read + Seek> ContentPackage<R> {
     }
 }
 
-/// What to do when a package is stored already.
+/// The rule for a package that is already stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfPackageExists {
     /// The new one is refused.
     Refuse,
-    /// The new one takes its place.
+    /// The new one replaces it.
     Replace,
 }
 
-/// How a stored package is installed.
+/// The parameters of the installation of a stored package.
 pub struct PackageInstallation<'a> {
-    /// The rules.
+    /// The options.
     pub options: &'a InstallOptions,
-    /// Who installs it, when.
+    /// The user and time of the installation.
     pub stamp: &'a AuditStamp,
-    /// Who hears how far it is.
+    /// The callback for progress.
     pub on_progress: &'a mut dyn FnMut(InstallProgress<'_>),
 }
 
@@ -556,12 +555,12 @@ impl fmt::Debug for PackageInstallation<'_> {
     }
 }
 
-/// Packages in the order in which they are installed: the asked one last.
+/// The packages in order of installation; the requested one is last.
 struct PackageInstallPlan {
     dependency_rule: DependencyRule,
-    /// All that are stored, sorted by version.
+    /// All stored packages, sorted by version.
     stored_packages: Vec<StoredPackage>,
-    /// Those whose needs are being met.
+    /// The packages whose dependencies are being resolved.
     open_ids: Vec<PackageId>,
     packages: Vec<StoredPackage>,
     warnings: Vec<String>,
@@ -598,7 +597,7 @@ impl PackageInstallPlan {
         if fitting().any(StoredPackage::is_installed) {
             return Ok(());
         }
-        // The newest comes last.
+        // The newest is last.
         match fitting().next_back().cloned() {
             Some(best) if self.packages.iter().any(|one| one.path == best.path) => Ok(()),
             Some(best) if self.open_ids.contains(&best.id) => {

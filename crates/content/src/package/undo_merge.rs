@@ -1,13 +1,13 @@
-//! Three-way merge that never fails: taking back one side's changes where nobody else has touched them since.
+//! Three-way merge that never fails: undoes one side's changes where nothing else has changed them since.
 //!
-//! In: a node as the change left it (base), as it was before (wanted), as it is now (there). Out: the node as far as it
-//! can go back; what stays as it is now, because something else changed it, as [`MergeConflict`]s.
+//! In: a node after the change (base), before it (wanted), and now (there). Out: the node, undone as far as possible;
+//! the parts that stay because something else changed them, as [`MergeConflict`]s.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{ConflictKind, MergeConflict, NodePath, Property, Subtree};
 
-/// Takes a node back as far as possible; absent where it goes away.
+/// Undoes the change of a node as far as possible; `None` if the node is removed.
 pub(super) fn undo_node_change(
     path: &NodePath,
     [base, wanted, there]: [Option<&Subtree>; 3],
@@ -39,7 +39,7 @@ pub(super) fn undo_node_change(
     Some(out)
 }
 
-/// Returns what stays of a node that is to go away.
+/// Returns the parts that stay of a node to be removed.
 fn remove_unless_changed(
     path: &NodePath,
     base: &Subtree,
@@ -98,8 +98,8 @@ fn undo_property_changes(
     out
 }
 
-/// Returns the names of all children that may stay: in the wanted order if nobody has changed it since, with the
-/// others behind the sibling that they stand behind on their side.
+/// Returns the names of all children that may stay: in the wanted order if it has not changed since, with the others
+/// after the sibling that they follow on their side.
 fn undo_child_order<'a>(base: &Subtree, wanted: &'a Subtree, there: &'a Subtree) -> Vec<&'a str> {
     fn names(node: &Subtree) -> Vec<&str> {
         node.children.iter().map(|child| child.name.as_str()).collect()
@@ -126,7 +126,7 @@ fn undo_child_order<'a>(base: &Subtree, wanted: &'a Subtree, there: &'a Subtree)
 mod tests {
     use super::*;
 
-    /// Reads `a=1 b=2 [x y(c=1)]`: properties, then children by name with their properties.
+    /// Parses `a=1 b=2 [x y(c=1)]`: properties, then children by name with their properties.
     fn node(text: &str) -> Option<Subtree> {
         if text == "-" {
             return None;
@@ -184,7 +184,7 @@ mod tests {
         check("a=2", "-", "a=3", "a=3", &["/n removeChangedNode"]);
         check("a=2", "a=1", "-", "-", &["/n changeRemovedNode"]);
         check("-", "a=1", "a=3", "a=3", &["/n addExistingNode"]);
-        // Of a new node only that stays which others put below it.
+        // Of a new node, only content that others added below it stays.
         check("a=1 [x y]", "-", "a=1 [x y new]", "a=1 [new]", &["/n removeChangedNode"]);
         check(
             "[x y=1]",

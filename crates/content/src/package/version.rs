@@ -1,12 +1,12 @@
-//! Versions of packages, and ranges of them.
+//! Versions of packages, and version ranges.
 //!
-//! The order is Maven's, which FileVault follows: `2.1-SNAPSHOT` is before `2.1`, `2.9` before `2.11`, and `1.0` is
-//! the same as `1`. A range is written `[1.0,2.0)`; a version alone means that version or a later one.
+//! The order is Maven's, which FileVault follows: `2.1-SNAPSHOT` is before `2.1`, `2.9` before `2.11`, and `1.0` equals
+//! `1`. A range is written `[1.0,2.0)`; a version alone means that version or a later one.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A version, which sorts as Maven sorts it.
+/// A version, in Maven's sort order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackageVersion {
     text: String,
@@ -15,7 +15,7 @@ pub struct PackageVersion {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct VersionToken {
-    /// Whether a hyphen, or a change between digits and letters, stands before it; otherwise a dot.
+    /// True if a hyphen, or a change between digits and letters, precedes it; false for a dot.
     is_after_hyphen: bool,
     item: VersionItem,
 }
@@ -50,18 +50,18 @@ impl VersionItem {
     }
 }
 
-/// Words with a place in the order; others come behind them, sorted.
+/// Qualifiers in their order; others follow them, sorted.
 const ORDERED_QUALIFIERS: [&str; 7] = ["alpha", "beta", "milestone", "rc", "snapshot", "", "sp"];
 
 impl PackageVersion {
-    /// Reads a version; every text is one.
+    /// Parses a version; every text is valid.
     #[must_use]
     pub fn new(text: &str) -> Self {
         let text = text.trim();
         Self { text: text.to_owned(), tokens: tokenize(text) }
     }
 
-    /// Tells whether this is the version of a package that has none.
+    /// Returns true if the version is empty, as for a package without one.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
@@ -87,7 +87,7 @@ impl PartialOrd for PackageVersion {
 }
 
 impl PackageVersion {
-    /// Compares two versions; different spellings of one version are equal here.
+    /// Compares two versions; different spellings of one version are equal.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Ordering {
         for place in 0..self.tokens.len().max(other.tokens.len()) {
@@ -106,7 +106,7 @@ impl PackageVersion {
     }
 }
 
-/// Returns what stands where a version has no token for one of the other's.
+/// Returns the token to compare with a token of the other version if this one has no more.
 fn padding_token(other: &VersionToken) -> VersionToken {
     let item = match other.item {
         VersionItem::Number(_) => VersionItem::Number(String::new()),
@@ -137,7 +137,7 @@ fn qualifier_rank(word: &str) -> (usize, &str) {
     }
 }
 
-/// Cuts a version at dots, hyphens, and between digits and letters.
+/// Splits a version at dots, hyphens, and between digits and letters.
 fn tokenize(text: &str) -> Vec<VersionToken> {
     let mut out = Vec::new();
     let mut is_qualifying = false;
@@ -147,7 +147,7 @@ fn tokenize(text: &str) -> Vec<VersionToken> {
         let ends = |one: char| one == '.' || one == '-' || one.is_ascii_digit() != is_number;
         let (token, after) = rest.split_at(rest.find(ends).unwrap_or(rest.len()));
         let is_before_digit = after.starts_with(|next: char| next.is_ascii_digit());
-        // Nothing between two separators is 0.
+        // An empty part between two separators is 0.
         let item = if token.is_empty() {
             VersionItem::Number(String::new())
         } else {
@@ -160,7 +160,7 @@ fn tokenize(text: &str) -> Vec<VersionToken> {
     without_trailing_nulls(out)
 }
 
-/// Takes out what means nothing: `0` and `final` at the end and before a hyphen.
+/// Removes tokens without meaning: `0` and `final` at the end and before a hyphen.
 fn without_trailing_nulls(tokens: Vec<VersionToken>) -> Vec<VersionToken> {
     let mut out: Vec<VersionToken> = Vec::new();
     for token in tokens {
@@ -191,10 +191,11 @@ struct VersionBound {
 }
 
 impl VersionRange {
-    /// Reads a range: `[1.0,2.0)`, `(,3]`, `1.0` for that or later, nothing for all. The error says what is wrong.
+    /// Parses a range: `[1.0,2.0)`, `(,3]`, `1.0` for that version or later, an empty text for all. The error describes
+    /// the fault.
     ///
     /// # Errors
-    /// If brackets are missing or nothing lies between the bounds.
+    /// If brackets are missing or the range is empty.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let bound = |text: &str, is_inclusive| {
@@ -202,7 +203,7 @@ impl VersionRange {
             (!version.is_empty()).then_some(VersionBound { version, is_inclusive })
         };
         let Some((low, high)) = text.split_once(',') else {
-            // `[1.0]` is that version and no other.
+            // `[1.0]` is exactly that version.
             let exact = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
             return Ok(match exact {
                 Some(exact) => {
@@ -237,7 +238,7 @@ impl VersionRange {
         Ok(range)
     }
 
-    /// Makes the range of one version.
+    /// Creates the range of exactly one version.
     #[must_use]
     pub fn exactly(version: &str) -> Self {
         let bound = VersionBound { version: PackageVersion::new(version), is_inclusive: true };
@@ -245,7 +246,7 @@ impl VersionRange {
         Self { lower_bound: bound.clone(), upper_bound: bound }
     }
 
-    /// Tells whether a version lies in the range.
+    /// Returns true if the range contains a version.
     #[must_use]
     pub fn contains(&self, version: &PackageVersion) -> bool {
         let is_above =
@@ -294,7 +295,7 @@ mod tests {
 
     #[test]
     fn versions_sort_as_mavens_do() {
-        // Each is before the next.
+        // Each version is before the next.
         let rising = [
             "1-alpha-1",
             "1-alpha2",

@@ -1,7 +1,7 @@
-//! A small cursor over the XML files of a package: elements with their attributes, and the line of each.
+//! A small pull reader for the XML files of a package: elements with their attributes, and the line of each.
 //!
-//! Neither a DTD is read nor an entity of its own expanded: besides character references, only the five entities that
-//! XML predefines are known. Documents are UTF-8.
+//! DTDs are not read, and custom entities are not expanded: only character references and the five entities that XML
+//! predefines are known. Documents are UTF-8.
 //!
 //! On failure: [`crate::Error::InvalidPackage`] with the file and the line, and the value is not used.
 
@@ -13,20 +13,20 @@ use quick_xml::reader::Reader;
 use super::archive::PackageFileName;
 use crate::{Error, Result};
 
-/// What comes next in a document.
+/// The next item of a document.
 #[derive(Debug)]
 pub(super) enum XmlItem {
-    /// An element opens.
+    /// The start of an element.
     StartElement(XmlElement),
-    /// The innermost open element closes.
+    /// The end of the innermost open element.
     EndElement,
-    /// Character data inside an element, entities resolved.
+    /// Character data inside an element, with entities resolved.
     Text(String),
-    /// The document is complete.
+    /// The end of the document.
     EndDocument,
 }
 
-/// The opening of an element.
+/// The start tag of an element.
 #[derive(Debug)]
 pub(super) struct XmlElement {
     /// The qualified name, as written.
@@ -49,27 +49,27 @@ impl XmlElement {
 pub(super) struct XmlAttribute {
     /// The qualified name, as written.
     pub(super) name: String,
-    /// The value, normalized as XML asks: line ends and tabs are blanks, references are resolved.
+    /// The value, normalized as XML requires: line ends and tabs become spaces, references are resolved.
     pub(super) value: String,
-    /// The line where the attribute's name stands.
+    /// The line of the attribute's name.
     pub(super) line: u32,
 }
 
-/// A position in a document.
+/// A read position in a document.
 pub(super) struct XmlReader<'a> {
     file_name: &'a PackageFileName,
     text: &'a str,
     reader: Reader<&'a [u8]>,
-    /// How many elements are open.
+    /// Number of open elements.
     open_elements: usize,
     has_root: bool,
-    /// Bytes of `text` whose line ends are counted in `line`.
+    /// Number of bytes of `text` whose line ends are counted in `line`.
     counted_bytes: usize,
     line: u32,
 }
 
 impl<'a> XmlReader<'a> {
-    /// Starts to read a document.
+    /// Begins to read a document.
     ///
     /// # Errors
     /// If the bytes are not UTF-8.
@@ -92,10 +92,10 @@ impl<'a> XmlReader<'a> {
         })
     }
 
-    /// Returns the next item; comments, instructions and the document type are passed over.
+    /// Returns the next item; comments, instructions and the document type are skipped.
     ///
     /// # Errors
-    /// At the first place where the document is not well-formed.
+    /// At the first position where the document is not well-formed.
     pub(super) fn next_item(&mut self) -> Result<XmlItem> {
         loop {
             let at = self.reader.buffer_position();
@@ -147,7 +147,7 @@ impl<'a> XmlReader<'a> {
         for attribute in start.attributes().with_checks(false) {
             let attribute = attribute.map_err(|error| self.malformed_error(line, &error.into()))?;
             let name = attribute.key.into_inner();
-            // The name is a slice of the tag, so the distance of the two is where it stands.
+            // The name is a slice of the tag, so the pointer distance is its offset.
             let offset = (name.as_ptr() as usize).saturating_sub(tag.as_ptr() as usize);
             let between = tag.as_bytes().get(counted..offset).unwrap_or_default();
             attribute_line = attribute_line.saturating_add(line_after(between) - 1);
@@ -207,7 +207,7 @@ impl<'a> XmlReader<'a> {
         self.file_name.to_error(line, format!("not well-formed XML: {error}"))
     }
 
-    /// Returns the line of a byte offset; cheap when asked in rising order.
+    /// Returns the line of a byte offset; cheap for ascending offsets.
     fn line_at(&mut self, offset: u64) -> u32 {
         let offset = usize::try_from(offset).unwrap_or(usize::MAX).min(self.text.len());
         let bytes = self.text.as_bytes();
@@ -226,7 +226,7 @@ fn line_after(before: &[u8]) -> u32 {
     u32::try_from(ends).unwrap_or(u32::MAX - 1) + 1
 }
 
-/// Escapes text for the inside of a double-quoted attribute.
+/// Escapes text for a double-quoted attribute.
 pub(super) fn push_escaped_attribute(out: &mut String, value: &str) {
     for character in value.chars() {
         match character {
@@ -242,7 +242,7 @@ pub(super) fn push_escaped_attribute(out: &mut String, value: &str) {
     }
 }
 
-/// Tells whether XML 1.0 can carry the character in a document at all.
+/// Returns true if XML 1.0 allows the character in a document.
 pub(super) fn is_xml_character(character: char) -> bool {
     matches!(character, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
 }

@@ -1,7 +1,7 @@
-//! Choosing one source of nodes for each selector, by what each would read.
+//! Chooses one source of nodes for each selector, by the estimated number of nodes and entries read.
 //!
-//! In: the constraints that a selector must meet. Out: an [`AccessPlan`]. Estimates come from the counts that maps keep, so
-//! that they are exact for a range of keys; only how many nodes a document holds is an average.
+//! In: the constraints of a selector. Out: an [`AccessPlan`]. Estimates use the entry counts of maps, so they are exact
+//! for a range of keys; only the number of nodes per document is an average.
 
 use std::collections::BTreeSet;
 
@@ -24,60 +24,60 @@ use crate::subtree::JCR_CONTENT;
 use crate::value_key::{Comparand, KeySpan, multi_value_span, prefix_successor, valued_span};
 use crate::{Error, NodePath, Result, Value, record_key};
 
-/// What reading a node by an index costs, compared with passing one in a scan.
+/// The cost of reading a node by an index, relative to skipping one in a scan.
 const INDEX_LOOKUP_COST: u64 = 10;
-/// What reading the document of a hit costs, and deciding which of its nodes are wanted.
+/// The cost of reading the document of a hit and selecting its matching nodes.
 const FULL_TEXT_HIT_COST: u64 = 30;
-/// What asking the full-text index about one document costs.
+/// The cost of querying the full-text index for one document.
 const FULL_TEXT_LOOKUP_COST: u64 = 150;
-/// The most paths that are gathered from an index to be sorted.
+/// Maximum number of paths collected from an index for sorting.
 const MAX_GATHERED_PATHS: u64 = 50_000;
-/// Hits that are asked of the full-text index at once.
+/// Number of hits requested from the full-text index at a time.
 pub(crate) const HIT_PAGE_SIZE: usize = 100;
 
-/// How the nodes of one selector are read.
+/// The plan for reading the nodes of one selector.
 #[derive(Debug, Clone)]
 pub(crate) struct AccessPlan {
     pub(crate) selector: String,
     pub(crate) source: NodeSource,
-    /// The index, as plans name it.
+    /// The display name of the index in plans.
     pub(crate) index_name: String,
-    /// The nodes that the source gives, about.
+    /// The estimated number of nodes from the source.
     pub(crate) estimated_nodes: u64,
     pub(crate) cost: u64,
-    /// What each node must be; none for any.
+    /// The accepted node types; `None` for all.
     pub(crate) accepted_types: Option<BTreeSet<String>>,
     pub(crate) filter: RowFilter,
-    /// The parts of the filter that paths alone decide.
+    /// The parts of the filter that depend only on paths.
     pub(crate) path_filter: RowFilter,
-    /// What the full-text index is asked about each node, where it is not the source.
+    /// The full-text query to check each node with, if the full-text index is not the source.
     pub(crate) full_text_check: Option<Box<FullTextSearch>>,
-    /// The constraints, as plans show them.
+    /// The constraints, formatted for plans.
     pub(crate) constraint_texts: Vec<String>,
-    /// Whether the source gives nodes in the order of the first ordering.
+    /// True if the source yields nodes in the order of the first ordering.
     pub(crate) is_ordered: bool,
-    /// Whether nodes without a value of the first ordering are missing, and have to follow.
+    /// True if the source omits nodes without a value of the first ordering, which must follow.
     pub(crate) omits_empty_values: bool,
 }
 
-/// What a selector's nodes are wanted for.
+/// The requirements of a query on a selector's nodes.
 pub(crate) struct SelectorRequirements<'a> {
     pub(crate) selector: &'a str,
     pub(crate) node_type: &'a str,
     pub(crate) constraints: Vec<QueryConstraint>,
     pub(crate) orderings: &'a [QueryOrdering],
-    /// How many rows are wanted, if that is known.
+    /// The number of rows needed, if known.
     pub(crate) limit: Option<u64>,
     pub(crate) options: &'a QueryOptions,
-    /// The columns that want an excerpt or counts.
+    /// The columns that need an excerpt or counts.
     pub(crate) wants_excerpt: bool,
     pub(crate) facets: Vec<String>,
-    /// Where to go on.
+    /// The position to continue from.
     pub(crate) position: Option<&'a NodeSourcePosition>,
 }
 
 impl<'a> SelectorRequirements<'a> {
-    /// Asks for all nodes of a selector that meet constraints, in any order.
+    /// Requires all nodes of a selector that satisfy constraints, in any order.
     pub(crate) fn all_matching(
         selector: &'a QuerySelector,
         constraints: Vec<QueryConstraint>,
@@ -96,7 +96,7 @@ impl<'a> SelectorRequirements<'a> {
     }
 }
 
-/// A source that would do.
+/// A possible source.
 struct SourceCandidate {
     source: NodeSource,
     index_name: String,
@@ -104,7 +104,7 @@ struct SourceCandidate {
     cost: u64,
 }
 
-/// Where the wanted nodes lie.
+/// The region of the tree that contains the matching nodes.
 struct PathRestriction {
     exact_path: Option<NodePath>,
     parent_path: Option<NodePath>,
@@ -119,7 +119,7 @@ impl PathRestriction {
                 QueryConstraint::Same { path, .. } => region.exact_path = Some(path.clone()),
                 QueryConstraint::Child { path, .. } => region.parent_path = Some(path.clone()),
                 QueryConstraint::Descendant { path, .. } => {
-                    // The deeper of two is the narrower, if they meet at all.
+                    // If two paths overlap at all, the deeper one is more restrictive.
                     let is_deeper =
                         region.ancestor_path.as_ref().is_none_or(|below| path.is_within(below));
                     if is_deeper {
@@ -132,12 +132,12 @@ impl PathRestriction {
         region
     }
 
-    /// Returns the node above all wanted ones.
+    /// Returns the node above all matching ones.
     fn containing_path(&self) -> Option<&NodePath> {
         self.exact_path.as_ref().or(self.parent_path.as_ref()).or(self.ancestor_path.as_ref())
     }
 
-    /// Narrows the entries of one value to the paths in the region.
+    /// Restricts the entries of one value to the paths in the region.
     fn narrow_span(&self, value: &KeySpan) -> KeySpan {
         let (prefix, end) = value;
         let with = |rest: &[u8]| [prefix, rest].concat();
@@ -162,7 +162,7 @@ impl PathRestriction {
 /// Chooses the source of a selector's nodes.
 ///
 /// # Errors
-/// [`Error::QueryRefused`] if only a traversal would do and the query forbids it; errors of the store.
+/// [`Error::QueryRefused`] if only a traversal is possible and the query forbids it; errors of the store.
 pub(crate) fn plan_access(
     ground: &QueryContext<'_>,
     wanted: &SelectorRequirements<'_>,
@@ -196,7 +196,7 @@ pub(crate) fn plan_access(
     if matches!(choice.source, NodeSource::Scan { is_children_only: false, .. }) {
         planner.check_traversal()?;
     }
-    // What the full-text index has decided is not decided again.
+    // Constraints that the full-text index has evaluated are not evaluated again.
     let rest: Vec<QueryConstraint> = constraints
         .iter()
         .enumerate()
@@ -227,7 +227,7 @@ fn stale_cursor_error() -> Error {
     Error::QueryRefused { reason: reason.to_owned() }
 }
 
-/// Returns the types of which a node must have one; nothing if any will do.
+/// Returns the types of which a node must have one; `None` if all are accepted.
 fn accepted_types(ground: &QueryContext<'_>, node_type: &str) -> Option<BTreeSet<String>> {
     let subtypes =
         || ground.node_types.subtypes(node_type).chain([node_type]).map(str::to_owned).collect();
@@ -243,7 +243,7 @@ struct AccessPlanner<'a> {
 }
 
 impl AccessPlanner<'_> {
-    /// Refuses or logs a query that no index serves, as it asks.
+    /// Refuses or logs a query that no index serves, according to its options.
     fn check_traversal(&self) -> Result<()> {
         match self.requirements.options.traversal {
             Some(TraversalPolicy::Fail) => Err(Error::QueryRefused {
@@ -257,8 +257,8 @@ impl AccessPlanner<'_> {
         }
     }
 
-    /// Returns the full-text index as the source, if it gives all nodes that the words admit; and which constraint
-    /// it serves.
+    /// Returns the full-text index as the source if it yields all nodes that match the words, with the position of the
+    /// constraint it serves.
     fn full_text_candidate(&self) -> Result<Option<(SourceCandidate, usize)>> {
         let Some(index) = self.context.full_text else { return Ok(None) };
         let found = self.constraints.iter().enumerate().find_map(|(at, one)| match one {
@@ -269,7 +269,7 @@ impl AccessPlanner<'_> {
             _ => None,
         });
         let Some((at, property, text, is_similar)) = found else { return Ok(None) };
-        // A node that is known is looked at by itself.
+        // A node whose path is known is checked individually.
         let is_known = self.path_restriction.exact_path.is_some() && !is_similar;
         let is_outside =
             self.path_restriction.containing_path().is_some_and(|above| !index.covers(above));
@@ -281,7 +281,7 @@ impl AccessPlanner<'_> {
         let text = bound_value(text)?.to_text();
         let expression = if is_similar {
             let path = NodePath::new(&text)?;
-            // What is like a node tells what is in it.
+            // Similarity to a node reveals its content.
             if !self.context.snapshot.node(&path)?.is_some_and(|node| node.is_document_visible()) {
                 return Ok(None);
             }
@@ -291,7 +291,7 @@ impl AccessPlanner<'_> {
         };
         let condition = FullTextCondition { property, expression };
         let Some(request) = condition.to_request(index)? else { return Ok(None) };
-        // The index counts documents, of which it knows the words alone, and not always in which property they are.
+        // The index counts documents. It knows only their words, and not always the property that contains them.
         let is_counted = changed.is_empty()
             && condition.property.is_none()
             && request.expression == condition.expression
@@ -318,8 +318,8 @@ impl AccessPlanner<'_> {
         Ok(Some((SourceCandidate { source, index_name: index, estimated_nodes: 0, cost: 0 }, at)))
     }
 
-    /// Returns another source, whose nodes the full-text index is asked about one by one, if that is cheaper than
-    /// looking at its hits; nothing if the hits are wanted for more than their nodes.
+    /// Returns another source whose nodes are checked in the full-text index one by one, if that is cheaper than
+    /// reading its hits; `None` if the hits are needed for more than their nodes.
     fn cheaper_alternative(
         &self,
         text: &SourceCandidate,
@@ -334,7 +334,7 @@ impl AccessPlanner<'_> {
         };
         match self.requirements.position {
             Some(NodeSourcePosition::Score { .. }) => return Ok(None),
-            // The page before came from such a source.
+            // The previous page came from such a source.
             Some(_) => return Ok(named(self.cheapest_candidate()?)),
             None => {}
         }
@@ -349,7 +349,7 @@ impl AccessPlanner<'_> {
         }
         let asking =
             best.cost.saturating_add(best.estimated_nodes.saturating_mul(FULL_TEXT_LOOKUP_COST));
-        // At most as many hits are wanted as the other source has nodes; all may have to be looked at for them.
+        // At most as many hits are needed as the other source has nodes; finding them may require reading all hits.
         let request = FullTextRequest { limit: 1, facets: Vec::new(), ..search.request.clone() };
         let hits = index
             .search(&request)?
@@ -363,7 +363,7 @@ impl AccessPlanner<'_> {
         Ok(named(best))
     }
 
-    /// Says of a source if it stands in for the full-text index, which is too far from the snapshot.
+    /// Adds a note to a source that replaces a full-text index which is too far from the snapshot.
     fn with_lag_note(&self, choice: SourceCandidate) -> SourceCandidate {
         if !matches!(self.context.full_text_lag.get(), Some(FullTextLag::TooFar)) {
             return choice;
@@ -373,8 +373,8 @@ impl AccessPlanner<'_> {
         SourceCandidate { index_name: index, ..choice }
     }
 
-    /// Tells whether a path of a property may lead from one document to another one, so that the words are not in the
-    /// document of the node that is wanted.
+    /// Returns true if a property path may lead from one document to another, so that the words are not in the document
+    /// of the matching node.
     fn can_cross_documents(&self, property: Option<&str>) -> bool {
         let Some((parents, _)) = property.and_then(|property| property.split_once('/')) else {
             return property == Some("*");
@@ -390,7 +390,7 @@ impl AccessPlanner<'_> {
         !self.accepted_types.as_ref().is_some_and(|types| types.iter().all(is_closed))
     }
 
-    /// Returns the source that reads least, of those that can go on where the query has to.
+    /// Returns the cheapest source that can continue from the required position.
     fn cheapest_candidate(&self) -> Result<SourceCandidate> {
         let mut choices = self.path_candidates()?;
         choices.extend(self.type_candidate()?);
@@ -424,7 +424,7 @@ impl AccessPlanner<'_> {
         })
     }
 
-    /// Returns the sources that follow from where the nodes lie.
+    /// Returns the sources that follow from the path constraints.
     fn path_candidates(&self) -> Result<Vec<SourceCandidate>> {
         if let Some(same) = &self.path_restriction.exact_path {
             let source = NodeSource::Nodes(vec![same.clone()]);
@@ -439,7 +439,7 @@ impl AccessPlanner<'_> {
         let total = content.count_records(&self.context.chunk_reader)?;
         if let Some(parent) = &self.path_restriction.parent_path {
             let range = record_key::child_key_range(parent)?;
-            // Those in the parent's own document are not counted; they are few.
+            // Children in the parent's own document are not counted; there are few.
             let estimate =
                 content.count_records_in(&self.context.chunk_reader, &range)?.saturating_add(1);
             let source = NodeSource::Scan { root_path: parent.clone(), is_children_only: true };
@@ -457,7 +457,7 @@ impl AccessPlanner<'_> {
         )?;
         let types = self.context.index_maps.get("type").copied().unwrap_or_default();
         let nodes = types.count_records(&self.context.chunk_reader)?;
-        // The average document decides how many nodes there are.
+        // Estimates the number of nodes from the average document.
         let estimate = documents.saturating_mul(nodes.max(total)) / total.max(1) + 1;
         let index =
             if above.is_root() { "traverse".to_owned() } else { format!("traverse below {above}") };
@@ -474,7 +474,7 @@ impl AccessPlanner<'_> {
         let Some(types) = self.accepted_types else { return Ok(None) };
         let names = types.iter().map(String::as_str);
         let found = self.text_map_candidate("type", "node type", &names.collect::<Vec<_>>())?;
-        // The root of the content has no entry.
+        // The root of the content has no index entry.
         let takes_root =
             types.contains("rep:root") && self.path_restriction.containing_path().is_none();
         Ok(found.map(|choice| {
@@ -486,7 +486,7 @@ impl AccessPlanner<'_> {
         }))
     }
 
-    /// Returns the entries of some texts in one of the fixed index maps.
+    /// Returns the entries of given texts in one of the fixed index maps.
     fn text_map_candidate(
         &self,
         map_name: &str,
@@ -538,7 +538,7 @@ impl AccessPlanner<'_> {
         })
     }
 
-    /// Returns the cheapest source that one constraint leads to.
+    /// Returns the cheapest source for one constraint.
     fn constraint_candidate(
         &self,
         constraint: &QueryConstraint,
@@ -555,7 +555,7 @@ impl AccessPlanner<'_> {
         Ok(choices.into_iter().min_by_key(|choice| choice.cost))
     }
 
-    /// Reads the sources of all alternatives together, if each has one in the order of paths.
+    /// Combines the sources of all alternatives, if each yields nodes in path order.
     fn disjunction_candidate(&self, parts: &[QueryConstraint]) -> Result<Option<SourceCandidate>> {
         let (mut sources, mut names) = (Vec::new(), Vec::new());
         let (mut estimate, mut cost) = (0_u64, 0_u64);
@@ -587,7 +587,7 @@ impl AccessPlanner<'_> {
         }))
     }
 
-    /// Looks up types, resource types and identifiers.
+    /// Returns a source that looks up types, resource types and identifiers.
     fn fixed_map_candidate(
         &self,
         condition: &IndexCondition<'_>,
@@ -606,7 +606,7 @@ impl AccessPlanner<'_> {
             }
             _ => return Ok(None),
         };
-        // Only texts are in these maps.
+        // These maps contain only texts.
         if values.iter().any(|value| Comparand::new(value).keys().len() > 1) {
             return Ok(None);
         }
@@ -614,8 +614,8 @@ impl AccessPlanner<'_> {
         self.text_map_candidate(map, index, &texts.iter().map(AsRef::as_ref).collect::<Vec<_>>())
     }
 
-    /// Tells whether an index has all nodes that this selector may have with a property; gives what is to be cut from its
-    /// paths.
+    /// Returns the suffix to cut from an index's paths if the index contains all nodes of this selector with a
+    /// property; otherwise `None`.
     fn index_path_suffix<'p>(&self, index: &PropertyIndex, property: &'p str) -> Option<&'p str> {
         let (parents, name) = property.rsplit_once('/').unwrap_or(("", property));
         if name != index.property
@@ -625,7 +625,7 @@ impl AccessPlanner<'_> {
             return None;
         }
         if parents != index.property_parent {
-            // Entries of an index of the bare property lead to the nodes that have it, wherever they are.
+            // Entries of an index on the bare property lead to the nodes that have it, wherever they are.
             let is_free = index.property_parent.is_empty()
                 && index.included_paths.is_empty()
                 && index.excluded_paths.is_empty()
@@ -684,14 +684,14 @@ impl AccessPlanner<'_> {
             .filter(|choice| !has_several || choice.estimated_nodes <= MAX_GATHERED_PATHS))
     }
 
-    /// Tells whether an index holds properties with several values.
+    /// Returns true if an index contains properties with several values.
     fn has_multi_value_entries(&self, map: tympan_store::SortedMap) -> Result<bool> {
         let (start, end) = multi_value_span();
         let range = KeyRange { start, end: Some(end) };
         Ok(map.count_records_in(&self.context.chunk_reader, &range)? > 0)
     }
 
-    /// Gathers the nodes of a range of which some have several values in it, so that each comes once.
+    /// Collects the nodes of a range in which some nodes have several values, so that each node occurs once.
     fn gather_paths(&self, choice: SourceCandidate) -> Result<SourceCandidate> {
         let paths = super::node_source::read_candidates(self.context, &choice.source, None)
             .map(|candidate| Ok(candidate?.path))
@@ -702,8 +702,8 @@ impl AccessPlanner<'_> {
         })
     }
 
-    /// Returns an index that gives nodes in the wanted order, if that reads less than sorting those of `choice`; and
-    /// whether nodes without a value have to follow.
+    /// Returns an index that yields nodes in the required order, if it is cheaper than sorting those of `choice`; true
+    /// with it if nodes without a value must follow.
     fn ordered_candidate(
         &self,
         choice: &SourceCandidate,
@@ -723,7 +723,7 @@ impl AccessPlanner<'_> {
         let same = about.find(|one| one.property == name && one.value_match_for(reading).is_some());
         let same = same.as_ref().and_then(|condition| condition.value_match_for(reading));
         let lacks_empty = same.is_none();
-        // Nodes without a value come first in rising order; only falling order can leave them for the end.
+        // Nodes without a value come first in ascending order, so only descending order can append them at the end.
         if lacks_empty && !descending {
             return Ok(None);
         }
@@ -750,7 +750,7 @@ impl AccessPlanner<'_> {
                 spans,
                 format!("property {} [{what}], in its order", index.name),
             )?;
-            // Of the entries, those that pass the other constraints are about as many as the other source gives.
+            // About as many entries pass the other constraints as the other source yields.
             let limit = self.requirements.limit.unwrap_or(u64::MAX).max(1);
             let share = found.estimated_nodes.max(1).div_ceil(choice.estimated_nodes.max(1));
             let reads = found.estimated_nodes.min(limit.saturating_mul(share));

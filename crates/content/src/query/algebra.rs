@@ -1,9 +1,9 @@
-//! The one form that every query language is read into.
+//! The common representation of all query languages.
 //!
-//! In: what the parsers build. Out: what the planner reads; and, printed, JCR-SQL2 that reads back as the same query.
+//! In: the output of the parsers. Out: the input of the planner; and, printed, JCR-SQL2 that parses to the same query.
 //!
 //! Invariants
-//! * Every name of a selector in a query is one that its source defines.
+//! * Every selector name in a query is defined by its source.
 
 use std::collections::BTreeMap;
 
@@ -15,57 +15,57 @@ use crate::{NodePath, Value};
 pub struct ContentQuery {
     /// The selections.
     pub selects: Vec<SelectStatement>,
-    /// Whether rows of several parts stay in the result more than once.
+    /// True if duplicate rows of several parts stay in the result.
     pub union_all: bool,
     /// The order of the rows.
     pub orderings: Vec<QueryOrdering>,
-    /// What else was asked for.
+    /// Further options.
     pub options: QueryOptions,
 }
 
 /// One selection.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelectStatement {
-    /// What to show of each row.
+    /// The columns of the result.
     pub columns: Vec<QueryColumn>,
     /// The first selector.
     pub selector: QuerySelector,
-    /// What is joined to it, from left to right.
+    /// The joins, from left to right.
     pub joins: Vec<QueryJoin>,
-    /// What must hold for each row.
+    /// The condition for each row.
     pub constraint: Option<QueryConstraint>,
 }
 
-/// A node of each row.
+/// A selector: one node of each row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuerySelector {
-    /// Its type.
+    /// Its node type.
     pub node_type: String,
-    /// What the query calls it.
+    /// Its name in the query.
     pub name: String,
 }
 
-/// A further selector.
+/// A join with a further selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueryJoin {
-    /// Which rows stay without a partner.
+    /// The kind of join.
     pub kind: JoinKind,
     /// The selector.
     pub selector: QuerySelector,
-    /// What ties it to those before it.
+    /// The condition that relates it to the preceding selectors.
     pub condition: JoinCondition,
 }
 
-/// Which rows of a join stay without a partner.
+/// The kind of a join: determines the rows that stay without a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JoinKind {
-    /// None.
+    /// No row stays without a match.
     Inner,
-    /// Those of the left side.
+    /// Rows of the left side stay without a match.
     LeftOuter,
 }
 
-/// What ties two nodes of a row together.
+/// A condition that relates two nodes of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JoinCondition {
     /// Two properties have a value in common.
@@ -89,13 +89,13 @@ pub enum JoinCondition {
         /// The one above.
         ancestor: String,
     },
-    /// They are the same, or the first is at a relative path of the second.
+    /// They are the same, or the first is at a relative path below the second.
     Same {
         /// The first.
         left: String,
         /// The second.
         right: String,
-        /// From the second to the first.
+        /// The path from the second to the first.
         path: Option<String>,
     },
 }
@@ -103,117 +103,117 @@ pub enum JoinCondition {
 /// A column of the result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueryColumn {
-    /// Whose.
+    /// The selector.
     pub selector: String,
-    /// What.
+    /// The content.
     pub content: QueryColumnContent,
-    /// Its name, if the query gives one.
+    /// The alias, if the query gives one.
     pub alias: Option<String>,
 }
 
-/// What a column shows.
+/// The content of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueryColumnContent {
     /// All properties of the type.
     All,
-    /// A property, perhaps of a node below.
+    /// A property of the node, or of a descendant.
     Property(String),
-    /// A part of the text with the words marked; of a property, or of the node.
+    /// An excerpt of a property or of the node, with the matching words marked.
     Excerpt(Option<String>),
-    /// How often each value of a property occurs among the rows.
+    /// The number of rows for each value of a property.
     Facet(String),
     /// Completions.
     Suggest,
-    /// Nearby words.
+    /// Spelling corrections.
     Spellcheck,
 }
 
-/// What must hold for a row.
+/// A condition on a row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum QueryConstraint {
-    /// All of these.
+    /// All of these conditions hold.
     And(Vec<Self>),
-    /// At least one of these.
+    /// At least one of these conditions holds.
     Or(Vec<Self>),
-    /// Not this.
+    /// The condition does not hold.
     Not(Box<Self>),
-    /// A value compares so with a fixed one.
+    /// A value is compared with a fixed one.
     Compare {
         /// The value.
         operand: QueryOperand,
-        /// How.
+        /// The operator.
         operator: ComparisonOperator,
         /// The fixed value.
         value: QueryLiteral,
     },
-    /// A value is one of these.
+    /// A value equals one of these.
     In {
         /// The value.
         operand: QueryOperand,
-        /// These.
+        /// The accepted values.
         values: Vec<QueryLiteral>,
     },
-    /// There is such a property.
+    /// The property exists.
     Exists {
-        /// Whose.
+        /// The selector.
         selector: String,
         /// Its name.
         property: String,
     },
-    /// The text holds words.
+    /// The text contains words.
     Contains {
-        /// Whose.
+        /// The selector.
         selector: String,
-        /// In which property; none for any.
+        /// The property; `None` for any.
         property: Option<String>,
         /// The words, in the syntax of [`FullTextExpression`](super::FullTextExpression).
         text: QueryLiteral,
     },
-    /// The node is the one at a path.
+    /// The node is at a path.
     Same {
-        /// The node.
+        /// The selector.
         selector: String,
         /// The path.
         path: NodePath,
     },
-    /// The node is a child of the one at a path.
+    /// The node is a child of the node at a path.
     Child {
-        /// The node.
+        /// The selector.
         selector: String,
         /// The path.
         path: NodePath,
     },
-    /// The node lies below the one at a path.
+    /// The node is a descendant of the node at a path.
     Descendant {
-        /// The node.
+        /// The selector.
         selector: String,
         /// The path.
         path: NodePath,
     },
-    /// The text is like that of another node.
+    /// The text is similar to that of another node.
     Similar {
-        /// Whose.
+        /// The selector.
         selector: String,
-        /// The path of the other.
+        /// The path of the other node.
         path: QueryLiteral,
     },
-    /// The row stands for words near a misspelled text.
+    /// The result is spelling corrections for a text.
     Spellcheck {
-        /// Whose.
+        /// The selector.
         selector: String,
         /// The text.
         text: QueryLiteral,
     },
-    /// The row stands for completions of a text.
+    /// The result is completions of a text.
     Suggest {
-        /// Whose.
+        /// The selector.
         selector: String,
         /// The text.
         text: QueryLiteral,
     },
 }
 
-/// How values are compared.
+/// A comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum ComparisonOperator {
@@ -227,7 +227,7 @@ pub enum ComparisonOperator {
 }
 
 impl ComparisonOperator {
-    /// Returns how the languages write it.
+    /// Returns the operator's symbol in the query languages.
     #[must_use]
     pub fn symbol(self) -> &'static str {
         match self {
@@ -245,78 +245,78 @@ impl ComparisonOperator {
 /// A value that depends on the row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueryOperand {
-    /// The values of a property, perhaps of a node below.
+    /// The values of a property of the node, or of a descendant.
     Property {
-        /// Whose.
+        /// The selector.
         selector: String,
-        /// Its name, or a relative path that ends with it.
+        /// The name, or a relative path that ends with it.
         name: String,
     },
-    /// How long a value is.
+    /// The length of a value.
     Length(Box<Self>),
-    /// In capitals.
+    /// The value in upper case.
     Upper(Box<Self>),
-    /// In small letters.
+    /// The value in lower case.
     Lower(Box<Self>),
-    /// The first that there is.
+    /// The first of the two that exists.
     Coalesce(Box<Self>, Box<Self>),
     /// The name of the node.
     Name(String),
-    /// Its name without prefix.
+    /// The name of the node without its prefix.
     LocalName(String),
-    /// Its path.
+    /// The path of the node.
     Path(String),
-    /// How well its text matches.
+    /// The score of the text match.
     Score(String),
 }
 
 /// A fixed value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum QueryLiteral {
-    /// Given in the query.
+    /// A value in the query.
     Value(Value),
-    /// Given beside it.
+    /// A bind variable.
     Variable(String),
 }
 
-/// A part of the order of rows.
+/// One ordering of the rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueryOrdering {
-    /// By this.
+    /// The value to sort by.
     pub operand: QueryOperand,
-    /// Whether the largest comes first.
+    /// True for descending order.
     pub is_descending: bool,
 }
 
-/// What else a query asks for.
+/// The options of a query.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueryOptions {
-    /// What to do if no index serves the query.
+    /// The treatment of a query that no index serves.
     pub traversal: Option<TraversalPolicy>,
     /// The index to use.
     pub index_name: Option<String>,
-    /// Use only indexes with this tag.
+    /// The tag of the indexes to use.
     pub index_tag: Option<String>,
-    /// The most rows.
+    /// Maximum number of rows.
     pub limit: Option<u64>,
-    /// Rows to skip.
+    /// Number of rows to skip.
     pub offset: Option<u64>,
 }
 
 impl QueryOptions {
-    /// Asks for nothing.
+    /// No options.
     pub(crate) const NONE: Self =
         Self { traversal: None, index_name: None, index_tag: None, limit: None, offset: None };
 }
 
-/// What to do with a query that no index serves.
+/// The treatment of a query that no index serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraversalPolicy {
-    /// Run it.
+    /// Run the query.
     Ok,
-    /// Run it and say so in the log.
+    /// Run the query and log a warning.
     Warn,
-    /// Refuse it.
+    /// Refuse the query.
     Fail,
 }
 
@@ -339,7 +339,7 @@ impl QueryOperand {
 }
 
 impl QueryLiteral {
-    /// Returns the value of a literal that is bound.
+    /// Returns the value of a literal; `None` for an unbound variable.
     #[must_use]
     pub fn value(&self) -> Option<&Value> {
         match self {
@@ -348,7 +348,7 @@ impl QueryLiteral {
         }
     }
 
-    /// Makes a text.
+    /// Creates a text literal.
     #[must_use]
     pub fn from_text(text: impl Into<String>) -> Self {
         Self::Value(Value::String(text.into()))
@@ -356,7 +356,7 @@ impl QueryLiteral {
 }
 
 impl QueryConstraint {
-    /// Joins constraints that must all hold.
+    /// Combines constraints that must all hold; `None` if there are none.
     #[must_use]
     pub fn conjunction(mut parts: Vec<Self>) -> Option<Self> {
         if parts.len() > 1 { Some(Self::And(parts)) } else { parts.pop() }
@@ -371,7 +371,7 @@ impl QueryConstraint {
         }
     }
 
-    /// Tells whether words decide about it, in any part.
+    /// Returns true if any part of the constraint is a full-text condition.
     fn is_full_text(&self) -> bool {
         match self {
             Self::And(parts) | Self::Or(parts) => parts.iter().any(Self::is_full_text),
@@ -389,7 +389,7 @@ impl QueryConstraint {
         }
     }
 
-    /// Collects the selectors that it depends on.
+    /// Collects the selectors that the constraint depends on.
     pub(crate) fn collect_selectors<'a>(&'a self, found: &mut Vec<&'a str>) {
         match self {
             Self::And(parts) | Self::Or(parts) => {
@@ -441,7 +441,7 @@ impl SelectStatement {
 }
 
 impl ContentQuery {
-    /// Puts values in the place of the variables.
+    /// Replaces the variables by values.
     ///
     /// # Errors
     /// If a variable has no value.
@@ -464,13 +464,13 @@ impl ContentQuery {
         }
     }
 
-    /// Tells whether words decide about rows, so that the full-text index may be asked.
+    /// Returns true if the query has full-text conditions, so that the full-text index may be queried.
     pub(crate) fn is_full_text(&self) -> bool {
         let mut constraints = self.selects.iter().filter_map(|part| part.constraint.as_ref());
         constraints.any(QueryConstraint::is_full_text)
     }
 
-    /// Returns the query with every fixed value left out: what equal statements of a log have in common.
+    /// Returns the query without its fixed values, to group equal statements in a log.
     #[must_use]
     pub fn normalized(&self) -> String {
         let mut query = self.clone();

@@ -1,4 +1,5 @@
-//! Positions as opaque texts: a version, the statement they belong to, how many rows came before, and the place.
+//! Cursors: positions as opaque texts. A cursor holds a version, its statement, the number of preceding rows, and the
+//! position.
 
 use tympan_store::ChunkId;
 
@@ -9,7 +10,7 @@ use crate::NodePath;
 
 const CURSOR_VERSION: u8 = 2;
 
-/// Writes a position.
+/// Encodes a position.
 pub(crate) fn encode_cursor(position: &CursorPosition, count: u64, statement: &str) -> String {
     let mut out = vec![CURSOR_VERSION];
     out.extend_from_slice(&statement_fingerprint(statement));
@@ -30,10 +31,10 @@ pub(crate) fn encode_cursor(position: &CursorPosition, count: u64, statement: &s
     out.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads a position, and how many rows came before it.
+/// Decodes a position and the number of preceding rows.
 ///
 /// # Errors
-/// If the text is no cursor of this statement.
+/// If the text is not a cursor of this statement.
 pub(crate) fn decode_cursor(
     text: &str,
     statement: &str,

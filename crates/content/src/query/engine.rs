@@ -1,14 +1,15 @@
-//! The query engine: one for each repository that is served.
+//! The query engine: one for each served repository.
 //!
-//! In: a [`Snapshot`], which decides what may be seen, and a [`QueryRequest`]. Out: a [`QueryPage`] of rows with a cursor, or an
-//! [`QueryExplanation`].
+//! In: a [`Snapshot`], which decides visibility, and a [`QueryRequest`]. Out: a [`QueryPage`] of rows with a cursor, or
+//! a [`QueryExplanation`].
 //!
 //! Invariants
-//! * A page goes on exactly behind the row that the page before it ended with, on any later state: a row that stays in
-//!   the result and keeps its place comes once.
-//! * No query is stopped because of how many nodes there are; limits are for time and memory, and say what was exceeded.
+//! * A page continues exactly after the last row of the previous page, on any later state: a row that stays in the
+//!   result at the same position occurs once.
+//! * No query is stopped because of the number of nodes; limits apply to time and memory, and the error names the
+//!   exceeded limit.
 //!
-//! Not here: HTTP, and who asks.
+//! Not here: HTTP, and authentication.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -34,23 +35,23 @@ use super::text_match::visit_texts;
 use crate::property_index::IndexDefinitions;
 use crate::{Error, Node, NodePath, Property, Result, Snapshot, Value};
 
-/// What a query may use.
+/// The resource limits of a query.
 #[derive(Debug, Clone)]
 pub struct QueryLimits {
-    /// Rows that are held to be sorted.
+    /// Maximum number of rows held in memory for sorting.
     pub max_rows_in_memory: usize,
-    /// Nodes and index entries that are looked at.
+    /// Maximum number of nodes and index entries read.
     pub max_rows_read: u64,
-    /// Time.
+    /// Maximum duration.
     pub max_time: Duration,
-    /// What a statement has to take to be listed as slow.
+    /// Minimum duration of a statement that is listed as slow.
     pub slow_threshold: Duration,
-    /// Tells the time, as a query measures what it takes.
+    /// The clock for measuring the duration of a query.
     pub clock: fn() -> Instant,
 }
 
 impl QueryLimits {
-    /// Returns the smaller of these limits and of others, each for itself. What is listed as slow stays as it is here.
+    /// Returns the smaller value of each limit. The threshold for slow statements stays.
     #[must_use]
     pub fn min_with(&self, other: &Self) -> Self {
         Self {
@@ -75,32 +76,32 @@ impl Default for QueryLimits {
     }
 }
 
-/// Runs queries and remembers the slow ones.
+/// Runs queries and records the slow ones.
 pub struct QueryEngine {
     limits: QueryLimits,
     full_text: Arc<ArcSwapOption<Arc<dyn FullTextIndex>>>,
     slow_log: Arc<SlowStatementLog>,
 }
 
-/// A page of a query's result, as it is asked for.
+/// A request for one page of a query's result.
 #[derive(Debug, Clone)]
 pub struct QueryRequest<'a> {
     /// The query.
     pub query: ContentQuery,
-    /// Values of its variables.
+    /// The values of its variables.
     pub variables: BTreeMap<String, Value>,
-    /// The most rows of the page; the query's own limit holds beside it.
+    /// Maximum number of rows on the page; the query's own limit also applies.
     pub limit: Option<u64>,
-    /// Rows to skip before the first one; it costs what reading them costs.
+    /// Number of rows to skip before the first one; the cost is that of reading them.
     pub offset: u64,
-    /// Where to go on, from the page before.
+    /// The cursor of the previous page.
     pub cursor: Option<String>,
-    /// Who asks, for the log of slow statements: a request path or a resource type.
+    /// The origin of the query for the log of slow statements: a request path or a resource type.
     pub component: &'a str,
 }
 
 impl QueryRequest<'_> {
-    /// Asks for the first page.
+    /// Creates a request for the first page.
     #[must_use]
     pub fn new(query: ContentQuery) -> Self {
         let (limit, offset, cursor) = (None, 0, None);
@@ -111,11 +112,11 @@ impl QueryRequest<'_> {
 /// A row of a result.
 #[derive(Debug, Clone)]
 pub struct QueryRow {
-    /// The selectors, each with its node; none where an outer join found no partner.
+    /// The selectors, each with its node; `None` if an outer join found no match.
     pub nodes: Vec<(String, Option<Node>)>,
-    /// How well the text matches; 1 where there is no condition on it.
+    /// The score of the text match; 1 without a full-text condition.
     pub score: f32,
-    /// A part of the text with the words marked.
+    /// An excerpt of the text with the matching words marked.
     pub excerpt: Option<String>,
 }
 
@@ -126,39 +127,39 @@ pub struct QueryPage {
     pub columns: Vec<QueryColumn>,
     /// The rows.
     pub rows: Vec<QueryRow>,
-    /// Completions or nearby words, where the query asked for these.
+    /// Completions or spelling corrections, if the query requests them.
     pub suggestions: Vec<String>,
-    /// Where the next page begins; none behind the last one.
+    /// The cursor of the next page; `None` after the last page.
     pub cursor: Option<String>,
-    /// For each property asked for, its values with the number of rows that have them.
+    /// For each requested property, its values with the number of rows that have them.
     pub facets: Vec<(String, Vec<(String, u64)>)>,
-    /// What the full-text index had to do with the page.
+    /// The status of the full-text index for the page.
     pub full_text_status: FullTextIndexStatus,
 }
 
-/// What the full-text index had to do with a page of rows.
+/// The status of the full-text index for a page of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FullTextIndexStatus {
-    /// Nothing: no words decide, or there is no index.
+    /// Not used: the query has no full-text condition, or there is no index.
     #[default]
     Unused,
-    /// It has the state that was asked.
+    /// The index has the state of the snapshot.
     Current,
-    /// It has another state: when it has come up, rows may have other scores, another order and excerpts.
+    /// The index has another state: once it is current, rows may have other scores, another order and other excerpts.
     Stale,
-    /// It is being built and has no state yet. Nodes are looked at one by one, so that what only the index knows is missing:
-    /// stems, words of files, completions and corrections.
+    /// The index is being built and has no state yet. Nodes are checked one by one, without features that only the
+    /// index has: stems, words of files, completions and corrections.
     Building,
 }
 
 impl QueryRow {
-    /// Returns the node of the only selector, or of the first.
+    /// Returns the node of the first selector.
     #[must_use]
     pub fn node(&self) -> Option<&Node> {
         self.nodes.first()?.1.as_ref()
     }
 
-    /// Returns what a column shows of the row; nothing for `*`, which is all properties of [`QueryRow::node`].
+    /// Returns the value of a column in the row; `None` for `*`, which stands for all properties of [`QueryRow::node`].
     ///
     /// # Errors
     /// If the store fails.
@@ -192,14 +193,14 @@ impl Default for QueryEngine {
 }
 
 impl QueryEngine {
-    /// Makes an engine without a full-text index.
+    /// Creates an engine without a full-text index.
     #[must_use]
     pub fn new(limits: QueryLimits) -> Self {
         Self { limits, full_text: Arc::default(), slow_log: Arc::default() }
     }
 
-    /// Returns an engine with other limits, for people who may cost less. It uses the same full-text index and lists slow
-    /// statements in the same place.
+    /// Returns an engine with other limits, for users with smaller resource quotas. It shares the full-text index and
+    /// the list of slow statements.
     #[must_use]
     pub fn with_limits(&self, limits: QueryLimits) -> Self {
         Self {
@@ -209,7 +210,7 @@ impl QueryEngine {
         }
     }
 
-    /// Uses a full-text index from now on.
+    /// Sets the full-text index.
     pub fn set_full_text_index(&self, index: Arc<dyn FullTextIndex>) {
         self.full_text.store(Some(Arc::new(index)));
     }
@@ -220,7 +221,7 @@ impl QueryEngine {
         &self.limits
     }
 
-    /// Returns the statements that were slow or that no index served, those that took longest in all first.
+    /// Returns the statements that were slow or that no index served, those with the longest total duration first.
     #[must_use]
     pub fn slow_statements(&self) -> Vec<SlowStatement> {
         self.slow_log.list()
@@ -254,7 +255,7 @@ impl QueryEngine {
             .as_deref()
             .map(|text| cursor::decode_cursor(text, &statement))
             .transpose()?;
-        // Behind the first page, the offset has been skipped; and of the query's own limit a part is used up.
+        // After the first page the offset has been skipped, and a part of the query's own limit is used up.
         let (offset, limit) = match &position {
             Some((_, used)) => (
                 0,
@@ -280,7 +281,7 @@ impl QueryEngine {
                 continue;
             }
             if limit.is_some_and(|limit| page.rows.len() as u64 >= limit) {
-                // There is more, unless the query itself ends here.
+                // There are more rows, unless the query's own limit is reached.
                 let count = used + page.rows.len() as u64;
                 let is_over = query.options.limit.is_some_and(|all| count >= all);
                 let position = last.filter(|_| !is_over);
@@ -296,7 +297,7 @@ impl QueryEngine {
         Ok(page)
     }
 
-    /// Tells how a query would be run, and, if asked to, runs it to the end of its limit and measures that.
+    /// Explains the execution of a query and, if requested, runs it up to its limit and measures it.
     ///
     /// # Errors
     /// As [`QueryEngine::query_page`].
@@ -361,7 +362,7 @@ impl QueryEngine {
         Ok(count)
     }
 
-    /// Tells what the full-text index has to do with a query.
+    /// Returns the status of the full-text index for a query.
     fn full_text_status(
         &self,
         ground: &QueryContext<'_>,
@@ -403,7 +404,7 @@ impl QueryEngine {
         })
     }
 
-    /// Lists a statement that was slow, or that no index served.
+    /// Records a statement that was slow, or that no index served.
     fn record_slow_statement(
         &self,
         ground: &QueryContext<'_>,
@@ -425,7 +426,7 @@ impl QueryEngine {
         }
         let NormalizedStatement { text: statement, component } = *statement;
         let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        // The list is gone after a restart; the log has each statement once.
+        // The list is lost after a restart; the log contains each statement once.
         if longest < self.limits.slow_threshold {
             tracing::warn!(statement, plan, component, elapsed_ms, "slow query");
         } else {
@@ -434,7 +435,7 @@ impl QueryEngine {
     }
 }
 
-/// Leaves out the pending edits of a session: indexes do not have them.
+/// Returns the snapshot without the pending edits of a session, because indexes do not contain them.
 fn without_pending_edits(snapshot: &Snapshot) -> Snapshot {
     if snapshot.0.record_edits.is_empty() {
         return snapshot.clone();
@@ -462,9 +463,9 @@ fn to_query_row(query: &ContentQuery, found: MatchedRow) -> QueryRow {
     QueryRow { nodes: names.zip(found.nodes).collect(), score: found.score, excerpt: found.excerpt }
 }
 
-/// Answers queries that ask for words in place of nodes.
+/// Runs queries that return words instead of nodes; `None` for other queries.
 fn suggest_words(ground: &QueryContext<'_>, query: &ContentQuery) -> Result<Option<Vec<String>>> {
-    /// How many words are offered.
+    /// Maximum number of words returned.
     const LIMIT: usize = 10;
     for constraint in query.selects.iter().filter_map(|part| part.constraint.as_ref()) {
         for one in constraint.conjuncts() {
@@ -490,7 +491,7 @@ fn suggest_words(ground: &QueryContext<'_>, query: &ContentQuery) -> Result<Opti
     Ok(None)
 }
 
-/// Tells what the viewer may read of a document that the index has in the state of the snapshot.
+/// Returns the readable text of a document for the viewer, if the index has the document in the state of the snapshot.
 fn readable_text(ground: &QueryContext<'_>, document: &NodePath) -> Result<ReadableText> {
     let is_same = match full_text_lag(ground)? {
         FullTextLag::Changed(changed) => changed.binary_search(document).is_err(),
@@ -508,7 +509,7 @@ fn readable_text(ground: &QueryContext<'_>, document: &NodePath) -> Result<Reada
     Ok(ReadableText::Partial(texts))
 }
 
-/// Counts the values of the properties that the query asks to count, as far as no index has.
+/// Counts the values of the requested properties that no index has counted.
 fn count_facets(ground: &QueryContext<'_>, query: &ContentQuery) -> Result<Vec<FacetCounts>> {
     let columns = query_columns(query);
     let wanted = columns.iter().filter_map(|column| match &column.content {
@@ -520,7 +521,7 @@ fn count_facets(ground: &QueryContext<'_>, query: &ContentQuery) -> Result<Vec<F
     if wanted.is_empty() || !counted.is_empty() {
         return Ok(counted);
     }
-    // A plan that sorts keeps the rows of one page, and some more on the way.
+    // A sorting plan holds the rows of one page, and temporarily some more.
     let whole = ContentQuery { orderings: Vec::new(), ..query.clone() };
     let plan = plan_query(ground, &whole, None, None)?;
     let mut counts: Vec<HashMap<String, u64>> = vec![HashMap::new(); wanted.len()];

@@ -1,4 +1,4 @@
-//! How a query is run, in words and as data.
+//! Explanations of query execution, as text and as data.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,54 +11,54 @@ use super::node_source::{IndexKeyLayout, NodeSource};
 use super::query_plan::QueryPlan;
 use crate::value_key::KeySpan;
 
-/// How a query is run.
+/// Explains the execution of a query.
 #[derive(Debug, Clone, Serialize)]
 pub struct QueryExplanation {
     /// The query, as JCR-SQL2.
     pub statement: String,
     /// One step for each part of a union.
     pub steps: Vec<SelectorExplanation>,
-    /// Where the order of rows comes from.
+    /// The source of the row order.
     pub order: String,
-    /// What a run took.
+    /// The measurements of a run.
     pub measured: Option<QueryMeasurement>,
 }
 
-/// How the nodes of one selector are found.
+/// Explains the search for the nodes of one selector.
 #[derive(Debug, Clone, Serialize)]
 pub struct SelectorExplanation {
     /// The selector.
     pub selector: String,
     /// The index.
     pub index: String,
-    /// The ranges of it that are read.
+    /// The key ranges to read.
     pub bounds: Vec<String>,
-    /// The nodes that it gives, about.
+    /// The estimated number of nodes.
     pub estimate: u64,
-    /// The cost by which it was chosen.
+    /// The estimated cost.
     pub cost: u64,
-    /// What each node has to meet.
+    /// The conditions for each node.
     pub filter: Vec<String>,
-    /// The selectors that are joined to each row, with the condition.
+    /// The joined selectors, with their conditions.
     pub joins: Vec<String>,
 }
 
-/// What running a query took.
+/// The measurements of a query run.
 #[derive(Debug, Clone, Serialize)]
 pub struct QueryMeasurement {
-    /// Rows of the result.
+    /// Number of rows in the result.
     pub rows: u64,
-    /// Nodes and index entries that were looked at.
+    /// Number of nodes and index entries read.
     pub rows_read: u64,
-    /// Chunks of indexes and scanned content that were read.
+    /// Number of chunks of indexes and scanned content read.
     pub chunks_read: u64,
-    /// Until the plan was made.
+    /// Time until the plan was complete.
     #[serde(serialize_with = "serialize_micros", rename = "planned_us")]
     pub planned: Duration,
-    /// Until the first row was there.
+    /// Time until the first row.
     #[serde(serialize_with = "serialize_micros", rename = "first_row_us")]
     pub first_row: Duration,
-    /// In all.
+    /// Total time.
     #[serde(serialize_with = "serialize_micros", rename = "elapsed_us")]
     pub elapsed: Duration,
 }
@@ -106,7 +106,7 @@ pub(crate) fn describe_plan(query: &ContentQuery, plan: &QueryPlan<'_>) -> Query
 }
 
 impl QueryPlan<'_> {
-    /// Tells whether an index or a place serves every part.
+    /// Returns true if an index or a path serves every part.
     pub(crate) fn is_indexed(&self) -> bool {
         self.parts.iter().all(|part| is_access_indexed(&part.access_plan))
     }
@@ -140,7 +140,7 @@ fn describe_bounds(source: &NodeSource) -> Vec<String> {
     }
 }
 
-/// Writes a range of keys so that people can read it: texts as they are, the rest in hexadecimal digits.
+/// Formats a range of keys for display: texts as they are, other bytes in hexadecimal.
 fn describe_span((start, end): &KeySpan, shape: IndexKeyLayout) -> String {
     let key = |bytes: &[u8]| -> String {
         let bytes = if shape == IndexKeyLayout::Property {

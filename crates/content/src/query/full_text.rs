@@ -1,9 +1,9 @@
-//! The full-text index as queries see it.
+//! The interface of the full-text index for queries.
 //!
-//! In: a [`FullTextRequest`], whose expression [`FullTextExpression::parse`] reads from the syntax of `CONTAINS`.
-//! Out: pages of hits, best first, continued by position and not by number.
+//! In: a [`FullTextRequest`], whose expression [`FullTextExpression::parse`] parses from the syntax of `CONTAINS`. Out:
+//! pages of hits, best first, continued by position and not by number.
 //!
-//! Not here: the index itself (room `search`); and who may see a hit, which the query engine checks afterwards.
+//! Not here: the index itself (crate `search`), and the visibility of hits, which the query engine checks afterwards.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use tympan_store::ChunkId;
 
 use crate::{NodePath, Result};
 
-/// The full-text index as queries see it; the search room implements it.
+/// The interface of the full-text index for queries; the `search` crate implements it.
 pub trait FullTextIndex: Send + Sync + std::fmt::Debug {
-    /// Returns one page of the documents that match, best first.
+    /// Returns one page of the matching documents, best first.
     ///
     /// # Errors
     /// If the index fails.
     fn search(&self, request: &FullTextRequest) -> Result<FullTextPage>;
 
-    /// Returns completions of a prefix, most frequent first. With a `reader` what is said, and what is not, follows from
-    /// what that one may read.
+    /// Returns completions of a prefix, most frequent first. With a `reader`, both the presence and the absence of a
+    /// completion depend only on what it may read.
     ///
     /// # Errors
     /// If the index fails.
@@ -31,7 +31,8 @@ pub trait FullTextIndex: Send + Sync + std::fmt::Debug {
         reader: Option<ReadableTextFn<'_>>,
     ) -> Result<Vec<String>>;
 
-    /// Returns nearby words for misspelled ones. With a `reader` a word is known if that one may read it somewhere.
+    /// Returns corrections of misspelled words. With a `reader`, a word is known only if it occurs in a text that the
+    /// reader may read.
     ///
     /// # Errors
     /// If the index fails.
@@ -42,22 +43,24 @@ pub trait FullTextIndex: Send + Sync + std::fmt::Debug {
         reader: Option<ReadableTextFn<'_>>,
     ) -> Result<Vec<String>>;
 
-    /// Returns the root that the index answers for.
+    /// Returns the root that the index reflects.
     fn indexed_root(&self) -> Option<ChunkId>;
 
-    /// Returns the index as it is now, which does not go on with the content; nothing while it cannot answer yet.
+    /// Returns the index pinned to its current state, which does not follow later content; `None` while the index has
+    /// no state yet.
     fn pinned_state(&self) -> Option<Arc<dyn FullTextIndex>>;
 
-    /// Tells whether documents at and below a path are in the index.
+    /// Returns true if documents at and below a path are indexed.
     fn covers(&self, path: &NodePath) -> bool;
 
-    /// Tells whether any document has words in a property of this name, which may be a path as in [`FullTextRequest`].
+    /// Returns true if any document has words in a property of this name, which may be a path as in
+    /// [`FullTextRequest`].
     ///
     /// # Errors
     /// If the index fails.
     fn has_property(&self, property: &str) -> Result<bool>;
 
-    /// Returns the hit that a document is, or nothing; where the request's page begins does not matter.
+    /// Returns a document as a hit; `None` if it does not match. The start position of the request is ignored.
     ///
     /// # Errors
     /// If the index fails.
@@ -84,81 +87,81 @@ pub trait FullTextIndex: Send + Sync + std::fmt::Debug {
     }
 }
 
-/// Tells what somebody may read of a document that the index has.
+/// A function that returns the text of an indexed document that a viewer may read.
 pub type ReadableTextFn<'a> = &'a dyn Fn(&NodePath) -> Result<ReadableText>;
 
-/// What somebody may read of a document.
+/// The text of a document that a viewer may read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadableText {
-    /// Nothing; or the index has another state of the document than the one that is asked about.
+    /// Nothing; or the index has the document in another state than the requested one.
     Nothing,
-    /// These texts.
+    /// Only these texts.
     Partial(Vec<String>),
-    /// All of it.
+    /// The whole text.
     Whole,
 }
 
-/// What to look for.
+/// A full-text search request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FullTextRequest {
-    /// The words.
+    /// The search expression.
     pub expression: FullTextExpression,
-    /// The property that must hold them, relative to the node, such as `jcr:content/jcr:title`; none for any.
+    /// The property to search, relative to the node, such as `jcr:content/jcr:title`; `None` for any.
     pub property: Option<String>,
-    /// Node types of which a hit must have one; empty for all.
+    /// Node types of which a hit must have one; empty for all types.
     pub node_types: Vec<String>,
-    /// The node that hits lie below.
+    /// The ancestor of all hits.
     pub ancestor: Option<NodePath>,
-    /// Where the page before this one ended.
+    /// The end of the previous page.
     pub after: Option<FullTextPosition>,
-    /// The most hits to return.
+    /// Maximum number of hits.
     pub limit: usize,
-    /// The properties whose values are to be counted.
+    /// The properties whose values are counted.
     pub facets: Vec<String>,
-    /// Whether hits carry an excerpt.
+    /// True if hits include an excerpt.
     pub wants_excerpt: bool,
 }
 
 /// A condition on the words of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FullTextExpression {
-    /// A word.
+    /// A single word.
     Term(String),
-    /// Words that follow each other.
+    /// A sequence of words.
     Phrase(String),
     /// The beginning of a word.
     Prefix(String),
     /// A word with `*` for any characters and `?` for any one.
     Wildcard(String),
-    /// All of these.
+    /// All of these expressions match.
     And(Vec<Self>),
-    /// At least one of these.
+    /// At least one of these expressions matches.
     Or(Vec<Self>),
-    /// Not this.
+    /// The expression does not match.
     Not(Box<Self>),
-    /// This, counting more or less than the rest.
+    /// An expression with a factor for its score.
     Boost(Box<Self>, f32),
-    /// The words of another node.
+    /// Text similar to that of another node.
     Similar(NodePath),
 }
 
-/// A place in the order of hits: by falling score, then by path.
+/// A position in the order of hits: by descending score, then by path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FullTextPosition {
     /// The score of the last hit.
     pub score: f32,
-    /// Its path.
+    /// The path of the last hit.
     pub path: NodePath,
 }
 
-/// A document that matches.
+/// A matching document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FullTextHit {
     /// The node.
     pub path: NodePath,
-    /// How well it matches.
+    /// The score of the match.
     pub score: f32,
-    /// A part of its text with the words marked.
+    /// An excerpt of the text with the matching words marked.
     pub excerpt: Option<String>,
 }
 
@@ -167,10 +170,10 @@ pub struct FullTextHit {
 pub struct FullTextPage {
     /// The hits, best first.
     pub hits: Vec<FullTextHit>,
-    /// For each property asked for, its values with the number of hits that have them.
+    /// For each requested property, its values with the number of hits that have them.
     pub facets: Vec<(String, Vec<(String, u64)>)>,
-    /// About how many hits there are in all.
+    /// The estimated total number of hits.
     pub estimated_total: u64,
-    /// The root that the index answered for.
+    /// The root that the index reflected.
     pub indexed_root: ChunkId,
 }

@@ -1,13 +1,13 @@
-//! Nodes that a condition on words admits, from the hits of the full-text index.
+//! Nodes that match a full-text condition, found from the hits of the full-text index.
 //!
-//! A hit is a document. It is a candidate, no more: the nodes in it that have a wanted type are looked at one by one, on
-//! what the viewer sees of them. Only for the document's own node, and only if the viewer sees the whole document, the
-//! index has the last word, as it knows stems and the text of files.
+//! A hit is a document. It is only a candidate: the nodes in it that have a wanted type are checked one by one against
+//! what the viewer can see of them. The index alone decides only for the document's own node, and only if the viewer
+//! sees the whole document, because the index knows stems and the text of files.
 //!
 //! Invariants
 //! * All pages of one query come from one state of the index.
-//! * Documents that differ between that state and the snapshot are looked at themselves; hits on them do not count.
-//! * Documents come by falling score, then by path; the nodes of one by path.
+//! * Documents that differ between that state and the snapshot are checked directly; hits on them are ignored.
+//! * Documents are ordered by descending score, then by path; the nodes of one document by path.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
@@ -25,40 +25,40 @@ use crate::borrowed_node::BorrowedNode;
 use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
 use crate::{Node, NodePath, Result, Snapshot, record_key};
 
-/// The score of nodes whose words were not weighed.
+/// The score of nodes whose full-text relevance was not computed.
 pub(crate) const DEFAULT_SCORE: f32 = 1.0;
-/// If more documents differ between the index and the snapshot, the index is not used.
+/// The maximum number of documents that may differ between the index and the snapshot. Above it, the index is not used.
 const MAX_CHANGED_DOCUMENTS: usize = 1000;
 
-/// A condition on words.
+/// A full-text condition.
 #[derive(Debug, Clone)]
 pub(crate) struct FullTextCondition {
     pub(crate) property: Option<String>,
     pub(crate) expression: FullTextExpression,
 }
 
-/// Hits of the full-text index, and what is to be found in their documents.
+/// A search of the full-text index, and the condition on the nodes of the documents found.
 #[derive(Debug, Clone)]
 pub(crate) struct FullTextSearch {
-    /// What gives at least all documents that hold wanted nodes, as far as the index has them.
+    /// The index request. Its hits include at least all documents that hold wanted nodes, as far as the index has them.
     pub(crate) request: FullTextRequest,
     pub(crate) condition: FullTextCondition,
-    /// The types of which a node must have one; none for any.
+    /// The node types of which a node must have at least one; `None` for any type.
     pub(crate) node_types: Option<BTreeSet<String>>,
-    /// The documents that the index has in another state, or not at all; sorted.
+    /// The documents that the index has in another state or does not have, sorted.
     pub(crate) changed_documents: Arc<[NodePath]>,
 }
 
-/// How far the full-text index is from the snapshot.
+/// The difference between the full-text index and the snapshot.
 #[derive(Debug, Clone)]
 pub(crate) enum FullTextLag {
     /// The documents that differ, sorted.
     Changed(Arc<[NodePath]>),
-    /// So far that looking at what differs is no help, or unknown.
+    /// The difference is unknown, or too large for checking the changed documents to be worthwhile.
     TooFar,
 }
 
-/// Returns how far the full-text index is from the snapshot. It costs in proportion to what differs.
+/// Returns the difference between the full-text index and the snapshot. The cost is proportional to the difference.
 ///
 /// # Errors
 /// Errors of the store.
@@ -77,7 +77,7 @@ fn compute_full_text_lag(ground: &QueryContext<'_>) -> Result<FullTextLag> {
         return Ok(FullTextLag::Changed(Arc::default()));
     }
     let reads = ground.snapshot.0.repository_state.chunk_reader();
-    // The state of another history may be gone.
+    // The indexed state may belong to another history and no longer exist.
     let Ok(indexed) = StoreRoot::read(reads, &indexed) else { return Ok(FullTextLag::TooFar) };
     let content = |maps: &std::collections::BTreeMap<String, tympan_store::SortedMap>| {
         maps.get("content").copied().unwrap_or_default()
@@ -97,15 +97,16 @@ fn compute_full_text_lag(ground: &QueryContext<'_>) -> Result<FullTextLag> {
 }
 
 impl FullTextCondition {
-    /// Asks for at least all documents in which a node meets the condition; nothing if no words tell which.
+    /// Returns a request that finds at least all documents in which a node meets the condition; `None` if no words
+    /// restrict them.
     ///
     /// # Errors
     /// If the index fails.
     pub(crate) fn to_request(&self, index: &dyn FullTextIndex) -> Result<Option<FullTextRequest>> {
         let Some(expression) = required_expression(&self.expression) else { return Ok(None) };
-        // What is no property may be the path of a node. One with a prefix is taken for a property where there is one,
-        // as documents that have the words elsewhere may be very many; the index knows which names are those of nodes
-        // too.
+        // A name that is not a property may be the path of a node. A prefixed name is treated as a property where one
+        // exists, because very many documents may have the words elsewhere. The index also knows which names are names
+        // of nodes.
         let may_restrict = |property: &str| {
             let name = property.rsplit_once('/').map_or(property, |(_, name)| name);
             name.contains(':') && !property.contains('*')
@@ -129,8 +130,8 @@ impl FullTextCondition {
     }
 }
 
-/// Leaves out what must not be there: a document that has it may hold nodes that do not. Nothing if no word has to be
-/// there.
+/// Removes the negated parts of an expression, because a document that has an excluded word may hold nodes that do not.
+/// Returns `None` if no word is required.
 fn required_expression(expression: &FullTextExpression) -> Option<FullTextExpression> {
     Some(match expression {
         FullTextExpression::And(parts) => {
@@ -152,7 +153,7 @@ fn required_expression(expression: &FullTextExpression) -> Option<FullTextExpres
 }
 
 impl FullTextSearch {
-    /// Tells whether a node of a document meets the condition.
+    /// Returns true if a node of a document meets the condition.
     ///
     /// # Errors
     /// If the store fails.
@@ -169,7 +170,7 @@ impl FullTextSearch {
         }
         let is_hit =
             node.path() == document && !self.is_changed(document) && node.is_document_visible();
-        // The words of one property are found as they are, but for those of a file.
+        // The words of a single property are matched without weights, except those of a file.
         let is_weighed = match property.as_deref() {
             None => true,
             Some(property) => {
@@ -180,7 +181,7 @@ impl FullTextSearch {
         Ok(is_hit && is_weighed && matches_hit(expression, &|part| words.matches(part)))
     }
 
-    /// Tells whether the index would give a node, and with what score and excerpt.
+    /// Returns the score and excerpt that the index would give for a node, if it would find the node.
     ///
     /// # Errors
     /// If the store or the index fails.
@@ -207,7 +208,7 @@ impl FullTextSearch {
         self.changed_documents.binary_search(document).is_ok()
     }
 
-    /// Finds the nodes in a document that have a wanted type, whether the viewer sees them or not.
+    /// Collects the nodes in a document that have a wanted type, whether or not the viewer sees them.
     fn collect_nodes(
         &self,
         ground: &QueryContext<'_>,
@@ -259,8 +260,8 @@ impl FullTextSearch {
     }
 }
 
-/// Decides the condition for a document that the index found by [`required_expression`]: what must be there is, whatever
-/// `matches` says.
+/// Evaluates the condition for a document that the index found by [`required_expression`]: the required parts are
+/// present, whatever `matches` returns.
 fn matches_hit(
     expression: &FullTextExpression,
     matches: &dyn Fn(&FullTextExpression) -> bool,
@@ -276,23 +277,23 @@ fn matches_hit(
     }
 }
 
-/// Compares by place: what comes first is less.
+/// Compares hits by their position in the result order; the earlier hit is less.
 fn compare_hits(one: &FullTextHit, other: &FullTextHit) -> Ordering {
     other.score.total_cmp(&one.score).then_with(|| one.path.cmp(&other.path))
 }
 
-/// The hits of one search, in their order.
+/// Reads the hits of one search in order.
 struct FullTextHitReader<'a> {
     context: &'a QueryContext<'a>,
     search: FullTextSearch,
     page_hits: VecDeque<FullTextHit>,
     is_last_page: bool,
-    /// The documents that the index does not have, still to come.
+    /// The remaining hits in documents that the index does not have.
     changed_hits: VecDeque<FullTextHit>,
     candidates: VecDeque<CandidateNode>,
 }
 
-/// Reads the nodes of the hits page by page.
+/// Reads the nodes of the hits, page by page.
 pub(crate) fn read_hits<'a>(
     ground: &'a QueryContext<'a>,
     search: &FullTextSearch,
@@ -316,7 +317,7 @@ pub(crate) fn read_hits<'a>(
 }
 
 impl FullTextHitReader<'_> {
-    /// Goes on behind a node of a document.
+    /// Continues after a given node of a document.
     fn resume_after(&mut self, score: f32, document: &NodePath, path: &NodePath) -> Result<()> {
         let last = FullTextHit { path: document.clone(), score, excerpt: None };
         self.changed_hits.retain(|hit| compare_hits(&last, hit).is_lt());
@@ -347,7 +348,7 @@ impl FullTextHitReader<'_> {
         }
     }
 
-    /// Asks for the next page if there is none left of the last one.
+    /// Requests the next page if the current one is used up.
     fn fetch_next_page(&mut self) -> Result<()> {
         let Some(index) = self.context.full_text else { return Ok(()) };
         while self.page_hits.is_empty() && !self.is_last_page {
@@ -358,11 +359,11 @@ impl FullTextHitReader<'_> {
                 request.after =
                     Some(FullTextPosition { score: last.score, path: last.path.clone() });
             }
-            // The index counts what a viewer may not read, too.
+            // The facet counts of the index include documents that the viewer may not read.
             if !found.facets.is_empty() && self.context.snapshot.1.is_none() {
                 *self.context.facet_counts.borrow_mut() = found.facets;
             }
-            // Counted once, for all pages.
+            // Facets are counted once for all pages.
             request.facets.clear();
             self.page_hits.extend(found.hits);
             let search = &self.search;

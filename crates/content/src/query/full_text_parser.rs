@@ -1,25 +1,25 @@
 //! The syntax of `CONTAINS`: `text -not "a phrase" OR other wild* begin^2`.
 //!
-//! Words and phrases that follow each other must all match; `OR` stands between alternatives and binds weaker; `-` before
-//! a word, phrase or group denies it; `^2` behind one makes it count more; `*` and `?` are wildcards; `\` takes the
-//! meaning from the character behind it. Parentheses group.
+//! Words and phrases in sequence must all match. `OR` separates alternatives and binds less tightly. `-` before a word,
+//! phrase or group negates it. `^2` after one boosts its score. `*` and `?` are wildcards. `\` escapes the following
+//! character. Parentheses group.
 //!
 //! Invariants
 //! * No input panics or recurses deeper than a fixed bound.
-//! * What [`FullTextExpression`] writes reads back as itself.
+//! * The written form of a [`FullTextExpression`] parses back to an equal expression.
 
 use std::fmt;
 
 use super::full_text::FullTextExpression;
 use super::syntax_error::QuerySyntaxError;
 
-/// The longest expression, in bytes.
+/// The maximum length of an expression, in bytes.
 const MAX_EXPRESSION_BYTES: usize = 16 * 1024;
-/// The deepest nesting of groups.
+/// The maximum nesting depth of groups.
 const MAX_GROUP_DEPTH: usize = 50;
 
 impl FullTextExpression {
-    /// Reads the syntax of `CONTAINS`.
+    /// Parses an expression in the syntax of `CONTAINS`.
     ///
     /// # Errors
     /// [`QuerySyntaxError`] with the column, counted in characters of the expression.
@@ -60,7 +60,7 @@ impl FullTextParser<'_> {
         }
     }
 
-    /// Takes the word `OR` where it stands alone.
+    /// Consumes the keyword `OR` if it stands alone.
     fn take_or_keyword(&mut self) -> bool {
         let word = self.characters.get(self.offset..self.offset + 2);
         let next = self.characters.get(self.offset + 2);
@@ -163,13 +163,13 @@ impl FullTextParser<'_> {
                 ('\\', Some(escaped)) => {
                     self.offset += 1;
                     last_wildcard = false;
-                    // A pattern keeps the escapes, so that it tells what is a wildcard.
+                    // A pattern retains its escapes, so that wildcards stay distinguishable from literal characters.
                     if matches!(escaped, '*' | '?' | '\\') {
                         text.push('\\');
                     }
                     text.push(escaped);
                 }
-                // With nothing behind it, it stands for itself.
+                // A backslash at the end stands for itself.
                 ('\\', None) => text.push_str("\\\\"),
                 ('"' | '(' | ')' | '^', _) => break,
                 (blank, _) if blank.is_whitespace() => break,
@@ -198,7 +198,7 @@ impl FullTextParser<'_> {
         })
     }
 
-    /// Reads `^2` or `^0.5` behind a part.
+    /// Reads a boost such as `^2` or `^0.5` after a part.
     fn parse_boost(
         &mut self,
         inner: FullTextExpression,
@@ -225,7 +225,7 @@ impl FullTextParser<'_> {
     }
 }
 
-/// Takes a single part as it is.
+/// Joins expressions; a single one is returned unchanged.
 fn join_expressions(
     mut parts: Vec<FullTextExpression>,
     join: fn(Vec<FullTextExpression>) -> FullTextExpression,
@@ -302,7 +302,7 @@ fn write_group(f: &mut fmt::Formatter<'_>, inner: &FullTextExpression) -> fmt::R
     }
 }
 
-/// Writes a word so that nothing in it has a meaning of its own.
+/// Writes a word with all special characters escaped.
 fn write_escaped_word(f: &mut fmt::Formatter<'_>, word: &str) -> fmt::Result {
     if word == "OR" {
         return f.write_str("\\OR");
@@ -317,7 +317,7 @@ fn write_escaped_word(f: &mut fmt::Formatter<'_>, word: &str) -> fmt::Result {
     Ok(())
 }
 
-/// Writes a pattern, whose wildcards and escaped wildcards stay as they are.
+/// Writes a pattern; its wildcards and escaped wildcards stay unchanged.
 fn write_wildcard(f: &mut fmt::Formatter<'_>, pattern: &str) -> fmt::Result {
     let mut is_escaped = false;
     for character in pattern.chars() {

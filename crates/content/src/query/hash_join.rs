@@ -1,10 +1,10 @@
-//! Partners of an equality join, gathered once and found by value.
+//! Partners of an equality join, collected once and looked up by value.
 //!
 //! In: the nodes of the inner selector, and the property that the join compares. Out: for values of an outer row, the
 //! nodes that have one of them, each once.
 //!
 //! Invariants
-//! * Values are compared as conditions compare them: a value of the outer row is converted to the family of the inner one.
+//! * Values are compared as in conditions: a value of the outer row is converted to the type family of the inner one.
 //! * Memory holds paths and headers, no bodies, up to the limit of rows.
 
 use std::collections::{BTreeSet, HashMap};
@@ -16,28 +16,28 @@ use super::row_filter::FilteredNode;
 use crate::value_key::{Comparand, ValueKey};
 use crate::{Error, Node, Result, Value};
 
-/// The nodes of an inner selector by the values of the property that a join compares.
+/// The nodes of an inner selector, keyed by the values of the property that a join compares.
 pub(crate) struct JoinPartners {
     nodes: Vec<Node>,
     nodes_by_value: HashMap<Vec<u8>, Vec<usize>>,
 }
 
-/// How one join finds partners.
+/// The state of one join during execution.
 #[derive(Default)]
 pub(crate) struct JoinState {
-    /// What looking partners up row by row has cost so far.
+    /// The accumulated cost of looking up partners row by row.
     pub(crate) lookup_cost: u64,
-    /// How all partners would be read, once that was asked for.
+    /// The access plan for reading all partners, once it was computed.
     pub(crate) full_access_plan: Option<AccessPlan>,
-    /// The partners, once gathering them was cheaper than going on so.
+    /// All partners, once collecting them was cheaper than further lookups.
     pub(crate) partners: Option<JoinPartners>,
 }
 
 impl JoinPartners {
-    /// Gathers the nodes among rows of one selector that have the property.
+    /// Collects the nodes among the rows of one selector that have the property.
     ///
     /// # Errors
-    /// [`Error::QueryLimit`] if they are too many; errors of the store.
+    /// [`Error::QueryLimit`] if there are too many; errors of the store.
     pub(crate) fn gather_from_rows(
         ground: &QueryContext<'_>,
         rows: MatchedRowIterator<'_>,
@@ -75,7 +75,7 @@ impl JoinPartners {
         Ok(Self { nodes, nodes_by_value: by_value })
     }
 
-    /// Returns the nodes that have one of these values.
+    /// Returns the nodes that have at least one of the given values.
     pub(crate) fn nodes_with_values(&self, values: &[Value]) -> impl Iterator<Item = &Node> {
         let mut found = BTreeSet::new();
         for value in values {

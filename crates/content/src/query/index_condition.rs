@@ -1,4 +1,4 @@
-//! Constraints as ranges of an index.
+//! Constraints expressed as ranges of an index.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use crate::{Result, Value};
 
 /// A constraint on the values of one property or function, as far as an index can serve it.
 pub(crate) struct IndexCondition<'a> {
-    /// The property; empty where the function takes none.
+    /// The property; empty if the function takes none.
     pub(crate) property: &'a str,
     pub(crate) function: IndexFunction,
-    /// Which values of the function are wanted.
+    /// The wanted values of the function.
     value_match: IndexValueMatch,
 }
 
-/// The values that are wanted.
+/// The set of wanted values.
 pub(crate) enum IndexValueMatch {
     Equal(Vec<Value>),
     Range(Value, ComparisonOperator),
@@ -57,18 +57,18 @@ impl<'a> IndexCondition<'a> {
         Ok(read.map(|(property, reading)| Self { property, function: reading, value_match: wish }))
     }
 
-    /// Returns what an index has to have that reads values in this way; nothing if it is of no use.
+    /// Returns the values that an index with the given function must contain; `None` if the index is of no use.
     pub(crate) fn value_match_for(&self, reading: IndexFunction) -> Option<&IndexValueMatch> {
         match reading {
             _ if reading == self.function => Some(&self.value_match),
-            // Whatever a function makes of a value, there has to be one.
+            // A function has a result only if there is a value.
             IndexFunction::Value if !self.property.is_empty() => Some(&IndexValueMatch::Any),
             _ => None,
         }
     }
 }
 
-/// Returns the property and the function that an operand reads, if an index can.
+/// Returns the property and the function that an operand reads, if an index can serve it.
 pub(crate) fn indexed_operand(operand: &QueryOperand) -> Option<(&str, IndexFunction)> {
     let (inner, reading) = match operand {
         QueryOperand::Property { name, .. } => return Some((name, IndexFunction::Value)),

@@ -1,11 +1,11 @@
-//! What a join asks of the next selector, given the nodes that a row has so far.
+//! The constraints that a join puts on the next selector, given the nodes that a row has so far.
 
 use super::algebra::{
     ComparisonOperator, JoinCondition, QueryConstraint, QueryLiteral, QueryOperand,
 };
 use crate::{Node, NodePath, Result, Value};
 
-/// Returns what ties a new selector to the nodes of a row; nothing if a node of the row is missing.
+/// Returns the constraints that tie a new selector to the nodes of a row; `None` if a node of the row is missing.
 pub(crate) fn join_constraints<'a>(
     on: &JoinCondition,
     new: &str,
@@ -51,7 +51,7 @@ pub(crate) fn join_constraints<'a>(
     })
 }
 
-/// Returns the property of the new selector that an equality compares; nothing for another condition.
+/// Returns the property of the new selector that an equality compares; `None` for any other condition.
 pub(crate) fn joined_property<'q>(on: &'q JoinCondition, new: &str) -> Option<&'q str> {
     match on {
         JoinCondition::Equal { left, right } => {
@@ -61,7 +61,8 @@ pub(crate) fn joined_property<'q>(on: &'q JoinCondition, new: &str) -> Option<&'
     }
 }
 
-/// Returns the values that a partner must have one of; nothing if the row has none, or for another condition.
+/// Returns the values of which a partner must have at least one; `None` if the row has none, or for any other
+/// condition.
 pub(crate) fn outer_values<'a>(
     on: &JoinCondition,
     new: &str,

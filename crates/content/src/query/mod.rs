@@ -1,13 +1,13 @@
-//! Queries: JCR-SQL2, XPath and QueryBuilder maps, one algebra, one planner, streaming execution.
+//! Queries: JCR-SQL2, XPath and QueryBuilder maps, with one algebra, one planner and streaming execution.
 //!
-//! In: the text of a query, or a map of predicates, and a [`Snapshot`](crate::Snapshot). Out: rows, read as they are
-//! asked for.
+//! In: the text of a query, or a map of predicates, and a [`Snapshot`](crate::Snapshot). Out: rows, read on demand.
 //!
 //! Invariants
-//! * Which index serves a query never changes which rows it gives.
-//! * A query reads as many records as its caller takes rows for; only sorting without an index gathers rows first.
+//! * The choice of index never changes which rows a query returns.
+//! * A query reads only as many records as needed for the rows that its caller takes; only sorting without an index
+//!   collects rows first.
 //!
-//! Not here: the full-text index (room `search`), and the property indexes themselves (`property_index`).
+//! Not here: the full-text index (crate `search`), and the property indexes themselves (`property_index`).
 
 mod access_plan;
 mod algebra;

@@ -1,8 +1,8 @@
-//! Reading all nodes, or those below one, in place: document by document in the order of keys, without an index.
+//! A scan of all nodes, or of those below one node, without an index: document by document in key order.
 //!
 //! Invariants
-//! * Nothing is copied of a node that the filter does not admit.
-//! * Memory holds one document and those of its nodes that were admitted.
+//! * Only nodes that the filter admits are copied.
+//! * Memory holds one document and its admitted nodes.
 
 use std::collections::VecDeque;
 
@@ -16,18 +16,19 @@ use crate::record::ContentRecord;
 use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
 use crate::{Error, NodePath, Result, Snapshot, record_key};
 
-/// What a scan looks for.
+/// The parameters of a scan.
 struct NodeScan<'a> {
     context: &'a QueryContext<'a>,
     access_plan: &'a AccessPlan,
-    /// Whether constraints are decided here; where reading is restricted, they are decided on what the viewer may read.
+    /// True if the scan evaluates the constraints. Where reading is restricted, they are evaluated later on what the
+    /// viewer may read.
     applies_filter: bool,
 }
 
-/// The nodes of a document that were admitted: path, and place in the body.
+/// The admitted nodes of a document: path, and position in the body.
 type ScannedNodes = Vec<(NodePath, BodyNode)>;
 
-/// Reads the nodes below `above` that an access admits.
+/// Reads the nodes below `above` that an access plan admits.
 pub(crate) fn scan_nodes<'a>(
     ground: &'a QueryContext<'a>,
     access: &'a AccessPlan,
@@ -35,7 +36,7 @@ pub(crate) fn scan_nodes<'a>(
     is_flat: bool,
     after: Option<&NodeSourcePosition>,
 ) -> CandidateIterator<'a> {
-    // What a viewer does not see may make a denied condition hold.
+    // A node that the viewer does not see may make a negated condition true.
     let decides = ground.snapshot.1.is_none() || access.filter.is_monotone();
     let sieve = NodeScan { context: ground, access_plan: access, applies_filter: decides };
     match begin_scan(sieve, above, is_flat, after) {
@@ -55,7 +56,7 @@ fn begin_scan<'a>(
         Some(NodeSourcePosition::Scan { document, path }) => Some((document.clone(), path.clone())),
         _ => None,
     };
-    // The part of the document that holds `above` comes first.
+    // Read the part of the document that holds `above` first.
     let whole = Snapshot(ground.snapshot.0.clone(), None);
     let Some(start) = whole.node(above)? else {
         return Ok(Box::new(std::iter::empty()));
@@ -65,7 +66,7 @@ fn begin_scan<'a>(
     let (mut admitted, mut found) = (Vec::new(), VecDeque::new());
     if let (false, Some(node)) = (is_past_owner, start.as_borrowed()) {
         let mut path = above.as_str().to_owned();
-        // The root of the content is below nothing, but a scan of everything gives it too.
+        // The content root is below no node, but a scan of everything includes it.
         if above.is_root() && !is_flat {
             sieve.scan_node(&mut path, node, true, &mut admitted)?;
         }
@@ -91,7 +92,7 @@ fn begin_scan<'a>(
         }
         _ => false,
     };
-    // Of a node inside a document there are no records below.
+    // A node inside a document has no records below it.
     let mut records =
         start.is_folder().then(|| content.range(&ground.chunk_reader, range.bounds()));
     let after = after.filter(|_| resumes);
@@ -112,7 +113,7 @@ fn begin_scan<'a>(
     })))
 }
 
-/// Sorts what a document gave, and drops what was given before.
+/// Sorts the nodes found in a document, and drops those already returned.
 fn finish_document(
     found: &mut VecDeque<CandidateNode>,
     document: &NodePath,
@@ -128,7 +129,7 @@ fn finish_document(
 }
 
 impl NodeScan<'_> {
-    /// Reads one record.
+    /// Scans one record.
     fn scan_document(
         &self,
         (key, stored): (&[u8], &tympan_store::MapValue),
@@ -173,7 +174,7 @@ impl NodeScan<'_> {
         Ok(())
     }
 
-    /// Looks at the nodes below one in the same document.
+    /// Scans the descendants of a node in the same document.
     fn scan_children(
         &self,
         path: &mut String,
@@ -196,7 +197,7 @@ impl NodeScan<'_> {
         Ok(())
     }
 
-    /// Looks at one node.
+    /// Scans one node.
     fn scan_node(
         &self,
         path: &mut String,
@@ -215,7 +216,7 @@ impl NodeScan<'_> {
     }
 }
 
-/// Tells whether a node meets an access's types and constraints.
+/// Returns true if a node meets the types and constraints of an access plan.
 pub(crate) fn matches_access_plan(access: &AccessPlan, subject: FilteredNode<'_>) -> Result<bool> {
     if let Some(types) = &access.accepted_types {
         let own =
@@ -233,7 +234,7 @@ fn is_path_match(filter: &RowFilter, path: &str) -> bool {
     filter.matches_path(path)
 }
 
-/// Returns the path of a record without checking its names again.
+/// Returns the path of a record without validating its names again.
 fn record_path_text(key: &[u8]) -> String {
     let mut path = String::with_capacity(key.len() + 1);
     path.push('/');

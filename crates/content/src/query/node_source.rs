@@ -1,8 +1,9 @@
-//! Where the nodes of one selector come from, and reading them one by one.
+//! The sources of the nodes of one selector, and reading them one by one.
 //!
 //! Invariants
-//! * A source gives every node that its selector's constraints admit, each once; more than these are filtered behind it.
-//! * A source goes on behind a [`NodeSourcePosition`] without reading what came before it.
+//! * A source returns every node that its selector's constraints admit, each once. It may return more; these are
+//!   filtered later.
+//! * A source resumes after a [`NodeSourcePosition`] without reading what precedes it.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,10 +22,10 @@ use crate::property_index::IndexDefinitions;
 use crate::value_key::{KeySpan, split_entry};
 use crate::{Error, Node, NodePath, Result, Snapshot};
 
-/// A property and how often each of its values occurs.
+/// A property, and the number of occurrences of each of its values.
 pub(crate) type FacetCounts = (String, Vec<(String, u64)>);
 
-/// What a query runs over.
+/// The context in which a query runs.
 pub(crate) struct QueryContext<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) chunk_reader: CountingChunkReader<'a>,
@@ -32,17 +33,17 @@ pub(crate) struct QueryContext<'a> {
     pub(crate) index_definitions: Arc<IndexDefinitions>,
     pub(crate) node_types: Arc<NodeTypes>,
     pub(crate) full_text: Option<&'a dyn FullTextIndex>,
-    /// How far the full-text index is from the snapshot, once that was asked for.
+    /// The difference between the full-text index and the snapshot, once it was computed.
     pub(crate) full_text_lag: std::cell::OnceCell<FullTextLag>,
     pub(crate) limits: &'a QueryLimits,
     pub(crate) start_time: Instant,
-    /// Entries and nodes that were looked at.
+    /// Number of index entries and nodes read.
     pub(crate) rows_read: Cell<u64>,
-    /// Values counted by the full-text index.
+    /// Value counts from the full-text index.
     pub(crate) facet_counts: std::cell::RefCell<Vec<FacetCounts>>,
 }
 
-/// A store that counts what is read from it.
+/// A chunk reader that counts reads.
 pub(crate) struct CountingChunkReader<'a> {
     pub(crate) chunk_reader: &'a dyn ReadChunks,
     pub(crate) chunk_count: std::sync::atomic::AtomicU64,
@@ -65,7 +66,7 @@ impl ReadChunks for CountingChunkReader<'_> {
 }
 
 impl QueryContext<'_> {
-    /// Counts something that was looked at, and refuses to go on beyond the limits.
+    /// Counts one entry or node that was read, and fails if the limits are exceeded.
     pub(crate) fn count_row(&self) -> Result<()> {
         let rows = self.rows_read.get() + 1;
         self.rows_read.set(rows);
@@ -77,7 +78,7 @@ impl QueryContext<'_> {
                 ),
             });
         }
-        // The clock is read now and then.
+        // Read the clock only at intervals.
         let is_late = rows.is_multiple_of(1024) && self.elapsed() > self.limits.max_time;
         if is_late {
             let limit = self.limits.max_time.as_secs_f64();
@@ -95,95 +96,96 @@ impl QueryContext<'_> {
     }
 }
 
-/// Where nodes come from.
+/// A source of nodes.
 #[derive(Debug, Clone)]
 pub(crate) enum NodeSource {
     /// Known paths, sorted, each once.
     Nodes(Vec<NodePath>),
-    /// The nodes below one, read in place; `/` itself with all nodes.
+    /// The nodes below a node, read by a scan; for `/`, all nodes including the root.
     Scan {
-        /// The node.
+        /// The node below which the scan reads.
         root_path: NodePath,
-        /// Whether only its children are read.
+        /// True if only the children of the node are read.
         is_children_only: bool,
     },
-    /// Entries of an index.
+    /// Ranges of entries of an index.
     Spans(IndexSpans),
-    /// Several sources in the order of paths, read together.
+    /// Several sources in path order, merged.
     Union(Vec<NodeSource>),
     /// Hits of the full-text index.
     FullText(Box<FullTextSearch>),
 }
 
-/// Entries of an index.
+/// Ranges of entries of an index.
 #[derive(Debug, Clone)]
 pub(crate) struct IndexSpans {
     /// The name of the map.
     pub(crate) map_name: String,
     pub(crate) map: SortedMap,
     pub(crate) spans: Vec<KeySpan>,
-    /// Whether each span holds one value only, so that all are read together in the order of paths; otherwise they are
-    /// read one after the other, in the order of keys.
+    /// True if each span holds only one value, so that all spans are merged in path order. Otherwise they are read one
+    /// after the other, in key order.
     pub(crate) is_merged: bool,
     pub(crate) is_descending: bool,
-    /// Whether a node may have several entries in spans that are not merged; they have to be gathered then.
+    /// True if a node may have several entries in spans that are not merged. The entries must then be collected first.
     pub(crate) has_multiple_entries: bool,
     pub(crate) key_layout: IndexKeyLayout,
-    /// What is cut from the end of paths: the node is that many names above the one that has the property.
+    /// The suffix removed from the paths of entries: the wanted node is that many names above the one that has the
+    /// property.
     pub(crate) path_suffix: String,
 }
 
 impl IndexSpans {
-    /// Tells whether nodes come in the order of their paths.
+    /// Returns true if nodes come in path order.
     fn is_path_ordered(&self) -> bool {
         self.has_multiple_entries || (self.is_merged && self.path_suffix.is_empty())
     }
 }
 
-/// Where the path is in the keys of an index.
+/// The position of the path in the keys of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IndexKeyLayout {
-    /// Behind the value's entry.
+    /// After the entry of the value.
     Property,
-    /// Behind a text that ends with 0x00, up to the next 0x00.
+    /// After a text that ends with 0x00, up to the next 0x00.
     Text,
 }
 
-/// A node that may belong to the result.
+/// A node that may be part of the result.
 #[derive(Debug, Clone)]
 pub(crate) struct CandidateNode {
     pub(crate) path: NodePath,
     pub(crate) score: f32,
     pub(crate) excerpt: Option<String>,
     pub(crate) position: NodeSourcePosition,
-    /// The node, seen or not, where reading the source gave it already.
+    /// The node, visible or not, if reading the source has already loaded it.
     pub(crate) node: Option<Node>,
 }
 
 impl CandidateNode {
-    /// Makes the candidate that a source without scores gives.
+    /// Creates the candidate for a source without scores.
     pub(crate) fn new(path: NodePath, mark: NodeSourcePosition) -> Self {
         Self { path, score: DEFAULT_SCORE, excerpt: None, position: mark, node: None }
     }
 }
 
-/// A place in the order in which a source gives nodes.
+/// A position in the order in which a source returns nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum NodeSourcePosition {
-    /// In the order of paths.
+    /// In path order.
     Path(NodePath),
-    /// In the order of keys of a map; and the path, as one key stands for one node.
+    /// In key order of a map, with the path, because one key stands for one node.
     Key { map_name: String, key: Vec<u8> },
-    /// In the order of a scan.
+    /// In scan order.
     Scan { document: NodePath, path: NodePath },
-    /// By falling score of documents; the nodes of a document by path.
+    /// By descending score of documents; the nodes of a document by path.
     Score { score: f32, document: NodePath, path: NodePath },
 }
 
 pub(crate) type CandidateIterator<'a> = Box<dyn Iterator<Item = Result<CandidateNode>> + 'a>;
 
 impl NodeSource {
-    /// Tells whether the source can go on behind a mark.
+    /// Returns true if the source can resume after a position.
     pub(crate) fn can_resume_at(&self, mark: &NodeSourcePosition) -> bool {
         match (self, mark) {
             (Self::Nodes(_) | Self::Union(_), NodeSourcePosition::Path(_))
@@ -198,7 +200,7 @@ impl NodeSource {
     }
 }
 
-/// Reads the nodes of a source that is no scan.
+/// Reads the nodes of a source that is not a scan.
 pub(crate) fn read_candidates<'a>(
     ground: &'a QueryContext<'a>,
     source: &NodeSource,
@@ -213,12 +215,12 @@ pub(crate) fn read_candidates<'a>(
             union_candidates(parts.collect())
         }
         NodeSource::FullText(search) => read_hits(ground, search, after),
-        // Scans are read by whoever has the filter, in place.
+        // The caller that has the filter reads scans directly.
         NodeSource::Scan { .. } => Box::new(std::iter::empty()),
     }
 }
 
-/// Reads sources in the order of paths together, each node once.
+/// Merges sources in path order, each node once.
 fn union_candidates(mut parts: Vec<Peekable<CandidateIterator<'_>>>) -> CandidateIterator<'_> {
     let mut last: Option<NodePath> = None;
     Box::new(std::iter::from_fn(move || {
@@ -276,7 +278,7 @@ fn path_in_key(key: &[u8], shape: IndexKeyLayout) -> Option<&str> {
     }
 }
 
-/// Returns the path of the node that a key leads to.
+/// Returns the path of the selector's node to which a key leads.
 fn selector_path_in_key<'k>(key: &'k [u8], spans: &IndexSpans) -> Option<&'k str> {
     let path = path_in_key(key, spans.key_layout)?;
     if spans.path_suffix.is_empty() {
@@ -315,7 +317,7 @@ fn read_span_entries<'a>(
     }))
 }
 
-/// Reads the spans together, in the order of paths.
+/// Reads the spans merged, in path order.
 fn read_merged_spans<'a>(
     ground: &'a QueryContext<'a>,
     spans: &IndexSpans,
@@ -331,7 +333,7 @@ fn read_merged_spans<'a>(
     let by_key = !spans.path_suffix.is_empty();
     let mut parts: Vec<Peekable<SpanEntryIterator<'a>>> = Vec::new();
     for (start, end) in &spans.spans {
-        // The path follows what all keys of the span have in common.
+        // The path follows the common prefix of all keys of the span.
         let prefix = span_value_prefix(start, spans.key_layout);
         let from = after.as_ref().map(|after| [prefix, after.as_bytes(), &[0]].concat());
         let bound = match &from {
@@ -369,7 +371,7 @@ fn read_merged_spans<'a>(
                 Ok(entry) => entry,
                 Err(error) => return Some(Err(error)),
             };
-            // A node with several of the values has an entry for each.
+            // A node that has several of the values has an entry for each.
             if last.as_ref() == Some(&path) {
                 continue;
             }
@@ -384,7 +386,7 @@ fn read_merged_spans<'a>(
     }))
 }
 
-/// Returns the part of a span's first key that is before the path.
+/// Returns the part of a span's first key that precedes the path.
 fn span_value_prefix(start: &[u8], shape: IndexKeyLayout) -> &[u8] {
     let length = match shape {
         IndexKeyLayout::Property => {
@@ -397,7 +399,7 @@ fn span_value_prefix(start: &[u8], shape: IndexKeyLayout) -> &[u8] {
     start.get(..length).unwrap_or(start)
 }
 
-/// Reads the spans one after the other, in the order of keys.
+/// Reads the spans one after the other, in key order.
 fn read_sequential_spans<'a>(
     ground: &'a QueryContext<'a>,
     spans: &IndexSpans,
@@ -445,7 +447,7 @@ fn read_sequential_spans<'a>(
     }))
 }
 
-/// Sorts paths and leaves each once.
+/// Sorts paths and removes duplicates.
 pub(crate) fn sorted_unique_paths(paths: impl IntoIterator<Item = NodePath>) -> Vec<NodePath> {
     paths.into_iter().collect::<BTreeSet<_>>().into_iter().collect()
 }

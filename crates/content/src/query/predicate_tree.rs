@@ -1,14 +1,14 @@
-//! A QueryBuilder map as the tree that its keys spell: groups, predicates, parameters.
+//! A QueryBuilder map as the tree that its keys describe: groups, predicates, parameters.
 
 use std::collections::BTreeMap;
 
 use super::syntax_error::QuerySyntaxError;
 
-/// The most keys of one map, and the deepest nesting of groups.
+/// The maximum number of keys of one map, and the maximum nesting depth of groups.
 const MAX_PREDICATE_KEYS: usize = 1_000;
 const MAX_GROUP_DEPTH: usize = 20;
 
-/// Predicates that hold together.
+/// A group of predicates.
 #[derive(Debug, Default)]
 pub(crate) struct PredicateGroup {
     pub(crate) is_disjunction: bool,
@@ -19,12 +19,12 @@ pub(crate) struct PredicateGroup {
     name: String,
 }
 
-/// One predicate with its parameters; the empty parameter is its own value.
+/// One predicate with its parameters; the parameter with the empty name is the predicate's own value.
 #[derive(Debug)]
 pub(crate) struct BuilderPredicate {
-    /// With its number, as in the map.
+    /// The name with its number, as in the map.
     pub(crate) name: String,
-    /// Without it.
+    /// The name without its number.
     pub(crate) kind: String,
     pub(crate) parameters: BTreeMap<String, String>,
 }
@@ -37,7 +37,7 @@ impl PredicateGroup {
             return Err(QuerySyntaxError::new(1, "there are more than 1,000 parameters"));
         }
         let mut root = Self::default();
-        // Numbers order predicates: `2_orderby` stands before `10_orderby`.
+        // Numbers order predicates: `2_orderby` comes before `10_orderby`.
         let mut keys: Vec<(&String, &String)> = parameters.iter().collect();
         keys.sort_by_key(|(key, _)| (predicate_number(key), (*key).clone()));
         for (key, value) in keys {
@@ -74,7 +74,7 @@ impl PredicateGroup {
             let group = self.groups.get_mut(at);
             return group.map_or(Ok(()), |group| group.insert_parameter(rest, value, depth + 1));
         }
-        // What every request carries, and is no predicate.
+        // These parameters occur in every request and are not predicates.
         if matches!(kind, "_charset_" | ":cq_csrf_token" | "_dc" | "savedSearches@Delete") {
             return Ok(());
         }
@@ -95,7 +95,7 @@ impl PredicateGroup {
         Ok(())
     }
 
-    /// Returns the type if all rows must have it and it is the only one.
+    /// Returns the required type of all rows, if there is exactly one.
     pub(crate) fn single_type(&self) -> Option<&str> {
         let mut types = self.predicates.iter().filter(|predicate| predicate.kind == "type");
         let only = types.next().filter(|_| !self.is_disjunction && !self.is_negated)?;
@@ -105,7 +105,7 @@ impl PredicateGroup {
         }
     }
 
-    /// Returns the properties that predicates name, for which facets are counted.
+    /// Returns the properties named by predicates, for which facets are counted.
     pub(crate) fn facet_properties(&self) -> impl Iterator<Item = String> {
         let named = self.predicates.iter().filter(|predicate| predicate.kind == "property");
         named.map(|predicate| predicate.value("").replace('@', ""))
@@ -117,7 +117,7 @@ impl PredicateGroup {
 }
 
 impl BuilderPredicate {
-    /// Returns a parameter; empty if there is none.
+    /// Returns the value of a parameter; empty if it is absent.
     pub(crate) fn value(&self, name: &str) -> String {
         self.parameters.get(name).cloned().unwrap_or_default()
     }
@@ -136,7 +136,7 @@ impl BuilderPredicate {
     }
 }
 
-/// Returns a name without the number before it: `1_property` is a `property`.
+/// Returns a name without its number prefix: `1_property` is a `property`.
 fn predicate_kind(name: &str) -> &str {
     match name.split_once('_') {
         Some((number, kind))

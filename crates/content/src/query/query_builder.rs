@@ -1,9 +1,9 @@
-//! QueryBuilder: maps of predicates, as AEM's HTTP interface takes them, read into the same algebra.
+//! QueryBuilder: maps of predicates, as AEM's HTTP interface takes them, parsed into the same algebra.
 //!
-//! In: parameters such as `path`, `type`, `1_property`, `1_property.value`, `group.p.or`, `orderby`, `p.limit`.
-//! Out: a [`ContentQuery`] and what to show of its result.
+//! In: parameters such as `path`, `type`, `1_property`, `1_property.value`, `group.p.or`, `orderby`, `p.limit`. Out: a
+//! [`ContentQuery`] and the options for presenting its result.
 //!
-//! Not here: `hasPermission`, `similar`, `excludepaths` and predicates of single products, which are refused by name.
+//! Not here: `hasPermission`, `similar`, `excludepaths` and product-specific predicates, which are rejected by name.
 
 use std::collections::BTreeMap;
 
@@ -19,32 +19,32 @@ type BuilderResult<T> = Result<T, QuerySyntaxError>;
 
 /// The name of the only selector.
 const SELECTOR_NAME: &str = "a";
-/// How many hits are shown where no limit is given, as in AEM.
+/// The number of hits returned if no limit is given, as in AEM.
 const DEFAULT_LIMIT: u64 = 10;
 
-/// A query made of a map of predicates.
+/// A query parsed from a map of predicates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BuilderQuery {
     /// The query, without limit and offset.
     pub query: ContentQuery,
-    /// The most hits to show; none for all.
+    /// The maximum number of hits to return; `None` for all.
     pub limit: Option<u64>,
-    /// Hits to skip.
+    /// The number of hits to skip.
     pub offset: u64,
-    /// How far to count, if counting all is not wanted: `p.guessTotal`.
+    /// The number of hits up to which the total is counted, if a full count is not wanted: `p.guessTotal`.
     pub guess_total: Option<u64>,
-    /// What to show of each hit: `simple`, `full` or `selective`.
+    /// The format of each hit: `simple`, `full` or `selective`.
     pub hit_format: String,
-    /// The properties that `selective` shows.
+    /// The properties that the `selective` format returns.
     pub hit_properties: Vec<String>,
-    /// How deep `full` goes: 0 for the node alone.
+    /// The depth of the `full` format: 0 for the node alone.
     pub node_depth: u32,
-    /// Whether to count values.
+    /// True if facet values are counted.
     pub count_facets: bool,
 }
 
 impl BuilderQuery {
-    /// Reads a map of predicates; dates that are relative count from `now`.
+    /// Parses a map of predicates. Relative dates are resolved against `now`.
     ///
     /// # Errors
     /// [`QuerySyntaxError`] that names the parameter; its column is always 1.
@@ -94,7 +94,7 @@ impl BuilderQuery {
             hit_properties: parameters.get("p.properties").map(list).unwrap_or_default(),
             node_depth: match number("p.nodedepth")? {
                 None => 0,
-                // In AEM this asks for everything below.
+                // In AEM, 0 requests all descendants.
                 Some(0) => u32::MAX,
                 Some(depth) => u32::try_from(depth).unwrap_or(0),
             },
@@ -105,7 +105,7 @@ impl BuilderQuery {
 
 struct PredicateTranslator {
     now: JcrDate,
-    /// Whether the only `type` became the selector's type.
+    /// True if the only `type` predicate became the selector's type.
     skips_type: bool,
 }
 
@@ -188,7 +188,7 @@ fn parse_integer(name: &str, text: &str) -> BuilderResult<i64> {
 }
 
 fn property_operand(name: &str) -> QueryOperand {
-    // `jcr:content/@jcr:title` and `@jcr:title` are spellings of the same.
+    // `jcr:content/@jcr:title` and `@jcr:title` are equivalent spellings.
     super::sql2_constraint::operand_for_name(SELECTOR_NAME.to_owned(), name.replace('@', ""))
 }
 
@@ -220,7 +220,7 @@ fn path_constraint(predicate: &BuilderPredicate) -> BuilderResult<Option<QueryCo
     Ok(Some(below))
 }
 
-/// A type inside a group: its own name, without the types derived from it.
+/// Returns the constraint for a type inside a group: the exact type, without the types derived from it.
 fn exact_type_constraint(value: &str) -> QueryConstraint {
     let compare = |name: &str| QueryConstraint::Compare {
         operand: property_operand(name),
@@ -230,7 +230,7 @@ fn exact_type_constraint(value: &str) -> QueryConstraint {
     QueryConstraint::Or(vec![compare("jcr:primaryType"), compare("jcr:mixinTypes")])
 }
 
-/// Turns `*` and `?` into the wildcards of `LIKE`.
+/// Converts `*` and `?` to the wildcards of `LIKE`.
 fn glob_to_like(pattern: &str) -> String {
     let mut like = String::with_capacity(pattern.len());
     for character in pattern.chars() {
@@ -244,7 +244,7 @@ fn glob_to_like(pattern: &str) -> String {
     like
 }
 
-/// Returns the name of a property as SQL-2 has it.
+/// Returns the name of a property in the notation of SQL-2.
 fn property_name(predicate: &BuilderPredicate, name: &str) -> BuilderResult<String> {
     let name = name.replace('@', "");
     if name.is_empty() {
@@ -335,7 +335,7 @@ fn range_constraint(
     }
     let name = property_name(predicate, &name)?;
     let mut parts = Vec::new();
-    // Both bounds are open unless they say otherwise, as in AEM.
+    // Both bounds are exclusive unless given otherwise, as in AEM.
     let bounds = [("lowerBound", "lowerOperation", ">"), ("upperBound", "upperOperation", "<")];
     for (bound, operation, default) in bounds {
         let Some(text) = predicate.parameters.get(bound).filter(|text| !text.is_empty()) else {
@@ -361,7 +361,7 @@ fn range_constraint(
 }
 
 fn parse_date(predicate: &BuilderPredicate, text: &str) -> BuilderResult<Value> {
-    // AEM also takes milliseconds since 1970.
+    // AEM also accepts milliseconds since 1970.
     if let Ok(millis) = text.parse() {
         return Ok(Value::Date(JcrDate { millis, offset_minutes: 0 }));
     }
@@ -370,7 +370,7 @@ fn parse_date(predicate: &BuilderPredicate, text: &str) -> BuilderResult<Value> 
     Ok(Value::Date(date))
 }
 
-/// Reads `-1y 2M -3w 4d -5h 6m -7s` or milliseconds, counted from now.
+/// Parses `-1y 2M -3w 4d -5h 6m -7s` or milliseconds, relative to now.
 fn parse_relative_date(
     predicate: &BuilderPredicate,
     text: &str,

@@ -1,8 +1,8 @@
-//! Running a query: rows of one selection, joined, sorted, united.
+//! Execution of a query: the rows of its selections, joined, sorted and united.
 //!
 //! Invariants
-//! * Without an order, or with one that an index has, rows are read as they are asked for.
-//! * Rows are sorted with their path as the last key, so that their order is total and a page can go on behind any row.
+//! * Without an order, or with one that an index provides, rows are read on demand.
+//! * Rows are sorted with their path as the last key, so that their order is total and a page can resume after any row.
 
 use super::access_plan::{AccessPlan, SelectorRequirements, plan_access};
 use super::algebra::{
@@ -21,25 +21,25 @@ use super::row_sort::{RowSortKey, check_memory, sort_rows};
 use crate::value_key::{KeySpan, ValueKey, split_entry};
 use crate::{Error, Node, NodePath, Result};
 
-/// A row as it is found.
+/// A row found by a query.
 #[derive(Debug, Clone)]
 pub(crate) struct MatchedRow {
-    /// A node for each selector; none where an outer join found no partner.
+    /// One node for each selector; `None` where an outer join found no partner.
     pub(crate) nodes: Vec<Option<Node>>,
     pub(crate) score: f32,
     pub(crate) excerpt: Option<String>,
     pub(crate) sort_keys: Vec<Option<Vec<u8>>>,
     pub(crate) position: RowPosition,
-    /// The place of its part in a union.
+    /// The index of the row's part in a union.
     pub(crate) part_index: usize,
 }
 
-/// A place in the order in which rows without an order are found.
+/// A position in the order of unsorted rows.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RowPosition {
-    /// Of one selector.
+    /// The position of a single selector.
     Single(NodeSourcePosition),
-    /// Of a join: where the outer row before this one was, this outer row, and its partners.
+    /// The position of a join: the position before the current outer row, the current outer row, and its partners.
     Joined {
         previous_outer: Option<NodeSourcePosition>,
         outer_path: NodePath,
@@ -47,12 +47,12 @@ pub(crate) enum RowPosition {
     },
 }
 
-/// Where a page ended.
+/// The position at which a page ended.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum CursorPosition {
-    /// Behind a row of a part of the union, in the order of its source.
+    /// After a row of a part of the union, in the order of its source.
     Unsorted { part_index: usize, position: RowPosition },
-    /// Behind a row in the order that the query asks for.
+    /// After a row in the order that the query specifies.
     Sorted { sort_keys: Vec<Option<Vec<u8>>>, paths: Vec<Option<NodePath>> },
 }
 
@@ -74,26 +74,26 @@ impl MatchedRow {
     }
 }
 
-/// A selection, planned.
+/// The plan of a selection.
 pub(crate) struct SelectPlan<'q> {
     pub(crate) select: &'q SelectStatement,
     pub(crate) access_plan: AccessPlan,
-    /// What is decided once all nodes of a row are there.
+    /// The conditions that are evaluated once all nodes of a row are known.
     residual_filter: Option<RowFilter>,
     orderings: Vec<(RowExpression, bool)>,
 }
 
-/// A query, planned.
+/// The plan of a query.
 pub(crate) struct QueryPlan<'q> {
     pub(crate) query: &'q ContentQuery,
     pub(crate) parts: Vec<SelectPlan<'q>>,
-    /// Whether rows come in an order that the query asks for.
+    /// True if the query specifies an order for its rows.
     pub(crate) is_sorted: bool,
-    /// How many rows are wanted, if that is known.
+    /// The number of wanted rows, if known.
     limit: Option<u64>,
 }
 
-/// Plans a query that goes on at a position.
+/// Plans a query that resumes at a position.
 pub(crate) fn plan_query<'q>(
     ground: &QueryContext<'_>,
     query: &'q ContentQuery,
@@ -119,7 +119,7 @@ pub(crate) fn plan_query<'q>(
         is_by_score &= matches!(part.access_plan.source, NodeSource::FullText(_));
         parts.push(part);
     }
-    // A page that another source sorted goes on in that way.
+    // A page that another source sorted resumes in that order.
     is_by_score &= !matches!(position, Some(CursorPosition::Sorted { .. }));
     let is_sorted = !query.orderings.is_empty() && !is_by_score;
     Ok(QueryPlan { query, parts, is_sorted, limit })
@@ -180,7 +180,7 @@ fn is_about_selector(constraint: &QueryConstraint, selector: &str) -> bool {
 }
 
 impl QueryPlan<'_> {
-    /// Runs the query from a position on.
+    /// Runs the query from a position.
     pub(crate) fn matched_rows<'a>(
         &'a self,
         ground: &'a QueryContext<'a>,
@@ -203,7 +203,7 @@ impl QueryPlan<'_> {
         }))
     }
 
-    /// Leaves out the rows that an earlier part of the union has.
+    /// Skips the rows that an earlier part of the union returns.
     fn without_duplicate_rows<'a>(
         &'a self,
         ground: &'a QueryContext<'a>,
@@ -264,7 +264,7 @@ impl QueryPlan<'_> {
 }
 
 impl SelectPlan<'_> {
-    /// Tells whether this part gives a row of another part, too.
+    /// Returns true if this part also returns a given row of another part.
     fn contains_row(&self, ground: &QueryContext<'_>, row: &MatchedRow) -> Result<bool> {
         let Some(Some(node)) = row.nodes.first() else { return Ok(false) };
         let Some(subject) = filtered_node(node, row.score, ground) else { return Ok(false) };
@@ -356,7 +356,7 @@ impl SelectPlan<'_> {
         Ok(rows)
     }
 
-    /// Returns a row with each partner that one join finds for it.
+    /// Returns the row combined with each partner that one join finds for it.
     fn join_partners(
         &self,
         ground: &QueryContext<'_>,
@@ -400,13 +400,13 @@ impl SelectPlan<'_> {
         Ok(found.into_iter().map(with).collect())
     }
 
-    /// Describes the partners that one join wants.
+    /// Describes the requirements of one join on its partners.
     fn partner_requirements<'w>(
         &self,
         join: &'w QueryJoin,
         mut constraints: Vec<QueryConstraint>,
     ) -> SelectorRequirements<'w> {
-        // Outer joins are filtered when all partners are there.
+        // Outer joins are filtered when all partners are known.
         if join.kind == JoinKind::Inner {
             let own = self.select.constraint.iter().flat_map(QueryConstraint::conjuncts);
             constraints
@@ -415,8 +415,8 @@ impl SelectPlan<'_> {
         SelectorRequirements::all_matching(&join.selector, constraints)
     }
 
-    /// Gathers all partners of an equality once looking them up row by row has cost as much, this row's look-up
-    /// included.
+    /// Collects all partners of an equality join once looking them up row by row has cost as much, including the lookup
+    /// for this row.
     fn gather_partners(
         &self,
         ground: &QueryContext<'_>,
@@ -437,7 +437,7 @@ impl SelectPlan<'_> {
                 Some(plan_access(ground, &self.partner_requirements(join, vec![exists]))?);
         }
         let Some(all) = &state.full_access_plan else { return Ok(()) };
-        // So many that they do not fit are looked up for as long as that reads less than all of them.
+        // If all partners do not fit in memory, they are looked up as long as that reads fewer than all of them.
         let is_fit = all.estimated_nodes <= ground.limits.max_rows_in_memory as u64;
         let is_helped = cost.saturating_mul(2) < all.cost;
         if state.lookup_cost >= all.cost && (is_fit || !is_helped) {
@@ -447,7 +447,7 @@ impl SelectPlan<'_> {
         Ok(())
     }
 
-    /// Decides what is left to decide, and finds what rows are sorted by.
+    /// Evaluates the remaining conditions, and computes the sort keys of the rows.
     fn finish_rows<'a>(
         &'a self,
         ground: &'a QueryContext<'a>,
@@ -507,7 +507,7 @@ impl SelectPlan<'_> {
         }
     }
 
-    /// Reads rows from an index that has them in order of the first key; those with equal keys are sorted.
+    /// Reads rows from an index that has them in order of the first key; rows with equal keys are sorted.
     fn index_ordered_rows<'a>(
         &'a self,
         ground: &'a QueryContext<'a>,
@@ -554,7 +554,7 @@ impl SelectPlan<'_> {
         if !self.access_plan.omits_empty_values || empty_first {
             return Box::new(groups);
         }
-        // Falling order: nodes without a value come last. They are looked for only when the others are used up.
+        // In descending order, nodes without a value come last. They are read only when the others are used up.
         let empty = std::iter::once_with(move || {
             self.rows_without_key(ground, behind.as_ref(), &descending, limit)
         });
@@ -587,7 +587,7 @@ impl SelectPlan<'_> {
     }
 }
 
-/// Marks the joined rows of one outer row, and leaves out those up to where a page ended.
+/// Assigns positions to the joined rows of one outer row, and skips those up to the end of the previous page.
 fn rows_after(
     mut rows: Vec<MatchedRow>,
     before: Option<&NodeSourcePosition>,
@@ -613,7 +613,7 @@ fn rows_after(
     rows
 }
 
-/// Returns the value's part of the index entry that led to a row.
+/// Returns the value prefix of the index entry that led to a row.
 fn row_value_prefix(row: &MatchedRow) -> Vec<u8> {
     match &row.position {
         RowPosition::Single(NodeSourcePosition::Key { key, .. }) => {
@@ -623,7 +623,7 @@ fn row_value_prefix(row: &MatchedRow) -> Vec<u8> {
     }
 }
 
-/// Begins an ordered index at the first key of the row that a page ended with.
+/// Restricts an ordered index to start at the first key of the last row of the previous page.
 fn narrow_access_plan(access: &AccessPlan, behind: Option<&RowSortKey>) -> AccessPlan {
     let mut access = access.clone();
     let (NodeSource::Spans(spans), Some(behind)) = (&mut access.source, behind) else {
@@ -648,7 +648,7 @@ fn narrow_access_plan(access: &AccessPlan, behind: Option<&RowSortKey>) -> Acces
     access
 }
 
-/// Makes a node ready for filters.
+/// Prepares a node for filters.
 pub(crate) fn filtered_node<'a>(
     node: &'a Node,
     score: f32,
@@ -674,13 +674,13 @@ fn read_access_rows<'a>(
     }))
 }
 
-/// As [`read_access_rows`], of an access that is not kept elsewhere.
+/// Like [`read_access_rows`], but takes ownership of the access plan.
 fn read_access_rows_owned<'a>(
     ground: &'a QueryContext<'a>,
     access: AccessPlan,
 ) -> MatchedRowIterator<'a> {
     if let NodeSource::Scan { .. } = &access.source {
-        // A scan reads through its access; such a one is gathered, as whoever asks sorts it anyway.
+        // A scan borrows its access plan, so its rows are collected first. The caller sorts them in any case.
         let rows: Vec<Result<MatchedRow>> = read_access_rows(ground, &access, None).collect();
         return Box::new(rows.into_iter());
     }
@@ -690,7 +690,7 @@ fn read_access_rows_owned<'a>(
     }))
 }
 
-/// Finds the node of a candidate, as far as the viewer may read it, and checks it.
+/// Loads the node of a candidate, as far as the viewer may read it, and checks it.
 fn row_from_candidate(
     ground: &QueryContext<'_>,
     access: &AccessPlan,
@@ -700,7 +700,7 @@ fn row_from_candidate(
         return Ok(None);
     }
     let (node, is_decided) = match candidate.node {
-        // What a scan has admitted holds for whoever sees all that is there.
+        // What a scan has admitted is valid for a viewer who sees everything.
         Some(node) => (Some(node).filter(Node::is_visible), ground.snapshot.1.is_none()),
         None => (ground.snapshot.node(&candidate.path)?, false),
     };
@@ -718,7 +718,7 @@ fn row_from_candidate(
         if !search.matches(&node, subject, document)? {
             return Ok(None);
         }
-        // Score and excerpt may tell of what the viewer does not see of the document.
+        // Score and excerpt may reveal parts of the document that the viewer does not see.
         if !node.is_document_visible() {
             (score, excerpt) = (DEFAULT_SCORE, None);
         }

@@ -1,11 +1,12 @@
-//! Conditions made ready to be decided node by node.
+//! Conditions prepared for evaluation node by node.
 //!
-//! In: a [`QueryConstraint`] with all its values bound. Out: a [`RowFilter`], which reads nodes in place and copies nothing that
-//! it does not have to.
+//! In: a [`QueryConstraint`] with all its values bound. Out: a [`RowFilter`], which reads nodes in place and copies
+//! only what it must.
 //!
 //! Invariants
-//! * A property that is a list meets a comparison if one of its values does.
-//! * A fixed value is converted to the type of the property's; where it cannot be, the comparison does not hold.
+//! * A multi-value property meets a comparison if one of its values does.
+//! * A fixed value is converted to the type of the property's value. If it cannot be converted, the comparison is
+//!   false.
 
 use super::algebra::{ComparisonOperator, QueryConstraint, QueryLiteral, QueryOperand};
 use super::full_text::FullTextExpression;
@@ -15,19 +16,19 @@ use crate::property_index::local_name;
 use crate::value_key::{Comparand, ValueKey};
 use crate::{Node, NodePath, QuerySyntaxError, Result, Snapshot, Value};
 
-/// A node that a filter looks at.
+/// A node that a filter evaluates.
 #[derive(Clone, Copy)]
 pub(crate) struct FilteredNode<'a> {
     pub(crate) path: &'a str,
     pub(crate) node: BorrowedNode<'a>,
-    /// Whether children of the node have records of their own.
+    /// True if children of the node have records of their own.
     pub(crate) is_container: bool,
     pub(crate) score: f32,
-    /// Where nodes of other documents are found.
+    /// The snapshot in which nodes of other documents are found.
     pub(crate) snapshot: &'a Snapshot,
 }
 
-/// A condition on the nodes of a row; each selector is known by its place.
+/// A condition on the nodes of a row; each selector is identified by its index.
 #[derive(Debug, Clone)]
 pub(crate) enum RowFilter {
     And(Vec<Self>),
@@ -40,11 +41,11 @@ pub(crate) enum RowFilter {
     Same(usize, NodePath),
     Child(usize, NodePath),
     Descendant(usize, NodePath),
-    /// What only an index can tell.
+    /// A condition that only an index can evaluate; it never matches here.
     Never,
 }
 
-/// A value that depends on the row.
+/// An expression whose value depends on the row.
 #[derive(Debug, Clone)]
 pub(crate) enum RowExpression {
     Property(usize, String),
@@ -58,7 +59,7 @@ pub(crate) enum RowExpression {
     Score(usize),
 }
 
-/// Finds the place of a selector.
+/// Returns the index of a selector by its name.
 pub(crate) type SelectorIndexLookup<'a> = &'a dyn Fn(&str) -> usize;
 
 impl RowFilter {
@@ -104,7 +105,7 @@ impl RowFilter {
         })
     }
 
-    /// Tells whether it holds for no node for which it did not hold if the node had more properties.
+    /// Returns true if more properties on a node can never turn the condition from true to false.
     pub(crate) fn is_monotone(&self) -> bool {
         match self {
             Self::And(parts) | Self::Or(parts) => parts.iter().all(Self::is_monotone),
@@ -119,7 +120,7 @@ impl RowFilter {
         }
     }
 
-    /// Tells whether paths alone decide it.
+    /// Returns true if the condition depends on paths alone.
     pub(crate) fn is_path_only(&self) -> bool {
         match self {
             Self::And(parts) | Self::Or(parts) => parts.iter().all(Self::is_path_only),
@@ -129,7 +130,7 @@ impl RowFilter {
         }
     }
 
-    /// Decides a condition that is about paths alone.
+    /// Evaluates a condition that depends on paths alone.
     pub(crate) fn matches_path(&self, path: &str) -> bool {
         match self {
             Self::And(parts) => parts.iter().all(|part| part.matches_path(path)),
@@ -142,7 +143,7 @@ impl RowFilter {
         }
     }
 
-    /// Decides the condition for a row; a selector without a node meets none but a denied one.
+    /// Evaluates the condition for a row. A selector without a node meets only negated conditions.
     ///
     /// # Errors
     /// If the store fails.
@@ -229,7 +230,7 @@ impl RowExpression {
         }
     }
 
-    /// Returns what rows are sorted by: the first value.
+    /// Returns the sort key of a row: the first value.
     ///
     /// # Errors
     /// If the store fails.
@@ -242,7 +243,7 @@ impl RowExpression {
         Ok(first)
     }
 
-    /// Shows the values one after the other until one is taken; tells whether one was.
+    /// Calls the callback with each value until it accepts one; returns true if it accepted one.
     fn any_value(
         &self,
         row: &[Option<FilteredNode<'_>>],
@@ -287,7 +288,7 @@ impl RowExpression {
         })
     }
 
-    /// Shows how long each value is: in bytes for a blob, else in characters.
+    /// Calls the callback with the length of each value: in bytes for a blob, otherwise in characters.
     fn any_value_length(
         &self,
         row: &[Option<FilteredNode<'_>>],
@@ -309,7 +310,7 @@ impl RowExpression {
 }
 
 impl<'a> FilteredNode<'a> {
-    /// Makes a node ready for filters; nothing if its document cannot be read.
+    /// Prepares a node for filters; `None` if its document cannot be read.
     pub(crate) fn from_node(node: &'a Node, score: f32, snapshot: &'a Snapshot) -> Option<Self> {
         Some(Self {
             path: node.path().as_str(),
@@ -320,7 +321,8 @@ impl<'a> FilteredNode<'a> {
         })
     }
 
-    /// Shows the properties that a relative path leads to, of which `*` may name any node, until one is taken.
+    /// Calls the callback with the properties at a relative path, in which `*` matches any node name, until it accepts
+    /// one.
     pub(crate) fn any_property(
         &self,
         path: &str,
@@ -332,7 +334,7 @@ impl<'a> FilteredNode<'a> {
         self.any_node(parents, &mut |node| node.property(name).is_some_and(&mut *takes))
     }
 
-    /// Shows the nodes that a relative path leads to until one is taken.
+    /// Calls the callback with the nodes at a relative path until it accepts one.
     fn any_node(
         &self,
         path: &str,
@@ -354,7 +356,7 @@ impl<'a> FilteredNode<'a> {
             node.child(first)?.into_iter().collect()
         };
         for child in children {
-            // Those in the node's own document were shown before.
+            // The children in the node's own document were visited before.
             let Some(borrowed) = child.as_borrowed().filter(|_| child.summary().is_some()) else {
                 continue;
             };
@@ -386,7 +388,7 @@ impl<'a> FilteredNode<'a> {
                 .for_each(|text| words.add_text(text));
             false
         })?;
-        // The path may as well lead to a node.
+        // The path may also lead to a node.
         self.any_node(path, &mut |node| {
             words.add_node(node);
             false
@@ -395,7 +397,7 @@ impl<'a> FilteredNode<'a> {
     }
 }
 
-/// Shows the nodes of the same document that a relative path leads to.
+/// Visits the nodes of the same document at a relative path.
 fn any_inner_node(
     node: BorrowedNode<'_>,
     path: &str,
@@ -414,7 +416,7 @@ pub(crate) fn bound_value(literal: &QueryLiteral) -> Result<&Value> {
     })
 }
 
-/// Reads a pattern of `LIKE`: `%`, `_`, and a backslash that takes their meaning.
+/// Parses a pattern of `LIKE`: `%`, `_`, and a backslash as the escape character.
 pub(crate) fn like_pattern(pattern: &str) -> Vec<Option<Option<char>>> {
     let mut characters = pattern.chars();
     std::iter::from_fn(|| {
@@ -428,7 +430,7 @@ pub(crate) fn like_pattern(pattern: &str) -> Vec<Option<Option<char>>> {
     .collect()
 }
 
-/// Returns what every text that matches begins with.
+/// Returns the literal prefix that every matching text has.
 pub(crate) fn like_prefix(pattern: &[Option<Option<char>>]) -> String {
     pattern.iter().map_while(|token| token.flatten()).collect()
 }

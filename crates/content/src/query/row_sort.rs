@@ -1,6 +1,6 @@
-//! Rows in the order that a query asks for.
+//! Sorting of rows by the order that a query specifies.
 //!
-//! Memory holds as many rows as are wanted, or all where that is not known, up to the limit.
+//! Memory holds as many rows as are wanted, or all rows if that number is not known, up to the limit.
 
 use std::cmp::Ordering as Order;
 use std::collections::BinaryHeap;
@@ -9,7 +9,7 @@ use super::node_source::QueryContext;
 use super::query_plan::{MatchedRow, MatchedRowIterator};
 use crate::{Error, Node, NodePath, Result};
 
-/// What rows are compared by.
+/// The key by which rows are compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RowSortKey {
     pub(crate) sort_keys: Vec<Option<Vec<u8>>>,
@@ -47,7 +47,7 @@ impl PartialOrd for RowSortKey {
     }
 }
 
-/// A row in a heap, of which the last in the wanted order is on top.
+/// A row in a heap; the last one in the wanted order is on top.
 struct SortHeapEntry(RowSortKey, MatchedRow);
 
 impl PartialEq for SortHeapEntry {
@@ -70,7 +70,7 @@ impl Ord for SortHeapEntry {
     }
 }
 
-/// Sorts rows; of many, only as many are kept as are wanted.
+/// Sorts rows. If only some are wanted, no more than these are kept in memory.
 pub(crate) fn sort_rows(
     ground: &QueryContext<'_>,
     rows: MatchedRowIterator<'_>,
@@ -92,7 +92,7 @@ pub(crate) fn sort_rows(
             }
             heap.pop();
         }
-        // Many rows are held for few that are taken; a row is about its path and header alone.
+        // Many rows are held although few are used; without their bodies, only paths and headers stay in memory.
         row.nodes.iter_mut().flatten().for_each(Node::release_body);
         heap.push(SortHeapEntry(ranked, row));
         check_memory(ground, heap.len())?;
@@ -100,7 +100,7 @@ pub(crate) fn sort_rows(
     Ok(heap.into_sorted_vec().into_iter().map(|heaped| heaped.1).collect())
 }
 
-/// Refuses to hold more rows than the limits allow.
+/// Fails if holding this many rows exceeds the limits.
 pub(crate) fn check_memory(ground: &QueryContext<'_>, rows: usize) -> Result<()> {
     let limit = ground.limits.max_rows_in_memory;
     if rows > limit {

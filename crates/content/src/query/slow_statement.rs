@@ -1,4 +1,4 @@
-//! The statements that were slow, and those that no index served: a bounded table.
+//! A bounded table of slow statements and of statements that no index served.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,42 +6,42 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// The most statements that are remembered.
+/// The maximum number of statements in the table.
 const MAX_LOGGED_STATEMENTS: usize = 500;
-/// The longest part of a statement that is remembered, in bytes.
+/// The maximum number of bytes stored of a statement.
 const MAX_LOGGED_STATEMENT_BYTES: usize = 4_000;
 
-/// A statement that was slow, or that no index served.
+/// A statement that was slow or that no index served.
 #[derive(Debug, Clone, Serialize)]
 pub struct SlowStatement {
-    /// The statement as JCR-SQL2, with `$v` for each fixed value.
+    /// The statement as JCR-SQL2, with `$v` in place of each fixed value.
     pub statement: String,
-    /// How often it was run so.
+    /// The number of runs that were slow or not served by an index.
     pub count: u64,
-    /// What all these runs took, in milliseconds.
+    /// The total duration of these runs, in milliseconds.
     pub total_ms: f64,
-    /// What the longest took, in milliseconds.
+    /// The duration of the longest run, in milliseconds.
     pub max_ms: f64,
-    /// The rows of the last one.
+    /// The number of rows of the last run.
     pub rows: u64,
-    /// The nodes and entries that the last one looked at.
+    /// The number of nodes and index entries read by the last run.
     pub rows_read: u64,
-    /// The index of the last one.
+    /// The index used by the last run.
     pub plan: String,
-    /// Whether an index served it.
+    /// True if an index served the statement.
     pub is_indexed: bool,
-    /// Who asked last.
+    /// The component that issued the last run.
     pub component: String,
 }
 
-/// What one run took.
+/// The measurements of one run.
 pub(crate) struct StatementTiming {
     pub(crate) elapsed: Duration,
     pub(crate) row_count: u64,
     pub(crate) rows_read: u64,
 }
 
-/// A statement without its literals, and who asked.
+/// A statement without its literals, and the component that issued it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NormalizedStatement<'a> {
     pub(crate) text: &'a str,
@@ -52,7 +52,8 @@ pub(crate) struct NormalizedStatement<'a> {
 pub(crate) struct SlowStatementLog(Mutex<BTreeMap<String, SlowStatement>>);
 
 impl SlowStatementLog {
-    /// Lists a run of a statement; returns what its longest run before took, which is zero if it was not listed.
+    /// Records a run of a statement. Returns the duration of its longest earlier run, or zero if the statement was not
+    /// listed.
     pub(crate) fn record_run(
         &self,
         statement: &NormalizedStatement<'_>,
@@ -68,7 +69,7 @@ impl SlowStatementLog {
         let statement = statement.get(..end).unwrap_or(statement);
         let mut statements = self.0.lock();
         if !statements.contains_key(statement) && statements.len() >= MAX_LOGGED_STATEMENTS {
-            // The one that cost least makes room.
+            // The statement with the least cost is evicted.
             let least =
                 statements.values().min_by(|left, right| left.total_ms.total_cmp(&right.total_ms));
             if let Some(least) = least.map(|least| least.statement.clone()) {

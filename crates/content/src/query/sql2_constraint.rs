@@ -40,7 +40,7 @@ impl Sql2Parser<'_> {
         self.parse_condition()
     }
 
-    /// Tells which function is called here, in capitals.
+    /// Returns the name of the function called at this position, in upper case.
     fn peek_function(&self) -> Option<String> {
         match self.current_kind() {
             Sql2TokenKind::Word(word) if *self.peek_kind(1) == Sql2TokenKind::Symbol("(") => {
@@ -133,7 +133,7 @@ impl Sql2Parser<'_> {
         let text = self.parse_literal()?;
         if let QueryLiteral::Value(value) = &text {
             super::FullTextExpression::parse(&value.to_text()).map_err(|error| {
-                // Of a text without quotes in it, the columns of both add up.
+                // A text without quotes in it has the same columns as the expression, so both columns add up.
                 QuerySyntaxError::new(column + error.column, error.message)
             })?;
         }
@@ -349,7 +349,7 @@ impl Sql2Parser<'_> {
     }
 }
 
-/// Reads a number: a long where it has no fraction.
+/// Parses a number; one without a fraction is a long.
 pub(crate) fn parse_number_literal(digits: &str, column: usize) -> QueryParseResult<QueryLiteral> {
     let value = if digits.contains('.') {
         Value::parse(ValueType::Double, digits)
@@ -360,13 +360,13 @@ pub(crate) fn parse_number_literal(digits: &str, column: usize) -> QueryParseRes
     value.map(QueryLiteral::Value).map_err(wrong)
 }
 
-/// Reads an absolute path; a final slash is forgiven.
+/// Parses an absolute path; a trailing slash is accepted.
 pub(crate) fn parse_absolute_path(text: &str, column: usize) -> QueryParseResult<NodePath> {
     let trimmed = if text.len() > 1 { text.trim_end_matches('/') } else { text };
     NodePath::new(trimmed).map_err(|error| QuerySyntaxError::new(column, error.to_string()))
 }
 
-/// Returns what a name of a property stands for; some stand for facts about the node.
+/// Returns the operand for a property name; some names denote facts about the node.
 pub(crate) fn operand_for_name(selector: String, name: String) -> QueryOperand {
     match &*name {
         "jcr:path" => QueryOperand::Path(selector),

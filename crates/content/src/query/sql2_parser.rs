@@ -1,6 +1,6 @@
-//! JCR-SQL2, read by recursive descent.
+//! A recursive descent parser for JCR-SQL2.
 //!
-//! In: a statement. Out: a [`ContentQuery`], or the first fault with its column and what was expected there.
+//! In: a statement. Out: a [`ContentQuery`], or the first error with its column and what was expected there.
 //!
 //! Invariants
 //! * No input panics; nesting and length are bounded.
@@ -14,17 +14,17 @@ use super::algebra::{
 use super::sql2_token::{Sql2Token, Sql2TokenKind, tokenize_sql2};
 use super::syntax_error::QuerySyntaxError;
 
-/// The longest statement, in bytes.
+/// The maximum length of a statement, in bytes.
 pub(crate) const MAX_STATEMENT_BYTES: usize = 64 * 1024;
-/// The deepest nesting of parentheses and functions.
+/// The maximum nesting depth of parentheses and functions.
 pub(crate) const MAX_NESTING_DEPTH: usize = 60;
 
 pub(crate) type QueryParseResult<T> = Result<T, QuerySyntaxError>;
 
-/// Reads a JCR-SQL2 statement.
+/// Parses a JCR-SQL2 statement.
 ///
 /// # Errors
-/// The first fault.
+/// The first syntax error.
 pub fn parse_sql2(text: &str) -> Result<ContentQuery, QuerySyntaxError> {
     if text.len() > MAX_STATEMENT_BYTES {
         return Err(QuerySyntaxError::new(1, "the statement is longer than 64 KiB"));
@@ -39,11 +39,11 @@ pub(crate) struct Sql2Parser<'a> {
     tokens: &'a [Sql2Token],
     token_index: usize,
     pub(crate) depth: usize,
-    /// The selectors of the part that is being read.
+    /// The selectors of the part being parsed.
     selectors: Vec<String>,
 }
 
-/// A column before the selectors are known.
+/// A column whose selector is not resolved yet.
 struct UnresolvedColumn {
     source_column: usize,
     selector: Option<String>,
@@ -156,7 +156,7 @@ impl Sql2Parser<'_> {
     }
 
     fn parse_select(&mut self) -> QueryParseResult<SelectStatement> {
-        // A part of a union may stand in parentheses.
+        // A part of a union may be enclosed in parentheses.
         if self.take_symbol("(") {
             self.enter_nesting()?;
             let select = self.parse_select()?;
@@ -165,7 +165,7 @@ impl Sql2Parser<'_> {
             return Ok(select);
         }
         self.expect_keyword("SELECT")?;
-        // Rows are nodes, so that they are distinct already.
+        // Rows are nodes, so they are already distinct.
         self.take_keyword("DISTINCT");
         let columns = self.parse_columns()?;
         self.expect_keyword("FROM")?;
@@ -296,7 +296,7 @@ impl Sql2Parser<'_> {
         Err(QuerySyntaxError::new(column, message))
     }
 
-    /// Returns the only selector, for names that go without one.
+    /// Returns the only selector, for names without a selector.
     pub(crate) fn only_selector(&self) -> QueryParseResult<String> {
         match self.selectors.as_slice() {
             [only] => Ok(only.clone()),
@@ -327,7 +327,7 @@ impl Sql2Parser<'_> {
         }
     }
 
-    /// Reads a column's name; functions such as `rep:excerpt(.)` may go without brackets.
+    /// Reads the name of a column; functions such as `rep:excerpt(.)` may omit the brackets.
     fn parse_column_name(&mut self) -> QueryParseResult<String> {
         let is_function = matches!(self.current_kind(), Sql2TokenKind::Word(word) if word.contains(':'))
             && *self.peek_kind(1) == Sql2TokenKind::Symbol("(");
@@ -456,7 +456,7 @@ impl Sql2Parser<'_> {
     }
 }
 
-/// Tells what a column of this name shows.
+/// Returns the content of the column with this name.
 pub(crate) fn column_content(name: &str) -> QueryColumnContent {
     let inner = |function: &str| {
         name.strip_prefix(function)?.strip_prefix('(')?.strip_suffix(')').map(str::trim)

@@ -1,8 +1,8 @@
-//! The words of JCR-SQL2.
+//! The tokens of JCR-SQL2.
 
 use super::syntax_error::QuerySyntaxError;
 
-/// A word of a statement, with the column where it begins.
+/// A token of a statement, with the column where it begins.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sql2Token {
     pub(crate) column: usize,
@@ -23,7 +23,7 @@ pub(crate) enum Sql2TokenKind {
     Variable(String),
     /// One of `( ) , . * = <> != < <= > >= + -`.
     Symbol(&'static str),
-    /// Behind the last word.
+    /// The end of the statement.
     End,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum Sql2TokenKind {
 const SYMBOLS: [&str; 14] =
     ["<>", "!=", "<=", ">=", "(", ")", ",", ".", "*", "=", "<", ">", "-", "+"];
 
-/// Cuts a statement into words.
+/// Splits a statement into tokens.
 pub(crate) fn tokenize_sql2(text: &str) -> Result<Vec<Sql2Token>, QuerySyntaxError> {
     let characters: Vec<char> = text.chars().collect();
     let mut scanner = Sql2Scanner { characters: &characters, offset: 0 };
@@ -97,7 +97,7 @@ impl Sql2Scanner<'_> {
         }
     }
 
-    /// Reads up to the closing character, which stands for itself where it is doubled.
+    /// Reads up to the closing character. A doubled closing character is an escaped one.
     fn scan_enclosed(&mut self, close: char) -> Result<String, QuerySyntaxError> {
         let start = self.offset;
         self.offset += 1;

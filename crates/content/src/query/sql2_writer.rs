@@ -1,4 +1,4 @@
-//! Queries written as JCR-SQL2.
+//! Formatting of queries as JCR-SQL2.
 
 use std::fmt;
 

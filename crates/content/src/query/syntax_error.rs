@@ -1,13 +1,13 @@
-//! What is wrong with the text of a query, and where.
+//! The description and position of an error in the text of a query.
 
 use std::fmt;
 
-/// A fault in the text of a query.
+/// A syntax error in the text of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuerySyntaxError {
-    /// Where it is, in characters, counted from 1.
+    /// The position, in characters, counted from 1.
     pub column: usize,
-    /// What was expected there, or what to do instead.
+    /// What was expected at the position, or what to use instead.
     pub message: String,
 }
 

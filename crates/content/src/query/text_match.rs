@@ -1,8 +1,8 @@
-//! Full-text conditions decided by looking at a node: for repositories without a full-text index, and for conditions
-//! that an index cannot take apart.
+//! Full-text conditions evaluated on nodes directly: for repositories without a full-text index, and for conditions
+//! that an index cannot decompose.
 //!
-//! Words are what the full-text index takes for words, and of a whole node the same properties count; there is no
-//! stemming. `docs/compat/queries.md` says what that differs in.
+//! Words are split as in the full-text index, and the same properties of a whole node are searched, but there is no
+//! stemming. `docs/compat/queries.md` lists the differences.
 
 use unicode_normalization::UnicodeNormalization;
 
@@ -11,7 +11,7 @@ use crate::value::ValueType;
 
 use super::full_text::FullTextExpression;
 
-/// The words of some texts, in order; texts are told apart so that no phrase spans two.
+/// The words of several texts, in order. Texts are kept separate, so that no phrase spans two of them.
 #[derive(Debug, Default)]
 pub(crate) struct TextWords(Vec<Vec<String>>);
 
@@ -28,12 +28,13 @@ impl TextWords {
         visit_texts(node, &mut |text| self.add_text(text));
     }
 
-    /// Tells whether the words meet the condition; one without any word is met by nothing.
+    /// Returns true if the words meet the condition; a condition without any word is never met.
     pub(crate) fn matches(&self, expression: &FullTextExpression) -> bool {
         self.evaluate(expression).unwrap_or(false)
     }
 
-    /// As [`TextWords::matches`]; nothing for a part without any word, which counts for nothing beside others.
+    /// Like [`TextWords::matches`], but returns `None` for a part without any word, which is ignored beside other
+    /// parts.
     fn evaluate(&self, expression: &FullTextExpression) -> Option<bool> {
         let mut decided = None;
         match expression {
@@ -70,12 +71,12 @@ impl TextWords {
             }
             FullTextExpression::Not(inner) => self.evaluate(inner).map(|is_met| !is_met),
             FullTextExpression::Boost(inner, _) => self.evaluate(inner),
-            // Likeness is for an index to tell.
+            // Only an index can evaluate similarity.
             FullTextExpression::Similar(_) => Some(false),
         }
     }
 
-    /// Tells whether words follow each other, of which the last one is compared in its own way.
+    /// Returns true if the words occur in sequence; the last one is compared with `is_last`.
     fn has_phrase(&self, phrase: &[String], is_last: &dyn Fn(&str, &str) -> bool) -> bool {
         let Some((last, rest)) = phrase.split_last() else { return false };
         let fits = |window: &[String]| {
@@ -91,8 +92,8 @@ impl TextWords {
     }
 }
 
-/// Shows the texts of a node and of everything below it in the same document that are searched where no property is
-/// named.
+/// Calls `show` with the texts of a node and of everything below it in the same document that are searched if no
+/// property is named.
 pub(crate) fn visit_texts(node: BorrowedNode<'_>, show: &mut dyn FnMut(&str)) {
     for (_, property) in node.properties().filter(|(name, one)| is_searched_property(name, *one)) {
         let texts = property.values().filter_map(BorrowedValue::as_str);
@@ -101,7 +102,7 @@ pub(crate) fn visit_texts(node: BorrowedNode<'_>, show: &mut dyn FnMut(&str)) {
     node.children().for_each(|child| visit_texts(child, show));
 }
 
-/// Properties whose text says nothing about the content; a search in one of them by name finds them all the same.
+/// Properties whose text is not content. A search that names one of them still finds it.
 const UNSEARCHED_PROPERTIES: [&str; 15] = [
     "cq:lastModifiedBy",
     "cq:lastReplicatedBy",
@@ -120,7 +121,8 @@ const UNSEARCHED_PROPERTIES: [&str; 15] = [
     "dam:status",
 ];
 
-/// Tells whether the texts of a property are searched where none is named. Those for which [`is_link_text`] holds are not.
+/// Returns true if the texts of a property are searched if no property is named. Texts for which [`is_link_text`]
+/// returns true are excluded.
 #[must_use]
 pub fn is_searched_property(name: &str, property: BorrowedProperty<'_>) -> bool {
     property.value_type() == ValueType::String
@@ -129,13 +131,13 @@ pub fn is_searched_property(name: &str, property: BorrowedProperty<'_>) -> bool 
         && !UNSEARCHED_PROPERTIES.contains(&name)
 }
 
-/// Tells whether a text is a link and nothing else, which is not searched where no property is named.
+/// Returns true if a text consists of a link only. Such a text is not searched if no property is named.
 #[must_use]
 pub fn is_link_text(text: &str) -> bool {
     text.starts_with('/') && !text.contains(char::is_whitespace)
 }
 
-/// Splits a text into words as they are compared.
+/// Splits a text into normalized words.
 fn split_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
@@ -155,9 +157,9 @@ fn split_words(text: &str) -> Vec<String> {
     words.iter().map(|word| normalize_word(word)).collect()
 }
 
-/// Returns a word as it is compared with others: in lower case, and the same however it was typed. Letters with marks are
-/// composed, as some systems take them apart; `İ` is `i`, which its lower case keeps a dot above; and the sigma at the end
-/// of a Greek word is that of its middle, as upper case has one for both.
+/// Returns the form of a word used for comparison: in lower case and in a normalized Unicode form. Letters with marks
+/// are composed, because some systems decompose them. `İ` becomes `i`, whose plain lower case would retain a combining
+/// dot above. A final sigma of a Greek word becomes a medial one, because upper case has one letter for both.
 #[must_use]
 pub fn normalize_word(word: &str) -> String {
     if word.is_ascii() {
@@ -176,7 +178,7 @@ pub fn normalize_word(word: &str) -> String {
     lower.nfc().collect()
 }
 
-/// Tells whether a character is a part of words. Combining marks are: without them Indic words fall apart.
+/// Returns true if a character is part of words. Combining marks are, because Indic words would be split without them.
 #[must_use]
 pub fn is_word_character(character: char) -> bool {
     character.is_alphanumeric()
@@ -184,7 +186,7 @@ pub fn is_word_character(character: char) -> bool {
         || matches!(character, '\u{300}'..='\u{36f}' | '\u{900}'..='\u{dff}' | '\u{e31}' | '\u{e34}'..='\u{e4e}')
 }
 
-/// Tells whether a character is an emoji or a symbol of that kind. What joins or colors several of them is none.
+/// Returns true if a character is an emoji or a similar symbol. Characters that join or color several of them are not.
 fn is_pictograph(character: char) -> bool {
     matches!(
         character,
@@ -196,7 +198,7 @@ fn is_pictograph(character: char) -> bool {
     )
 }
 
-/// Tells whether a character is a word of its own, as its script writes no spaces, or it is a picture.
+/// Returns true if a character is a word by itself, because its script uses no spaces or because it is a pictograph.
 #[must_use]
 pub fn is_single_character_word(character: char) -> bool {
     is_pictograph(character)
@@ -213,8 +215,8 @@ pub fn is_single_character_word(character: char) -> bool {
         )
 }
 
-/// Matches `*` and `?`; a backslash takes the meaning from the character behind it. Takes time in proportion to the
-/// product of the lengths at most.
+/// Matches a text against a pattern of `*` and `?`; a backslash escapes the following character. The time is at most
+/// proportional to the product of the lengths.
 fn matches_glob(pattern: &[char], text: &str) -> bool {
     let mut tokens = Vec::new();
     let mut characters = pattern.iter();
@@ -249,7 +251,7 @@ pub(crate) fn matches_wildcards(pattern: &[Option<Option<char>>], text: &str) ->
             (_, Some(_)) => {
                 let Some((place, from)) = &mut gap else { return false };
                 from.next();
-                // The gap reaches at least to where the character behind it is.
+                // Skip to the next occurrence of the character that follows the gap.
                 if let Some(Some(Some(one))) = pattern.get(*place + 1) {
                     let Some(found) = from.as_str().find(*one) else { return false };
                     *from = from.as_str().get(found..).unwrap_or_default().chars();

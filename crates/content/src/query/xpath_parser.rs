@@ -1,11 +1,11 @@
-//! XPath as JCR 1.0 has it, read into the same algebra as JCR-SQL2.
+//! XPath as in JCR 1.0, parsed into the same algebra as JCR-SQL2.
 //!
 //! `/jcr:root/content//element(*, cq:Page)[@a = 'b' and jcr:contains(., 'x')] order by @jcr:created descending`
 //!
-//! In: a statement. Out: a [`ContentQuery`], or the first fault with its column. A step behind one with a predicate becomes a
-//! join. Names are decoded by ISO 9075 (`_x0020_`).
+//! In: a statement. Out: a [`ContentQuery`], or the first error with its column. A step after one with a predicate
+//! becomes a join. Names are decoded by ISO 9075 (`_x0020_`).
 //!
-//! Not here: `jcr:deref`, positions, and axes but child and descendant.
+//! Not here: `jcr:deref`, positions, and axes other than child and descendant.
 
 use super::algebra::{
     ComparisonOperator, ContentQuery, JoinCondition, JoinKind, QueryColumn, QueryColumnContent,
@@ -20,10 +20,10 @@ use super::syntax_error::QuerySyntaxError;
 use super::xpath_scanner::XPathScanner;
 use crate::{NodePath, Value, ValueType};
 
-/// Reads an XPath statement.
+/// Parses an XPath statement.
 ///
 /// # Errors
-/// The first fault.
+/// The first syntax error.
 pub fn parse_xpath(text: &str) -> Result<ContentQuery, QuerySyntaxError> {
     if text.len() > MAX_STATEMENT_BYTES {
         return Err(QuerySyntaxError::new(1, "the statement is longer than 64 KiB"));
@@ -34,19 +34,19 @@ pub fn parse_xpath(text: &str) -> Result<ContentQuery, QuerySyntaxError> {
     parser.parse_query()
 }
 
-/// Makes an operand of another.
+/// Creates an operand from another.
 type OperandWrapper = fn(Box<QueryOperand>) -> QueryOperand;
-/// Makes an operand of a selector's name.
+/// Creates an operand from the name of a selector.
 type SelectorOperandFn = fn(String) -> QueryOperand;
 
 struct XPathParser<'a> {
     scanner: XPathScanner<'a>,
     depth: usize,
-    /// The selector that predicates are about.
+    /// The selector to which predicates apply.
     selector: String,
 }
 
-/// What the steps of a path have led to.
+/// The result of the steps parsed so far.
 struct XPathSteps {
     /// The path so far, while all steps are plain names.
     path: Option<NodePath>,
@@ -56,7 +56,7 @@ struct XPathSteps {
     columns: Vec<QueryColumnContent>,
 }
 
-/// One step: what it says about name, type and distance.
+/// One step: its constraints on name, type and depth.
 struct XPathStep {
     is_deep: bool,
     name: Option<String>,
@@ -117,7 +117,7 @@ impl XPathParser<'_> {
             self.parse_step(is_deep, &mut steps)?;
         }
         if steps.selectors.is_empty() {
-            // Only plain names: the node at this path.
+            // Only plain names: the path identifies a single node.
             let path = steps.path.take().unwrap_or_else(NodePath::root);
             let selector = add_selector(&mut steps, None);
             steps.constraints.push(QueryConstraint::Same { selector, path });
@@ -125,7 +125,7 @@ impl XPathParser<'_> {
         Ok(select_from_steps(steps))
     }
 
-    /// Reads `@a`, `(@a | @b)` or `rep:excerpt(.)` where a step could stand.
+    /// Reads `@a`, `(@a | @b)` or `rep:excerpt(.)` in the position of a step.
     fn parse_columns(&mut self, steps: &mut XPathSteps) -> QueryParseResult<bool> {
         let is_list = self.scanner.take_text("(");
         let functions = ["@", "rep:excerpt", "rep:facet", "rep:suggest", "rep:spellcheck"];
@@ -174,7 +174,7 @@ impl XPathParser<'_> {
         Ok(())
     }
 
-    /// Reads `name, type)` of an `element(`.
+    /// Reads `name, type)` after `element(`.
     fn parse_element(&mut self) -> QueryParseResult<(Option<String>, Option<String>)> {
         let (mut name, mut node_type) = (None, None);
         if !self.scanner.take_text("*") && !self.scanner.is_at(")") {
@@ -307,7 +307,7 @@ impl XPathParser<'_> {
         }
     }
 
-    /// Reads what `jcr:contains` looks into: `.`, `@p`, `a/b/@p` or `a/b`.
+    /// Reads the scope of `jcr:contains`: `.`, `@p`, `a/b/@p` or `a/b`.
     fn parse_text_scope(&mut self) -> QueryParseResult<Option<String>> {
         if self.scanner.take_symbol(".") {
             return Ok(None);
@@ -316,7 +316,7 @@ impl XPathParser<'_> {
         Ok(Some(path))
     }
 
-    /// Reads `a/b/@p` or `a/b`; tells whether it ends with a property.
+    /// Reads `a/b/@p` or `a/b`; also returns true if it ends with a property.
     fn parse_relative_path(&mut self) -> QueryParseResult<(String, bool)> {
         self.scanner.take_text("./");
         let mut names = Vec::new();

@@ -1,4 +1,5 @@
-//! The words of XPath, read on demand: whether a name, a function or a symbol comes next depends on what is expected.
+//! A scanner for XPath that reads tokens on demand: whether a name, a function or a symbol comes next depends on what
+//! is expected.
 
 use super::sql2_parser::QueryParseResult;
 use super::syntax_error::QuerySyntaxError;
@@ -54,7 +55,7 @@ impl<'a> XPathScanner<'a> {
         is_there
     }
 
-    /// Takes a symbol behind which no name goes on.
+    /// Consumes a symbol that is not followed by more characters of a name.
     pub(crate) fn take_symbol(&mut self, text: &str) -> bool {
         let before = self.offset;
         if self.take_text(text)
@@ -66,7 +67,7 @@ impl<'a> XPathScanner<'a> {
         false
     }
 
-    /// Takes a word that ends where it ends.
+    /// Consumes a whole word.
     pub(crate) fn take_word(&mut self, word: &str) -> bool {
         let before = self.offset;
         if self.take_text(word) && !self.peek().is_some_and(is_name_character) {
@@ -76,7 +77,7 @@ impl<'a> XPathScanner<'a> {
         false
     }
 
-    /// Takes a function's name with its opening parenthesis.
+    /// Consumes the name of a function with its opening parenthesis.
     pub(crate) fn take_call(&mut self, function: &str) -> bool {
         let before = self.offset;
         if self.take_word(function) && self.take_text("(") {
@@ -95,7 +96,7 @@ impl<'a> XPathScanner<'a> {
         self.peek().is_some_and(|first| is_name_character(first) || first == '*')
     }
 
-    /// Tells whether a name has ended here.
+    /// Returns true if no character of a name is at this position.
     pub(crate) fn is_separator(&self) -> bool {
         !self.peek().is_some_and(is_name_character)
     }
@@ -114,7 +115,7 @@ impl<'a> XPathScanner<'a> {
         Ok(decode_iso9075(name))
     }
 
-    /// Reads up to a character, which is taken too.
+    /// Reads up to a character, and consumes that character.
     pub(crate) fn scan_until(&mut self, end: char) -> QueryParseResult<String> {
         let start = self.offset;
         while self.peek().is_some_and(|one| one != end) {
@@ -125,7 +126,7 @@ impl<'a> XPathScanner<'a> {
         Ok(inner)
     }
 
-    /// Reads a text in single or double quotes, which stand for themselves where they are doubled.
+    /// Reads a text in single or double quotes; a doubled quote is an escaped one.
     pub(crate) fn scan_text(&mut self) -> QueryParseResult<Option<String>> {
         self.skip_blanks();
         let Some(quote) = self.peek().filter(|first| matches!(first, '\'' | '"')) else {
@@ -177,7 +178,7 @@ fn is_name_character(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '_' | ':' | '-' | '.')
 }
 
-/// Replaces `_x0020_` by the character with this number.
+/// Replaces `_x0020_` by the character with this code.
 fn decode_iso9075(name: &[char]) -> String {
     let mut text = String::with_capacity(name.len());
     let mut at = 0;

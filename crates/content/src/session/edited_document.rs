@@ -1,4 +1,4 @@
-//! The document that is being edited: decoded once, and cut into records when it is written back.
+//! The document being edited: decoded once, and split into records when it is written back.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::{Error, NodePath, Result, Subtree, record_key};
 #[derive(Debug)]
 pub(super) struct EditedDocument {
     path: NodePath,
-    /// The record and body it was decoded from.
+    /// The record and body from which it was decoded.
     record: ContentRecord,
     body: Arc<DocumentBody>,
     tree: Subtree,
 }
 
 impl Session {
-    /// Changes a node inside its decoded document.
+    /// Changes a node inside the decoded document that holds it.
     pub(super) fn edit_node<T>(
         &mut self,
         path: &NodePath,
@@ -33,7 +33,7 @@ impl Session {
         change(hot.tree.find_descendant_mut(relative).ok_or_else(missing)?)
     }
 
-    /// Decodes the document that holds `path`, unless it is the one that is being edited.
+    /// Decodes the document that holds `path`, unless it is already the one being edited.
     fn decode_document(&mut self, path: &NodePath) -> Result<()> {
         if let Some(hot) = &self.edited_document
             && path
@@ -54,8 +54,8 @@ impl Session {
         Ok(())
     }
 
-    /// Writes the edited document back to the pending edits. What cannot be written stays, so that no later commit goes
-    /// through without it.
+    /// Writes the edited document back to the pending edits. If that fails, the document is retained, so that no later
+    /// commit succeeds without it.
     pub(super) fn flush_edited_document(&mut self) -> Result<()> {
         let Some(hot) = self.edited_document.take() else { return Ok(()) };
         let written = self.write_back_document(&hot);
@@ -76,7 +76,7 @@ impl Session {
         if is_cut_alike {
             let deep = || refused_error("write", path, "it is nested too deeply");
             let changed = ContentRecord::from_subtree(tree, order).ok_or_else(deep)?;
-            // The bytes name blobs by their places in the list beside them.
+            // The bytes reference blobs by their index in the list beside them.
             let is_same = matches!(&changed.body, RecordBody::Pending(new)
                 if new.bytes() == body.bytes() && new.blobs() == body.blobs());
             return if is_same { Ok(()) } else { self.write_record(path, changed) };
@@ -84,7 +84,7 @@ impl Session {
         if path.is_root() && !is_container("", new_type) {
             return Err(refused_error("change the type of", path, "the root must be a folder"));
         }
-        // The type decides which children have records of their own: put the whole subtree anew.
+        // The type decides which children have records of their own, so the whole subtree is written again.
         let node = self.pending.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         let mut tree = tree.clone();
         for child in node.listed_children()? {
@@ -93,7 +93,7 @@ impl Session {
         self.put_record(path, tree, order)
     }
 
-    /// Tells whether a child `name` of `parent` has a record of its own.
+    /// Returns true if a child `name` of `parent` has a record of its own.
     pub(crate) fn has_own_record(&mut self, parent: &NodePath, name: &str) -> Result<bool> {
         self.flush_edited_document()?;
         let node = self.pending.node(parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
@@ -103,7 +103,7 @@ impl Session {
             && !is_own_content(primary_type, name))
     }
 
-    /// Replaces the record at `path` and all below it by those of `tree`; all of it or, on failure, nothing.
+    /// Replaces the record at `path` and all below it by those of `tree`. On failure, nothing is changed.
     pub(super) fn put_record(
         &mut self,
         path: &NodePath,
@@ -127,7 +127,7 @@ impl Session {
     }
 }
 
-/// Cuts a tree into records.
+/// Splits a tree into records.
 fn split_into_records(
     path: &NodePath,
     mut tree: Subtree,

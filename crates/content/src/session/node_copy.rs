@@ -1,4 +1,5 @@
-//! Moving and copying: documents as they are where both ends are places of documents, else what is decoded of them.
+//! Moving and copying. Documents are copied unchanged if source and target are both locations of documents; otherwise
+//! the decoded nodes are.
 
 use super::{Session, refused_error};
 use crate::document_boundary::is_container;
@@ -6,7 +7,7 @@ use crate::record::ContentRecord;
 use crate::version::IS_CHECKED_OUT;
 use crate::{Error, NodePath, Property, Result, Subtree, Value, check_item_name, record_key};
 
-/// Whether the referenceable nodes of a copy keep their identifiers.
+/// The policy for the identifiers of the referenceable nodes of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CopyIdentifierPolicy {
     Preserved,
@@ -14,10 +15,11 @@ enum CopyIdentifierPolicy {
 }
 
 impl Session {
-    /// Moves a node with everything below it; documents move as they are, without being read.
+    /// Moves a node with everything below it; documents are moved without being read.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`], [`Error::NodeExists`], [`Error::InvalidEdit`] for the root or a place inside itself.
+    /// [`Error::NodeMissing`], [`Error::NodeExists`], [`Error::InvalidEdit`] for the root or a target inside the node
+    /// itself.
     pub fn move_node(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
         if from.is_root() || to.is_within(from) {
             return Err(refused_error("move", from, "a node cannot move into itself"));
@@ -42,10 +44,10 @@ impl Session {
         self.leave_tag_redirects(from, to)
     }
 
-    /// Copies a node with everything below it; referenceable nodes of the copy get identifiers of their own.
+    /// Copies a node with everything below it; referenceable nodes of the copy get new identifiers.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`], [`Error::NodeExists`], [`Error::InvalidEdit`] for a place inside itself.
+    /// [`Error::NodeMissing`], [`Error::NodeExists`], [`Error::InvalidEdit`] for a target inside the node itself.
     pub fn copy_node(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
         if to.is_within(from) {
             return Err(refused_error("copy", from, "a node cannot be copied into itself"));
@@ -62,12 +64,12 @@ impl Session {
         }
     }
 
-    /// Refuses a target below a node that the viewer does not see, as if that node were not there.
+    /// Rejects a target below a node that the viewer does not see, as if that node did not exist.
     fn require_visible_parent(&mut self, to: &NodePath) -> Result<()> {
         to.parent().map_or(Ok(()), |parent| self.require_visible(&parent))
     }
 
-    /// Copies what the viewer sees of a node.
+    /// Copies the part of a node that the viewer sees.
     fn copy_visible(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
         self.require_visible_parent(to)?;
         let node = self.node(from)?.ok_or_else(|| Error::NodeMissing(from.clone()))?;
@@ -80,7 +82,7 @@ impl Session {
         self.put_node(to, tree)
     }
 
-    /// Checks source and target of a copy. Gives the decoded subtree unless both are places of records.
+    /// Checks the source and target of a copy. Returns the decoded subtree unless both are locations of records.
     fn prepare_copy(&mut self, from: &NodePath, to: &NodePath) -> Result<Option<Subtree>> {
         let node = self
             .unrestricted_snapshot()?
@@ -91,7 +93,7 @@ impl Session {
         }
         let parent = to.parent().unwrap_or_else(NodePath::root);
         check_item_name(to.name())?;
-        // Also finds out, before anything is removed, whether the new parent exists.
+        // This also checks, before anything is removed, that the new parent exists.
         let is_record_place = self.has_own_record(&parent, to.name())?;
         let primary_type = node.primary_type();
         let stays_cut = node.summary().is_some()
@@ -128,7 +130,7 @@ impl Session {
         Ok(())
     }
 
-    /// Gives the referenceable nodes of a record identifiers of their own.
+    /// Gives the referenceable nodes of a record new identifiers.
     fn with_new_identifiers(
         &self,
         path: &NodePath,
@@ -144,8 +146,8 @@ impl Session {
     }
 }
 
-/// Gives every referenceable node of a tree a new identifier, and checks every one out, as a copy has no versions; tells
-/// whether there was one.
+/// Gives every referenceable node of a tree a new identifier, and checks every node out, because a copy has no
+/// versions. Returns true if there was such a node.
 fn renew_identifiers(tree: &mut Subtree) -> bool {
     let mut has_any = false;
     if let Some(is_out) = tree.properties.get_mut(IS_CHECKED_OUT) {

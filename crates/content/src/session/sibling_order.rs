@@ -1,4 +1,4 @@
-//! The order of siblings: putting nodes in other places, and places for new ones.
+//! The order of siblings: moving nodes among them, and positions for new ones.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use crate::record::ContentRecord;
 use crate::sibling::SiblingEntryPosition;
 use crate::{Error, NodePath, Result, Subtree, record_key};
 
-/// Where to put a node among its siblings.
+/// The target position of a node among its siblings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SiblingPosition {
     /// Before all others.
     First,
-    /// Behind all others.
+    /// After all others.
     Last,
     /// Before the sibling with this name.
     Before(String),
-    /// Behind the sibling with this name.
+    /// After the sibling with this name.
     After(String),
 }
 
 impl Session {
-    /// Puts a node in another place among its siblings.
+    /// Moves a node to another position among its siblings.
     ///
     /// # Errors
     /// [`Error::NodeMissing`] for the node or the sibling; [`Error::InvalidEdit`] where siblings have no order.
@@ -91,8 +91,8 @@ impl Session {
         Ok(record_key::order_map_key(&key, &record.order_key))
     }
 
-    /// Brings the children of a node into the order of `names`; children that it does not name go last. Does nothing
-    /// where children have no order.
+    /// Sorts the children of a node into the order of `names`; children that are not named go last. Does nothing where
+    /// children have no order.
     ///
     /// # Errors
     /// [`Error::NodeMissing`].
@@ -150,7 +150,7 @@ impl Session {
     }
 }
 
-/// Moves a child inside its parent's list of children.
+/// Moves a child within its parent's list of children.
 fn reorder_child(parent: &mut Subtree, path: &NodePath, place: &SiblingPosition) -> Result<()> {
     let missing = |name: &str| {
         Error::NodeMissing(path.parent().unwrap_or_else(NodePath::root).child_unchecked(name))

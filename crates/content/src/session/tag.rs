@@ -1,24 +1,25 @@
-//! Moved tags: what is left at the old place leads to the new one, as in AEM.
+//! Moved tags: a redirect at the old path leads to the new one, as in AEM.
 //!
-//! In: a move of a tag, or of a folder of tags. Out: at each old place a tag whose `cq:movedTo` names the new one, and at
-//! each new place `cq:backlinks` with the old one. So content that names the tag by its old name goes on meaning it.
+//! In: a move of a tag, or of a folder of tags. Out: at each old path a tag whose `cq:movedTo` names the new one, and
+//! at each new path `cq:backlinks` with the old one. Content that names the tag by its old name therefore still refers
+//! to it.
 
 use super::Session;
 use crate::access::AccessedItem;
 use crate::{Node, NodePath, Privileges, Property, Result, Snapshot, Subtree, Value, ValueType};
 
-/// Where tags are that are named by `namespace:path`.
+/// The roots of tags that are named by `namespace:path`.
 pub(crate) const TAG_ROOTS: [&str; 2] = ["/content/cq:tags", "/etc/tags"];
 const TAG_TYPE: &str = "cq:Tag";
-/// The path of the tag that a moved one has become.
+/// The property with the new path of a moved tag.
 const MOVED_TO_PROPERTY: &str = "cq:movedTo";
-/// The paths that a tag had before.
+/// The property with the former paths of a tag.
 const BACKLINKS_PROPERTY: &str = "cq:backlinks";
-/// A longer chain of moves is a mistake.
+/// The maximum length of a chain of moves; a longer one is an error.
 const MAX_TAG_MOVES: usize = 16;
 
 impl Snapshot {
-    /// Finds a tag by its name, `namespace:path`, or by its path. Of a moved tag, gives the one that it has become.
+    /// Finds a tag by its name, `namespace:path`, or by its path. For a moved tag, returns the tag at its new path.
     ///
     /// # Errors
     /// If the store fails.
@@ -45,7 +46,7 @@ impl Snapshot {
 }
 
 impl Session {
-    /// Removes what is left of a moved tag, with nothing but such below it, from a place that a node moves to.
+    /// Removes the redirect of a moved tag, if only redirects are below it, from the target path of a move.
     pub(super) fn clear_moved_tag(&mut self, to: &NodePath) -> Result<()> {
         let Some(node) = self.node(to)? else { return Ok(()) };
         if has_only_moved_tags(&node)? {
@@ -55,7 +56,7 @@ impl Session {
         Ok(())
     }
 
-    /// Leaves tags at the old places of moved ones. Where the user may not add any, nothing is left.
+    /// Creates redirects at the old paths of moved tags. Where the user may not add nodes, none are created.
     pub(super) fn leave_tag_redirects(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
         if !is_tag_path(from) || !is_tag_path(to) {
             return Ok(());
@@ -121,7 +122,8 @@ fn is_tag_path(path: &NodePath) -> bool {
     TAG_ROOTS.iter().filter_map(|root| path.strip_prefix(root)).any(|rest| rest.starts_with('/'))
 }
 
-/// Adds the paths of a tag and of those below it, parents first. Below anything else there is no place to leave a tag at.
+/// Adds the paths of a tag and of the tags below it, parents first. Stops at any other node, because no redirect can be
+/// created below one.
 fn collect_tag_paths(node: &Node, paths: &mut Vec<NodePath>) -> Result<()> {
     if node.primary_type() != TAG_TYPE || is_moved_tag(node) {
         return Ok(());
@@ -142,7 +144,7 @@ fn has_only_moved_tags(node: &Node) -> Result<bool> {
     Ok(true)
 }
 
-/// Tells whether a node is what is left of a moved tag.
+/// Returns true if a node is the redirect of a moved tag.
 fn is_moved_tag(node: &Node) -> bool {
     node.primary_type() == TAG_TYPE && node.text(MOVED_TO_PROPERTY).is_some()
 }

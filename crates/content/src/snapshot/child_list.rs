@@ -1,12 +1,12 @@
-//! Children of a node: all of them, a page of them, how many there are, and lists of which no node is made before it is
-//! reached.
+//! Children of a node: all of them, a page of them, their number, and lists whose nodes are created on access.
 //!
 //! Invariants
-//! * Children that have records of their own are listed from the headers of these, without reading a body.
-//! * Where the children of a node are is kept in memory beside the content map that they were found in, seen or not; what
-//!   of them a viewer sees is decided each time.
+//! * Children that have records of their own are listed from the record headers, without reading a body.
+//! * The locations of a node's children, visible or not, are cached by the content map in which they were found. What a
+//!   viewer sees of them is decided on each access.
 //!
-//! Not here: pages that begin behind a name ([`crate::child_listing`]), and what a viewer sees of a listing ([`crate::access`]).
+//! Not here: pages that begin after a name ([`crate::child_listing`]), and what a viewer sees of a listing
+//! ([`crate::access`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use crate::document_boundary::{has_ordered_children, is_container};
 use crate::record::ContentRecord;
 use crate::{Error, NodePath, Result, record_key};
 
-/// Longer lists of children are read anew each time: navigations have no such lists, and few of them would fill the memory.
+/// Longer lists of children are not cached: navigations do not have such lists, and few of them would fill the cache.
 const MAX_CACHED_CHILDREN: usize = 2048;
 
 /// All children of a node of one kind, in order: those with records of their own, or those inside its document.
 pub(crate) struct ChildLocations {
     locations: Box<[Arc<NodeLocation>]>,
-    /// Whether access control decides about one of them by its name.
+    /// True if access control decides about one of the children by its name.
     has_access_controlled: bool,
 }
 
@@ -39,33 +39,33 @@ impl ChildLocations {
         Self { locations: places.into(), has_access_controlled: has_guarded }
     }
 
-    /// Returns how many there are.
+    /// Returns the number of children.
     pub(crate) fn len(&self) -> usize {
         self.locations.len()
     }
 
-    /// Returns them in order.
+    /// Returns the locations in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<NodeLocation>> {
         self.locations.iter()
     }
 }
 
-/// The children of a node that a viewer sees, in order, which become nodes when they are reached.
+/// The children of a node that a viewer sees, in order; nodes are created on access.
 pub struct ChildList(ChildListSource);
 
 enum ChildListSource {
-    /// All of them are seen.
+    /// All children are visible.
     Locations {
         snapshot: Snapshot,
         locations: Arc<ChildLocations>,
-        /// The document's body, of children inside it.
+        /// The body of the document, for children inside it.
         body: Option<Arc<DocumentBody>>,
     },
     Nodes(Vec<Node>),
 }
 
 impl ChildList {
-    /// Returns how many there are.
+    /// Returns the number of children.
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -74,13 +74,13 @@ impl ChildList {
         }
     }
 
-    /// Tells whether there are none.
+    /// Returns true if there are no children.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the one at a place, counted from 0.
+    /// Returns the child at an index, counted from 0.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Node> {
         match &self.0 {
@@ -96,12 +96,12 @@ impl ChildList {
         }
     }
 
-    /// Returns them in order.
+    /// Returns the children in order.
     pub fn iter(&self) -> impl Iterator<Item = Node> {
         (0..self.len()).filter_map(|index| self.get(index))
     }
 
-    /// Returns their paths in order.
+    /// Returns the paths of the children in order.
     pub fn paths(&self) -> impl Iterator<Item = &NodePath> {
         (0..self.len()).filter_map(|index| match &self.0 {
             ChildListSource::Locations { locations: places, .. } => {
@@ -119,7 +119,7 @@ impl fmt::Debug for ChildList {
 }
 
 impl Node {
-    /// Returns the children in order: by name where the type has no order.
+    /// Returns the children in order; by name if the type defines no order.
     ///
     /// # Errors
     /// If the store fails.
@@ -140,8 +140,8 @@ impl Node {
         Ok(children)
     }
 
-    /// Returns the children that have records of their own, in order, without reading any body: all but `jcr:content`
-    /// of a page, all of a folder, none of other nodes.
+    /// Returns the children that have records of their own, in order, without reading any body: all except
+    /// `jcr:content` for a page, all for a folder, none for other nodes.
     ///
     /// # Errors
     /// If the store fails.
@@ -157,7 +157,7 @@ impl Node {
             Some(seen) => {
                 let mut children = self.visible_listed_children(&seen)?;
                 if has_ordered_children(self.primary_type()) {
-                    // Stable: those with equal order keys stay sorted by name.
+                    // The sort is stable, so children with equal order keys stay sorted by name.
                     children.sort_by(|left, right| {
                         left.record().order_key.cmp(&right.record().order_key)
                     });
@@ -167,7 +167,7 @@ impl Node {
         }
     }
 
-    /// Returns where the children are that have records of their own, seen or not, in order.
+    /// Returns the locations of the children that have records of their own, visible or not, in order.
     pub(crate) fn child_locations(&self) -> Result<Arc<ChildLocations>> {
         if let Some(kept) = self.cached_child_locations() {
             return Ok(kept);
@@ -188,7 +188,7 @@ impl Node {
         Ok(self.cache_child_locations(places))
     }
 
-    /// Returns where the children are that lie in the document, seen or not, in order.
+    /// Returns the locations of the children inside the document, visible or not, in order.
     fn inner_child_locations(&self, body: &Arc<DocumentBody>) -> Arc<ChildLocations> {
         if let Some(kept) = self.cached_child_locations() {
             return kept;
@@ -201,7 +201,7 @@ impl Node {
         self.cache_child_locations(body.children(self.body_node(body)).map(place).collect())
     }
 
-    /// Returns the places of the children as they were found before.
+    /// Returns the cached locations of the children.
     fn cached_child_locations(&self) -> Option<Arc<ChildLocations>> {
         let view = &self.snapshot.0;
         view.repository_state
@@ -210,7 +210,7 @@ impl Node {
             .get(&NodeLocationKeyRef(&view.cacheable_map_id()?, self.path()))
     }
 
-    /// Keeps the places of the children for whoever asks for them again.
+    /// Caches the locations of the children.
     fn cache_child_locations(&self, places: Vec<Arc<NodeLocation>>) -> Arc<ChildLocations> {
         let (view, places) = (&self.snapshot.0, Arc::new(ChildLocations::new(places)));
         if let Some(content) =
@@ -222,7 +222,7 @@ impl Node {
         places
     }
 
-    /// Returns what [`Node::children`] does, as a list whose nodes are made when they are reached.
+    /// Returns the same children as [`Node::children`], as a list whose nodes are created on access.
     ///
     /// # Errors
     /// If the store fails.
@@ -254,7 +254,7 @@ impl Node {
         Ok(ChildList(ChildListSource::Nodes(self.children()?)))
     }
 
-    /// Tells whether all children that have records of their own are seen. Gives `false` in doubt.
+    /// Returns true if all children that have records of their own are known to be visible; `false` if in doubt.
     fn can_see_all(&self, places: &ChildLocations) -> bool {
         match self.child_visibility() {
             None => true,
@@ -265,13 +265,13 @@ impl Node {
         }
     }
 
-    /// Makes the node of a child that has a record of its own.
+    /// Creates the node of a child that has a record of its own.
     pub(crate) fn child_at_location(&self, place: &Arc<NodeLocation>) -> Self {
         Self::at_location(self.snapshot.clone(), Arc::clone(place), NodeBody::default())
     }
 
-    /// Returns a page of what [`Node::listed_children`] gives: at most `limit` children, `offset` of them skipped. The
-    /// headers of the others are not read where children have an order, and nothing behind the page is.
+    /// Returns a page of [`Node::listed_children`]: at most `limit` children after skipping `offset`. If the children
+    /// are ordered, only the headers of the page are read; nothing after the page is read.
     ///
     /// # Errors
     /// If the store fails.
@@ -285,7 +285,7 @@ impl Node {
         }
     }
 
-    /// Returns a page of all children that have records of their own, seen or not.
+    /// Returns a page of all children that have records of their own, visible or not.
     pub(crate) fn unfiltered_listed_page(&self, offset: usize, limit: usize) -> Result<Vec<Self>> {
         let view = &self.snapshot.0;
         if !has_ordered_children(self.primary_type()) {
@@ -311,7 +311,7 @@ impl Node {
         siblings.entry_page(offset, limit)?.into_iter().map(child).collect()
     }
 
-    /// Counts what [`Node::listed_children`] gives, without decoding headers.
+    /// Counts the children that [`Node::listed_children`] returns, without decoding headers.
     ///
     /// # Errors
     /// If the store fails.
@@ -325,7 +325,7 @@ impl Node {
         }
     }
 
-    /// Counts all children that have records of their own, seen or not.
+    /// Counts all children that have records of their own, visible or not.
     pub(crate) fn count_unfiltered_children(&self) -> Result<usize> {
         let range = record_key::child_key_range(self.path())?;
         let view = &self.snapshot.0;
@@ -337,19 +337,19 @@ impl Node {
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
     }
 
-    /// Makes the node of a child that the range of children gave.
+    /// Creates the node of a child from an entry of the range of children.
     fn child_from_entry(&self, entry: Result<(Bytes, RangeRecord<'_>)>) -> Result<Self> {
         let (key, found) = entry?;
         let path = self.path().child_unchecked(record_key::record_name(&key)?);
         Ok(self.node_from_record(path, found.into_record(&key)?))
     }
 
-    /// Makes the node of a record that a range gave.
+    /// Creates the node of a record from a range.
     pub(crate) fn node_from_record(&self, path: NodePath, record: ContentRecord) -> Self {
         self.snapshot.record_node(path, record)
     }
 
-    /// Tells whether children of the node have records of their own.
+    /// Returns true if children of the node have records of their own.
     #[must_use]
     pub fn is_folder(&self) -> bool {
         match &self.location.kind {
@@ -360,7 +360,7 @@ impl Node {
         }
     }
 
-    /// Tells whether the node has children with records of their own.
+    /// Returns true if the node has children with records of their own.
     ///
     /// # Errors
     /// If the store fails.
@@ -375,7 +375,7 @@ impl Node {
         Ok(self.snapshot.0.range_records(&range).next().transpose()?.is_some())
     }
 
-    /// Returns every node below that has a record of its own, in order of keys, without reading any body.
+    /// Returns every descendant that has a record of its own, in key order, without reading any body.
     ///
     /// # Errors
     /// If the store fails.
@@ -391,8 +391,8 @@ impl Node {
         Ok(nodes)
     }
 
-    /// Calls `visit` with every node below that has a record of its own, in order of keys, without reading any body. One node
-    /// at a time is in memory; the first error ends it.
+    /// Calls `visit` with every descendant that has a record of its own, in key order, without reading any body. Only
+    /// one node at a time is in memory. The first error ends the visit.
     ///
     /// # Errors
     /// If the store fails; the errors of `visit`.
@@ -415,7 +415,7 @@ impl Node {
         Ok(())
     }
 
-    /// Returns how the viewer sees the children; nothing if it is the program itself.
+    /// Returns the visibility rules of the children for the viewer; `None` if the viewer is the program itself.
     fn child_visibility(&self) -> Option<ChildVisibility> {
         self.snapshot.1.as_ref().map(|gate| gate.child_visibility(self.path()))
     }

@@ -1,4 +1,4 @@
-//! Nodes: a document's own, known by its record alone, and those inside it, read in its body.
+//! Nodes: a document's own node, known by its record alone, and nodes inside a document, read from its body.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -15,23 +15,23 @@ use crate::record::{ContentRecord, NodeSummary, summarize_subtree};
 use crate::subtree::JCR_CONTENT;
 use crate::{NodePath, Property, Result, Subtree};
 
-/// A node, with the snapshot it was found in.
+/// A node, with the snapshot in which it was found.
 #[derive(Clone)]
 pub struct Node {
     pub(super) snapshot: Snapshot,
     pub(super) location: Arc<NodeLocation>,
     body: NodeBody,
-    /// What of the document the viewer does not see, once something of it was asked for.
+    /// The parts of the document that are hidden from the viewer, computed on first access.
     access_mask: OnceLock<Option<Arc<AccessMask>>>,
-    /// The header without what the viewer does not see.
+    /// The header without the parts hidden from the viewer.
     visible_summary: OnceLock<NodeSummary>,
 }
 
 /// The body of a node's document.
 pub(super) enum NodeBody {
-    /// Known when the node was made. Most nodes are, and to say so costs less than to find it out.
+    /// Loaded when the node is created, as for most nodes; this variant is cheaper to check than the lazy one.
     Loaded(Arc<DocumentBody>),
-    /// Loaded once something of it is asked for; nothing if that failed.
+    /// Loaded on first access; `None` if loading failed.
     Lazy(OnceLock<Option<Arc<DocumentBody>>>),
 }
 
@@ -53,7 +53,7 @@ impl Clone for NodeBody {
     }
 }
 
-/// A document that was read already, whose nodes need no looking up.
+/// A document that was read already, whose nodes are created without a lookup.
 pub(crate) struct LoadedDocument {
     pub(super) snapshot: Snapshot,
     pub(super) document: Arc<NodeLocation>,
@@ -66,7 +66,7 @@ impl LoadedDocument {
         &self.document.path
     }
 
-    /// Makes the node at a place in the body, seen or not.
+    /// Creates the node at a position in the body, visible or not.
     pub(crate) fn node_at(&self, path: NodePath, at: BodyNode) -> Node {
         let (snapshot, body) = (self.snapshot.clone(), self.body.clone());
         if at == body.root() {
@@ -83,13 +83,13 @@ impl Node {
         &self.location.path
     }
 
-    /// Returns the name; it is empty for the root.
+    /// Returns the name; empty for the root.
     #[must_use]
     pub fn name(&self) -> &str {
         self.path().name()
     }
 
-    /// Returns the snapshot that the node was found in.
+    /// Returns the snapshot in which the node was found.
     #[must_use]
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
@@ -113,7 +113,7 @@ impl Node {
         self.text("sling:resourceType")
     }
 
-    /// Returns what listings show, without reading the body; nothing for nodes inside a document.
+    /// Returns the record header without reading the body; `None` for nodes inside a document.
     #[must_use]
     pub fn summary(&self) -> Option<&NodeSummary> {
         match &self.location.kind {
@@ -127,15 +127,15 @@ impl Node {
         }
     }
 
-    /// Tells whether the node is a page.
+    /// Returns true if the node is a page.
     #[must_use]
     pub fn is_page(&self) -> bool {
         self.primary_type() == "cq:Page"
     }
 
-    /// Returns the node to read in place, without copying; nothing if the body failed to load.
+    /// Returns a borrowed view of the node, without copying; `None` if the body failed to load.
     ///
-    /// Children with records of their own, those that [`Node::listed_children`] gives, are not among its children.
+    /// Children with records of their own, those that [`Node::listed_children`] returns, are not among its children.
     #[must_use]
     pub fn as_borrowed(&self) -> Option<BorrowedNode<'_>> {
         let body = self.load_body()?;
@@ -182,7 +182,7 @@ impl Node {
         Ok(at.map(|at| self.inner_node(body, at, path)))
     }
 
-    /// Finds a node below by a relative path; an empty one is the node itself.
+    /// Finds a descendant by a relative path; an empty path returns the node itself.
     ///
     /// # Errors
     /// If the store fails.
@@ -197,7 +197,7 @@ impl Node {
         Ok(Some(node))
     }
 
-    /// Returns the parent; nothing for the root.
+    /// Returns the parent; `None` for the root.
     ///
     /// # Errors
     /// If the store fails.
@@ -220,7 +220,7 @@ impl Node {
         Ok(tree)
     }
 
-    /// Decodes the part of the node's subtree that lies in its own record.
+    /// Decodes the part of the node's subtree that is stored in its own record.
     pub(crate) fn read_own_subtree(&self) -> Result<Subtree> {
         let (path, record) = self.location.document_record();
         let body = self.snapshot.0.load_body(record, path)?;
@@ -245,8 +245,8 @@ impl Node {
         self.child(JCR_CONTENT)
     }
 
-    /// Returns a hash of everything in the node's record, for entity tags; nothing for nodes inside a document or
-    /// with pending edits.
+    /// Returns a hash of everything in the node's record, for entity tags; `None` for nodes inside a document or with
+    /// pending edits.
     #[must_use]
     pub fn body_id(&self) -> Option<ChunkId> {
         if self.access_mask().is_some() {
@@ -255,7 +255,7 @@ impl Node {
         self.record().body_id()
     }
 
-    /// Tells whether the node's document has the same place among its siblings as that of a node of another state.
+    /// Returns true if the node's document has the same position among its siblings as that of a node of another state.
     #[must_use]
     pub fn has_same_sibling_position(&self, other: &Self) -> bool {
         self.record().order_key == other.record().order_key
@@ -271,7 +271,7 @@ impl Node {
         self.location.document_record().0
     }
 
-    /// Makes a node inside a document.
+    /// Creates a node inside a document.
     pub(super) fn in_document(
         snapshot: Snapshot,
         document: Arc<NodeLocation>,
@@ -303,24 +303,24 @@ impl Node {
         self.location.document_record().0
     }
 
-    /// Lets go of the document's body, which is loaded anew when something of it is asked for.
+    /// Releases the document's body; it is loaded again on the next access.
     pub(crate) fn release_body(&mut self) {
         self.body = NodeBody::default();
     }
 
-    /// Tells whether the snapshot's viewer sees the node.
+    /// Returns true if the snapshot's viewer sees the node.
     pub(crate) fn is_visible(&self) -> bool {
         let Some(gate) = &self.snapshot.1 else { return true };
         let decide = || gate.can_see(self.path(), self.primary_type());
         is_visible_to(gate, &self.location.visibility.node_rules, decide)
     }
 
-    /// Tells whether the snapshot's viewer sees all of the document that holds the node.
+    /// Returns true if the snapshot's viewer sees the whole document that holds the node.
     pub(crate) fn is_document_visible(&self) -> bool {
         self.is_summary_visible() && self.access_mask().is_none()
     }
 
-    /// Tells whether the snapshot's viewer sees all that the record's header tells.
+    /// Returns true if the snapshot's viewer sees everything in the record's header.
     fn is_summary_visible(&self) -> bool {
         let Some(gate) = &self.snapshot.1 else { return true };
         let (place, record) = self.location.document_location();
@@ -328,14 +328,14 @@ impl Node {
         is_visible_to(gate, &place.visibility.header_rules, decide)
     }
 
-    /// Returns what of the document is hidden from the snapshot's viewer.
+    /// Returns the parts of the document that are hidden from the snapshot's viewer.
     pub(super) fn access_mask(&self) -> Option<&AccessMask> {
         let gate = self.snapshot.1.as_ref()?;
         if let Some(known) = self.access_mask.get() {
             return known.as_deref();
         }
         let (place, record) = self.location.document_location();
-        // Nothing is hidden of most documents, which is not worth a note of each node.
+        // In most documents nothing is hidden, so nothing is stored per node for these.
         if is_visibility_cached(gate, &place.visibility.document_rules) {
             return None;
         }
@@ -352,7 +352,7 @@ impl Node {
         self.access_mask.get_or_init(find).as_deref()
     }
 
-    /// Returns the place of the document that holds the node.
+    /// Returns the location of the document that holds the node.
     pub(super) fn document_location(&self) -> &Arc<NodeLocation> {
         match &self.location.kind {
             NodeLocationKind::Document(_) => &self.location,
@@ -360,7 +360,7 @@ impl Node {
         }
     }
 
-    /// Makes the node of a child inside the same document.
+    /// Creates the node of a child inside the same document.
     pub(super) fn inner_node(
         &self,
         body: &Arc<DocumentBody>,
@@ -372,7 +372,7 @@ impl Node {
         Self { access_mask: self.access_mask.clone(), ..node }
     }
 
-    /// Returns where the node is in its document's body.
+    /// Returns the position of the node in its document's body.
     pub(super) fn body_node(&self, body: &DocumentBody) -> BodyNode {
         match &self.location.kind {
             NodeLocationKind::Document(_) => body.root(),
@@ -380,7 +380,7 @@ impl Node {
         }
     }
 
-    /// Returns the body, loading it at the first call; a failure is kept in the snapshot.
+    /// Returns the body, loading it on the first call; a failure is recorded in the snapshot.
     pub(super) fn load_body(&self) -> Option<&Arc<DocumentBody>> {
         let load = || {
             let (path, record) = self.location.document_record();
@@ -400,7 +400,7 @@ impl Node {
     }
 }
 
-/// Returns what of a subtree lies in the record at its top.
+/// Returns the part of a subtree that is stored in the record at its top.
 fn record_extent(path: &NodePath, record: &ContentRecord) -> RecordExtent {
     match record.summary.primary_type() {
         "cq:Page" if path.name() != JCR_CONTENT => RecordExtent::JcrContent,

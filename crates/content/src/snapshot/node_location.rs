@@ -1,4 +1,4 @@
-//! Where nodes were found: kept in memory for whoever looks for them in the same state again, and what viewers saw there.
+//! A cache of the locations of nodes and of their visibility to viewers, for repeated lookups in the same state.
 
 use std::sync::atomic::{self, AtomicU64};
 use std::sync::{Arc, Weak};
@@ -12,20 +12,20 @@ use crate::document_body::{BodyNode, DocumentBody};
 use crate::document_boundary::{is_container, is_own_content};
 use crate::record::ContentRecord;
 
-/// Where a node was found, kept for whoever looks for it in the same state of the content again.
+/// The location of a node, cached for repeated lookups in the same state of the content.
 pub(crate) struct NodeLocation {
     pub(super) path: NodePath,
     pub(super) kind: NodeLocationKind,
     pub(super) visibility: LocationVisibility,
 }
 
-/// A document's own node, which needs no body to be known, or one inside a document.
+/// The kind of a node: a document's own node, which is known without a body, or one inside a document.
 pub(super) enum NodeLocationKind {
     Document(ContentRecord),
     Inside {
         document: Arc<NodeLocation>,
         body_node: BodyNode,
-        /// The body while the cache of bodies has it. One inside a record is small and opened again.
+        /// The body as long as the body cache holds it. An inline body is small and opened again.
         body: Weak<DocumentBody>,
     },
 }
@@ -35,20 +35,20 @@ impl NodeLocation {
         Arc::new(Self { path, kind, visibility: LocationVisibility::default() })
     }
 
-    /// Tells whether a child of this name has a record of its own, if it is there.
+    /// Returns true if a child of this name, if it exists, has a record of its own.
     pub(super) fn has_child_record(&self, name: &str) -> bool {
         let NodeLocationKind::Document(record) = &self.kind else { return false };
         let primary_type = record.summary.primary_type();
         is_container(self.path.name(), primary_type) && !is_own_content(primary_type, name)
     }
 
-    /// Returns path and record of the document.
+    /// Returns the path and record of the document.
     pub(super) fn document_record(&self) -> (&NodePath, &ContentRecord) {
         let (place, record) = self.document_location();
         (&place.path, record)
     }
 
-    /// Returns place and record of the document.
+    /// Returns the location and record of the document.
     pub(super) fn document_location(&self) -> (&Self, &ContentRecord) {
         match &self.kind {
             NodeLocationKind::Document(record) => (self, record),
@@ -57,24 +57,25 @@ impl NodeLocation {
     }
 }
 
-/// What viewers saw of a place lately, who are bound by the rules with this number ([`AccessGate::rule_number`]). A place belongs to one
-/// content map, so that the same rules decide alike about it each time.
+/// The last visibility decisions about a location, each stored as the number of the rules that allowed it
+/// ([`AccessGate::rule_number`]). A location belongs to one content map, so that the same rules always decide alike
+/// about it.
 #[derive(Default)]
 pub(super) struct LocationVisibility {
-    /// Rules by which the node is seen.
+    /// The rules by which the node is visible.
     pub(super) node_rules: AtomicU64,
-    /// Rules by which all is seen that the record's header tells; of documents.
+    /// The rules by which everything in the record's header is visible; only for documents.
     pub(super) header_rules: AtomicU64,
-    /// Rules by which all of the document is seen; of documents.
+    /// The rules by which the whole document is visible; only for documents.
     pub(super) document_rules: AtomicU64,
 }
 
-/// Tells whether a viewer saw a place lately by the same rules.
+/// Returns true if the last viewer who saw a location had the same rules.
 pub(super) fn is_visibility_cached(gate: &AccessGate, known: &AtomicU64) -> bool {
     gate.rule_number().is_some_and(|number| known.load(atomic::Ordering::Relaxed) == number)
 }
 
-/// Decides about a place, unless the same rules did so lately. What is not seen is asked about each time.
+/// Decides the visibility of a location, unless it is cached for the same rules. A negative decision is not cached.
 pub(super) fn is_visible_to(
     gate: &AccessGate,
     known: &AtomicU64,
@@ -95,7 +96,7 @@ pub(super) fn is_visible_to(
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct NodeLocationKey(pub(super) ChunkId, pub(super) NodePath);
 
-/// A [`NodeLocationKey`] that need not be made to look for it.
+/// A borrowed [`NodeLocationKey`] for lookups without allocation.
 #[derive(Hash)]
 pub(super) struct NodeLocationKeyRef<'a>(pub(super) &'a ChunkId, pub(super) &'a NodePath);
 

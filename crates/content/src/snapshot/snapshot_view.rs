@@ -1,4 +1,4 @@
-//! What a snapshot reads from: the records of one state, with pending edits applied.
+//! The data that a snapshot reads from: the records of one state, with pending edits applied.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -14,21 +14,21 @@ use crate::sibling::OrderEdits;
 use crate::version::VersionEdits;
 use crate::{Error, NodePath, Result, record_key};
 
-/// Pending edits by key: a record put, or nothing where one was removed.
+/// Pending edits by key: a record put, or `None` for a removed one.
 pub(crate) type RecordEdits = BTreeMap<Vec<u8>, Option<Arc<ContentRecord>>>;
 
-/// What a snapshot reads from.
+/// The data that a snapshot reads from.
 #[derive(Clone)]
 pub(crate) struct SnapshotView {
     pub(crate) repository_state: Arc<RepositoryState>,
     pub(crate) root_id: ChunkId,
     pub(crate) content_map: SortedMap,
     pub(crate) record_edits: RecordEdits,
-    /// What the overlay changes in the map of order keys.
+    /// Pending edits of the map of order keys.
     pub(crate) order_edits: OrderEdits,
     /// Pending edits of the map of versions.
     pub(crate) version_edits: VersionEdits,
-    /// Keeps the root from being collected while the view is read.
+    /// Protects the root from collection as long as the view exists.
     _pin: Option<RootPin>,
     pub(super) first_failure: OnceLock<Arc<Error>>,
 }
@@ -50,13 +50,13 @@ impl SnapshotView {
         }
     }
 
-    /// Opens a state that stays readable as long as the view.
+    /// Opens a state that stays readable as long as the view exists.
     pub(crate) fn pinned(shared: Arc<RepositoryState>, pin: RootPin, content: SortedMap) -> Self {
         let root = pin.root();
         Self { _pin: Some(pin), ..Self::new(shared, root, content) }
     }
 
-    /// Puts a record into the pending edits, or removes it.
+    /// Puts a record into the pending edits, or marks it as removed.
     pub(crate) fn put_record(
         &mut self,
         key: Vec<u8>,
@@ -74,7 +74,7 @@ impl SnapshotView {
         Ok(())
     }
 
-    /// Reads the record with this key, pending edits first.
+    /// Reads the record with this key; pending edits take precedence.
     pub(crate) fn read_record(
         &self,
         key: &[u8],
@@ -90,7 +90,7 @@ impl SnapshotView {
         }
     }
 
-    /// Reads the record with this key, whose path is made only for an error.
+    /// Reads the record with this key; its path is built only for an error.
     pub(crate) fn find_record(&self, key: &[u8]) -> Result<Option<ContentRecord>> {
         match self.record_edits.get(key) {
             Some(edit) => Ok(edit.as_deref().cloned()),
@@ -105,7 +105,7 @@ impl SnapshotView {
         Ok(self.content_map.get(self.repository_state.chunk_reader(), key)?)
     }
 
-    /// Lists the records with keys in a range, pending edits applied, sorted by key.
+    /// Returns the records with keys in a range, pending edits applied, sorted by key.
     pub(crate) fn records_in_range(
         &self,
         range: &record_key::KeyRange,
@@ -120,7 +120,8 @@ impl SnapshotView {
         self.range_records(range).map(|entry| entry.and_then(record)).collect()
     }
 
-    /// Returns what has keys in a range, pending edits applied, sorted by key; chunks are read as the iterator advances.
+    /// Returns the records with keys in a range, pending edits applied, sorted by key; chunks are read as the iterator
+    /// advances.
     pub(crate) fn range_records<'a>(
         &'a self,
         range: &record_key::KeyRange,
@@ -152,7 +153,8 @@ impl SnapshotView {
         })
     }
 
-    /// Returns a part of what [`SnapshotView::range_records`] gives. Without pending edits the map passes over what comes before it.
+    /// Returns a page of what [`SnapshotView::range_records`] returns. Without pending edits, the map skips the
+    /// preceding records without reading them.
     pub(super) fn range_record_page<'a>(
         &'a self,
         range: &record_key::KeyRange,
@@ -173,8 +175,8 @@ impl SnapshotView {
         }))
     }
 
-    /// Returns the content map under which what is found here is remembered for others; nothing with pending edits, which
-    /// belong to one session, nor of an empty map, which has no nodes.
+    /// Returns the content map under which lookups in this view are cached; `None` with pending edits, which belong to
+    /// one session, and for an empty map, which has no nodes.
     pub(super) fn cacheable_map_id(&self) -> Option<ChunkId> {
         self.content_map.root().filter(|_| self.record_edits.is_empty())
     }
@@ -198,7 +200,7 @@ impl SnapshotView {
     }
 }
 
-/// A record in a range, not decoded yet unless it is a pending edit.
+/// A record in a range; a stored one is not decoded yet.
 pub(crate) enum RangeRecord<'a> {
     Pending(&'a Arc<ContentRecord>),
     Stored(MapValue),
@@ -208,7 +210,7 @@ impl RangeRecord<'_> {
     pub(crate) fn into_record(self, key: &[u8]) -> Result<ContentRecord> {
         match self {
             Self::Pending(record) => Ok(ContentRecord::clone(record)),
-            // Only an error needs the path, which costs more than the record.
+            // The path is needed only for an error, and building it costs more than decoding the record.
             Self::Stored(stored) => ContentRecord::decode(&stored)
                 .map_or_else(|| decode_record(&stored, &record_key::record_path(key)?), Ok),
         }

@@ -15,12 +15,12 @@ use crate::{
 
 /// The name of the first version.
 const FIRST_VERSION_NAME: &str = "1.0";
-/// Longer comments are refused: an entry has to stay small.
+/// The maximum length of a comment, because an entry must be small.
 const MAX_VERSION_COMMENT_BYTES: usize = 4_096;
-/// More labels on one version are refused.
+/// The maximum number of labels on one version.
 const MAX_VERSION_LABELS: usize = 20;
 
-/// Refuses whoever lacks `jcr:versionManagement`, whether or not anything would change.
+/// Rejects a viewer without `jcr:versionManagement`, whether or not anything would change.
 fn require_version_privilege(seen: &Snapshot, path: &NodePath) -> Result<()> {
     let wanted = Privileges::VERSION_MANAGEMENT;
     if seen.has_privileges(path, wanted)? {
@@ -30,15 +30,15 @@ fn require_version_privilege(seen: &Snapshot, path: &NodePath) -> Result<()> {
 }
 
 impl Session {
-    /// Keeps the node as it is now, pending edits included, as its next version; pending until the commit.
+    /// Stores the current state of the node, pending edits included, as its next version; pending until the commit.
     ///
-    /// What has records of its own below the node (pages below a page) is not part of the version. If another session
-    /// checks the same node in meanwhile, the commit gives this version the next free name:
-    /// [`Repository::check_in`] returns the final one. A node that is checked in already keeps its version.
+    /// Descendants that have records of their own (pages below a page) are not part of the version. If another session
+    /// checks in the same node before the commit, the commit gives this version the next free name:
+    /// [`Repository::check_in`] returns the final one. A node that is already checked in keeps its version.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`]; [`Error::InvalidEdit`] for [`CheckOutState::CheckedIn`] of a node that is not `mix:versionable`, or
-    /// if the path or comment is too long.
+    /// [`Error::NodeMissing`]; [`Error::InvalidEdit`] for [`CheckOutState::CheckedIn`] of a node that is not
+    /// `mix:versionable`, or if the path or comment is too long.
     pub fn check_in(
         &mut self,
         path: &NodePath,
@@ -113,11 +113,11 @@ impl Session {
         Ok(version)
     }
 
-    /// Lets a checked-in node be changed again.
+    /// Checks out a node, so that it can be changed again.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`]; [`Error::InvalidEdit`] if the node is not `mix:versionable`; [`Error::AccessDenied`] without
-    /// `jcr:versionManagement`, whether or not it is checked in.
+    /// [`Error::NodeMissing`]; [`Error::InvalidEdit`] if the node is not `mix:versionable`; [`Error::AccessDenied`]
+    /// without `jcr:versionManagement`, whether or not it is checked in.
     pub fn check_out(&mut self, path: &NodePath) -> Result<()> {
         let node = self.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         if !is_versionable(&node) {
@@ -131,8 +131,8 @@ impl Session {
         self.set_property(path, checked_in::IS_CHECKED_OUT, Value::Boolean(true).into())
     }
 
-    /// Keeps the node as it is, unless its newest version holds the same (what replication noted aside) or its path is
-    /// too long to keep versions of.
+    /// Stores the current state of the node as a version, unless its newest version is equal (except for replication
+    /// properties) or its path is too long for versions.
     ///
     /// # Errors
     /// As [`Session::check_in`].
@@ -163,10 +163,12 @@ impl Session {
         self.check_in(path, check_in).map(Some)
     }
 
-    /// Gives a version a label. Another version of the node that has it keeps it, or loses it to this one.
+    /// Adds a label to a version. Depending on the conflict policy, another version of the node that has the label
+    /// keeps it or loses it to this one.
     ///
     /// # Errors
-    /// [`Error::VersionMissing`]; [`Error::InvalidName`] for the label; [`Error::InvalidEdit`] if another version keeps it.
+    /// [`Error::VersionMissing`]; [`Error::InvalidName`] for the label; [`Error::InvalidEdit`] if another version keeps
+    /// it.
     pub fn add_label(
         &mut self,
         path: &NodePath,
@@ -196,7 +198,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes a label from whichever version of the node has it; tells whether one had.
+    /// Removes a label from the version of the node that has it; returns true if one had it.
     ///
     /// # Errors
     /// If the store fails.
@@ -216,7 +218,7 @@ impl Session {
         self.pending_view_mut().version_edits.insert(key, Some(VersionMapEntry::Version(kept)));
     }
 
-    /// Takes a version away. The node is based on its predecessor then, if it was based on this one.
+    /// Removes a version. If the node was based on it, the node is then based on its predecessor.
     ///
     /// # Errors
     /// [`Error::VersionMissing`].
@@ -225,13 +227,13 @@ impl Session {
         self.remove_version_entries(&version)
     }
 
-    /// Takes a version away, and with the last one all that is known about the history.
+    /// Removes the entries of a version, and with the last version also those of its history.
     pub(super) fn remove_version_entries(&mut self, version: &NodeVersion) -> Result<()> {
         let NodeVersion { history_id: id, name, .. } = version;
         let view = self.unrestricted_snapshot()?.0;
         let others = view.history_versions(id)?;
         let known = view.version_history(id)?;
-        // Others may have been taken away since the version was read.
+        // Other versions may have been removed since this one was read.
         let own = view.stored_version(id, name)?;
         drop(view);
         let edits = &mut self.pending_view_mut().version_edits;
@@ -263,7 +265,7 @@ impl Session {
 }
 
 impl Repository {
-    /// Keeps a node as it is as its next version, in a commit of its own.
+    /// Checks in the current state of a node as its next version, in a separate commit.
     ///
     /// # Errors
     /// As [`Session::check_in`]; errors of the commit.
@@ -277,7 +279,7 @@ impl Repository {
         let pending = session.check_in(path, check_in)?;
         session.commit(&format!("check in {path}"), check_in.created_at)?;
         let kept = session.snapshot()?.0.history_versions(&pending.history_id)?;
-        // The commit may have moved the name on; the newest of this user, instant and document is the one.
+        // The commit may have assigned a later name, so the newest version with this user, time and document is taken.
         let is_it = |version: &NodeVersion| {
             version.user == pending.user
                 && version.stored_version.created_at == pending.stored_version.created_at
@@ -287,8 +289,8 @@ impl Repository {
     }
 }
 
-/// Names the history of a node that has none: by its identifier, else by its path, numbered if a node that was there
-/// and moved away has that name.
+/// Returns a name for the history of a node that has none: its identifier, otherwise its path, with a number if a node
+/// that was moved away from the path has that name.
 fn new_history_name(node: &Node) -> Result<String> {
     if let Some(identifier) = node.text("jcr:uuid").filter(|one| is_history_identifier(one)) {
         return Ok(identifier);
@@ -298,34 +300,34 @@ fn new_history_name(node: &Node) -> Result<String> {
     let mut number = 1;
     while node.snapshot().0.version_history(&id)?.is_some() {
         number += 1;
-        // No name holds `|`, so this is no other node's path.
+        // Names cannot contain `|`, so this is not the path of another node.
         id = format!("{path}|{number}");
     }
     Ok(id)
 }
 
-/// What happens to a label that another version of the node has.
+/// The treatment of a label that another version of the node has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabelConflictPolicy {
-    /// It stays there, and the call is refused.
+    /// The label stays at the other version, and the call fails.
     Refuse,
-    /// It moves.
+    /// The label is moved.
     Move,
 }
 
-/// Tells whether JCR's check-in works on a node.
+/// Returns true if JCR's check-in works on a node.
 pub(super) fn is_versionable(node: &Node) -> bool {
     let mixins = node.property(MIXIN_TYPES);
     mixins.as_ref().is_some_and(has_versionable_mixin)
 }
 
-/// Tells whether a list of mixins has `mix:versionable`.
+/// Returns true if a list of mixins contains `mix:versionable`.
 pub(super) fn has_versionable_mixin(mixins: &Property) -> bool {
     mixins.values().iter().any(|value| value.as_str() == Some("mix:versionable"))
 }
 
-/// Returns the name of the version after `base`, as Jackrabbit counts: `1.1` after `1.0`; where that is taken, as after
-/// restoring an older one, `1.0.0`.
+/// Returns the name of the version after `base`, numbered as in Jackrabbit: `1.1` after `1.0`; if that is in use, as
+/// after restoring an older one, `1.0.0`.
 pub(super) fn next_version_name(
     base: &str,
     mut is_taken: impl FnMut(&str) -> Result<bool>,

@@ -1,12 +1,12 @@
-//! Checked-in nodes are read-only until they are checked out.
+//! Checked-in nodes, which are read-only until they are checked out.
 //!
-//! A node is checked in where it is `mix:versionable` and its `jcr:isCheckedOut` is false. The rule covers everything
-//! below it in the same document, but for versionable nodes there, which have a state of their own. It is asked at the
-//! commit: whatever way an edit takes, and a check-out in the same commit counts.
+//! A node is checked in if it is `mix:versionable` and its `jcr:isCheckedOut` is false. The rule covers everything
+//! below it in the same document, except versionable nodes there, which have a state of their own. The commit enforces
+//! it for every kind of edit; a check-out in the same commit counts.
 //!
-//! A package is installed over checked-in nodes, too: each one that it changes or brings is kept as a version.
+//! A package can be installed over checked-in nodes: each one that it changes or adds is stored as a version.
 //!
-//! Not covered, as their OnParentVersion is IGNORE: what replication notes about a node, and its access control.
+//! Not covered, because their OnParentVersion is IGNORE: the replication properties of a node, and its access control.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -21,10 +21,10 @@ use crate::{
     Error, Node, NodePath, Property, Result, Session, Snapshot, Subtree, Value, record_key,
 };
 
-/// The property that says whether a versionable node can be changed.
+/// The property that is false while a versionable node is checked in.
 pub(crate) const IS_CHECKED_OUT: &str = "jcr:isCheckedOut";
 
-/// Which edits of a session pass over check-ins.
+/// The edits of a session that bypass check-ins.
 #[derive(Debug, Default)]
 pub(crate) struct CheckInBypass {
     is_for_all_nodes: bool,
@@ -33,19 +33,20 @@ pub(crate) struct CheckInBypass {
 }
 
 impl Session {
-    /// Lets the edits of this session change checked-in nodes: for what comes whole from elsewhere, such as received
-    /// documents.
+    /// Lets the edits of this session change checked-in nodes. It is for complete content from elsewhere, such as
+    /// received documents.
     pub fn bypass_check_ins(&mut self) {
         self.check_in_bypass.is_for_all_nodes = true;
     }
 
-    /// Notes that a node gets its state from a version.
+    /// Records that a node gets its state from a version.
     pub(super) fn record_restored(&mut self, path: &NodePath) {
         self.check_in_bypass.restored_paths.insert(path.clone());
     }
 
-    /// Checks in again what the pending edits of a package change of checked-in nodes, and what they leave checked in
-    /// that was not: each such node is kept as a version. One whose path is too long for versions changes without.
+    /// Checks in again the checked-in nodes that the pending edits of a package change, and the nodes that the edits
+    /// newly mark as checked in: each is stored as a version. A node whose path is too long for versions is changed
+    /// without a version.
     pub(crate) fn check_in_installed(
         &mut self,
         base: &Snapshot,
@@ -53,7 +54,7 @@ impl Session {
         at: SystemTime,
     ) -> Result<()> {
         for path in newly_checked_in(base, &self.unrestricted_snapshot()?)? {
-            // A commit that failed may have come here before.
+            // This node may have been processed before a failed commit.
             if self.check_in_bypass.restored_paths.contains(&path) {
                 continue;
             }
@@ -61,7 +62,7 @@ impl Session {
                 self.record_restored(&path);
                 continue;
             }
-            // A node that is checked in keeps the version that it has.
+            // A checked-in node keeps its version, so it is checked out first.
             self.set_property(&path, IS_CHECKED_OUT, Value::Boolean(true).into())?;
             self.check_in(
                 &path,
@@ -76,7 +77,7 @@ impl Session {
     }
 }
 
-/// Returns the nodes that are checked in after the pending edits and were not before, or were otherwise.
+/// Returns the nodes that are checked in after the pending edits and were not checked in, or were different, before.
 fn newly_checked_in(base: &Snapshot, pending: &Snapshot) -> Result<Vec<NodePath>> {
     let mut found = Vec::new();
     for (key, record) in &pending.0.record_edits {
@@ -117,14 +118,14 @@ fn collect_checked_in(
 }
 
 impl CheckInBypass {
-    /// Forgets what was restored, after a commit or refresh.
+    /// Clears the record of restored nodes, after a commit or refresh.
     pub(crate) fn clear(&mut self) {
         self.restored_paths.clear();
     }
 
-    /// Refuses pending edits of checked-in nodes.
+    /// Rejects pending edits of checked-in nodes.
     ///
-    /// `moves` says what was moved from where to where, in order: what is checked in stays so where it goes.
+    /// `moves` lists the moves (source, target) in order: a checked-in node stays checked in at its new path.
     pub(crate) fn check_edits(
         &self,
         base: &Snapshot,
@@ -181,7 +182,8 @@ impl CheckInBypass {
     }
 }
 
-/// Tells whether a node is read-only because it, or the versionable node in its document that it belongs to, is checked in.
+/// Returns true if a node is read-only because it is checked in, or because the versionable node of its document to
+/// which it belongs is.
 pub(crate) fn is_read_only(node: &Node) -> Result<bool> {
     let mut next = Some(node.clone());
     while let Some(node) = next {
@@ -193,7 +195,7 @@ pub(crate) fn is_read_only(node: &Node) -> Result<bool> {
     Ok(false)
 }
 
-/// Tells whether a node is checked in.
+/// Returns true if a node is checked in.
 pub(super) fn is_checked_in(node: &Node) -> bool {
     node.property(IS_CHECKED_OUT).is_some_and(|property| is_false_property(&property))
 }
@@ -218,25 +220,25 @@ fn is_false_property(property: &Property) -> bool {
     matches!(property, Property::Single(Value::Boolean(false)))
 }
 
-/// Tells whether a property is no part of a node's versions, and may change while it is checked in.
+/// Returns true if a property is not part of a node's versions, and may change while the node is checked in.
 pub(super) fn is_ignored_property(name: &str) -> bool {
     name == IS_CHECKED_OUT || name.starts_with("cq:lastReplicat")
 }
 
-/// Tells whether a child is no part of its parent's versions.
+/// Returns true if a child is not part of its parent's versions.
 pub(super) fn is_ignored_child(name: &str) -> bool {
     matches!(name, "rep:policy" | "rep:cugPolicy")
 }
 
-/// Whether versionable nodes below another are compared with it.
+/// The treatment of nested versionable nodes in a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NestedVersionables {
     Compared,
-    /// They have a state of their own.
+    /// They are not compared, because they have a state of their own.
     Separate,
 }
 
-/// Tells whether two trees hold the same, but for what versions ignore.
+/// Returns true if two trees are equal except for what versions ignore.
 pub(super) fn is_same_content(left: &Subtree, right: &Subtree, nested: NestedVersionables) -> bool {
     fn properties(tree: &Subtree) -> impl Iterator<Item = (&String, &Property)> {
         tree.properties.iter().filter(|(name, _)| !is_ignored_property(name))

@@ -1,4 +1,4 @@
-//! Reading versions: which there are of a node, what they hold, and which nodes are gone but for their versions.
+//! Reading versions: the versions of a node, their content, and deleted nodes that still have versions.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,22 +15,22 @@ use crate::record::ContentRecord;
 use crate::snapshot::SnapshotView;
 use crate::{Error, LookupIndex, NodePath, Result, Snapshot, Subtree, record_key};
 
-/// A node that is gone, with versions left.
+/// A deleted node that still has versions.
 #[derive(Debug, Clone)]
 pub struct DeletedNode {
-    /// Where it was.
+    /// The last path of the node.
     pub path: NodePath,
-    /// Its versions, in the order in which they were kept.
+    /// Its versions, in the order of their creation.
     pub versions: Vec<NodeVersion>,
 }
 
 impl SnapshotView {
-    /// Returns the map of versions as it is stored.
+    /// Returns the stored map of versions, without pending edits.
     pub(crate) fn version_map(&self) -> Result<SortedMap> {
         Ok(StoreRoot::read(self.repository_state.chunk_reader(), &self.root_id)?.map(VERSIONS_MAP))
     }
 
-    /// Reads an entry of the map of versions, pending edits first.
+    /// Reads an entry of the map of versions; pending edits take precedence.
     pub(super) fn version_entry(&self, key: &[u8]) -> Result<Option<VersionMapEntry>> {
         if let Some(edit) = self.version_edits.get(key) {
             return Ok(edit.clone());
@@ -62,7 +62,7 @@ impl SnapshotView {
         Ok(slots.into_iter().collect())
     }
 
-    /// Reads what is known about a history.
+    /// Reads the history with a given id.
     pub(super) fn version_history(&self, id: &str) -> Result<Option<VersionHistory>> {
         Ok(match self.version_entry(&version_key(id, ""))? {
             Some(VersionMapEntry::History(history)) => Some(history),
@@ -82,7 +82,7 @@ impl SnapshotView {
         })
     }
 
-    /// Reads the versions of a history in the order in which they were kept.
+    /// Reads the versions of a history in the order of their creation.
     pub(super) fn history_versions(&self, history: &str) -> Result<Vec<NodeVersion>> {
         let base = self.version_history(history)?.map(|history| history.base_version);
         let mut versions = Vec::new();
@@ -99,8 +99,8 @@ impl SnapshotView {
 }
 
 impl Snapshot {
-    /// Returns the versions of the node at a path, or of the node that was there last, in the order in which they were
-    /// kept. Pending check-ins of a session are among them.
+    /// Returns the versions of the node at a path, or of the last node there, in the order of their creation. Pending
+    /// check-ins of a session are included.
     ///
     /// # Errors
     /// If the store fails.
@@ -131,7 +131,7 @@ impl Snapshot {
         self.find_version(path, name)?.ok_or_else(missing)
     }
 
-    /// Decodes what a version holds: the node with everything below it that has no record of its own.
+    /// Decodes the content of a version: the node with all descendants that have no record of their own.
     ///
     /// # Errors
     /// [`Error::NodeMissing`] if the viewer does not see the node; [`Error::Damaged`]; errors of the store.
@@ -144,14 +144,15 @@ impl Snapshot {
         Ok(tree)
     }
 
-    /// Returns this state with the node of a version as it was then, where it is now: what `;v=1.0` shows.
+    /// Returns this state with a node replaced by one of its versions, at the node's current path, as shown for
+    /// `;v=1.0`.
     ///
     /// # Errors
-    /// [`Error::VersionMissing`]; [`Error::NodeMissing`] if the node is inside a document that is gone; errors of the
-    /// store.
+    /// [`Error::VersionMissing`]; [`Error::NodeMissing`] if the node is inside a document that no longer exists; errors
+    /// of the store.
     pub fn with_version(&self, path: &NodePath, name: &str) -> Result<Self> {
         let version = self.version(path, name)?;
-        // The gate of this state stands before what is shown, too.
+        // The access gate of this state also applies to the result.
         let whole = self.unrestricted();
         let tree = whole.read_version(&version)?;
         let mut view = SnapshotView::clone(&self.0);
@@ -183,7 +184,7 @@ impl Snapshot {
         Ok(Self(Arc::new(view), self.1.clone()))
     }
 
-    /// Returns the nodes below a path (and the one at it) that are gone, but for their versions, by path.
+    /// Returns the deleted nodes at or below a path that still have versions, by path.
     ///
     /// # Errors
     /// If the store fails.
@@ -211,7 +212,7 @@ impl Snapshot {
         Ok(deleted)
     }
 
-    /// Tells whether the node that a history is about is gone.
+    /// Returns true if the node of a history is deleted.
     pub(super) fn is_deleted(
         &self,
         path: &NodePath,
@@ -240,7 +241,7 @@ impl Snapshot {
         Ok(true)
     }
 
-    /// Returns the history of the node at a path, or of the one that was there last.
+    /// Returns the history of the node at a path, or of the last node there.
     pub(super) fn history_at(&self, path: &NodePath) -> Result<Option<String>> {
         let node = self.unrestricted().node(path)?;
         let identifier = node.as_ref().and_then(|node| node.text("jcr:uuid"));
@@ -268,7 +269,7 @@ impl Snapshot {
 }
 
 impl NodeVersion {
-    /// Returns the hash of the document that the version holds: equal for equal documents.
+    /// Returns the hash of the document in the version; it is equal for equal documents.
     #[must_use]
     pub fn body_id(&self) -> Option<ChunkId> {
         self.stored_version.to_record().body_id()

@@ -1,4 +1,4 @@
-//! Histories go with their nodes when these move.
+//! Moving version histories along with their nodes.
 
 use super::version_entry::{
     HistoryStatus, VersionHistory, VersionKeyRange, VersionMapEntry, VersionMapKey,
@@ -7,7 +7,7 @@ use super::version_entry::{
 use crate::{NodePath, Result, Session};
 
 impl Session {
-    /// Returns where histories are that move with a node: its own, and those of everything below it.
+    /// Returns the locations of the histories that move with a node: its own, and those of everything below it.
     pub(crate) fn histories_from(
         &mut self,
         from: &NodePath,
@@ -24,7 +24,7 @@ impl Session {
         Ok(places)
     }
 
-    /// Takes histories along with a node that has moved.
+    /// Moves the histories of a node that has moved.
     pub(crate) fn move_histories(
         &mut self,
         histories: Vec<(Vec<u8>, VersionMapEntry)>,
@@ -60,7 +60,7 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the histories of deleted nodes at a path that another node with a history comes to.
+    /// Ends the histories of deleted nodes at a path to which another node with a history moves.
     fn end_histories_at(&mut self, path: &NodePath) -> Result<()> {
         for (key, _) in self.pending_view_mut().version_entries(&VersionKeyRange::at_path(path))? {
             if matches!(parse_version_key(&key)?, VersionMapKey::PathHistory { history, .. } if is_path_history(history))

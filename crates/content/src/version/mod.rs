@@ -1,15 +1,15 @@
 //! Versions: states of one node that a user chose to keep.
 //!
-//! In: a node of a session (check-in), a version's name or label (restore). Out: [`NodeVersion`]s, and what they hold as a
-//! [`Subtree`](crate::Subtree) or as a [`Snapshot`](crate::Snapshot) that shows the node as it was.
+//! In: a node of a session (check-in), a version's name or label (restore). Out: [`NodeVersion`]s, and their content as
+//! a [`Subtree`](crate::Subtree) or as a [`Snapshot`](crate::Snapshot) that shows the node as it was.
 //!
 //! Invariants
 //! * A version is the hash of the stored document, so a check-in copies nothing, and equal states are stored once.
-//! * The map `versions` is content: commits, branches, clones and backups carry it, collections keep what it names, and
-//!   a repair salvages it. `docs/formats/versions.md` gives the bytes.
-//! * A history stays with its node when that moves, and stays where it was when the node is deleted.
-//! * Nothing but [`Session::remove_version`](crate::Session::remove_version) and a purge takes a version away: a merge
-//!   keeps those of both sides, a revert those that are newer.
+//! * The map `versions` is content: it is part of commits, branches, clones and backups, collections retain what it
+//!   references, and a repair salvages it. `docs/formats/versions.md` specifies the bytes.
+//! * A history moves with its node, and stays at the path when the node is deleted.
+//! * Only [`Session::remove_version`](crate::Session::remove_version) and a purge remove a version: a merge keeps those
+//!   of both sides, a revert keeps the newer ones.
 //!
 //! Not here: the history of a whole branch (`branch`, `launch`).
 
@@ -39,43 +39,44 @@ use version_entry::StoredVersion;
 /// A state of one node that a user chose to keep.
 #[derive(Debug, Clone)]
 pub struct NodeVersion {
-    /// Its name: `1.0`, `1.1`, …
+    /// The name: `1.0`, `1.1`, …
     pub name: String,
-    /// Where the node was.
+    /// The path of the node at that time.
     pub path: NodePath,
-    /// When it was kept.
+    /// The time of creation.
     pub created_at: SystemTime,
-    /// Who kept it.
+    /// The user who created the version.
     pub user: String,
-    /// Why.
+    /// The comment of the user.
     pub comment: String,
-    /// Its labels, sorted.
+    /// The labels, sorted.
     pub labels: Vec<String>,
-    /// The version that the node was based on; nothing for the first.
+    /// The version on which the node was based; `None` for the first.
     pub predecessor: Option<String>,
-    /// Whether the node is based on this version: the last one kept or restored.
+    /// True if the node is based on this version: the last one created or restored.
     pub is_base: bool,
-    /// The history that it belongs to: the node's identifier, or the path where the node was first checked in.
+    /// The history of the version: the node's identifier, or the path where the node was first checked in.
     pub history_id: String,
     stored_version: StoredVersion,
 }
 
-/// What a check-in notes, and what becomes of the node.
+/// The options of a check-in.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckInOptions<'a> {
-    /// Why; may be empty.
+    /// The comment; may be empty.
     pub comment: &'a str,
-    /// When.
+    /// The time of the check-in.
     pub created_at: SystemTime,
-    /// Whether the node can be changed afterwards.
+    /// The state of the node afterwards.
     pub check_out_state: CheckOutState,
 }
 
-/// Whether a node can be changed after a check-in or restore.
+/// The state of a node after a check-in or restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckOutState {
-    /// It can, as after AEM's *Create version* and JCR's `checkpoint`.
+    /// The node can be changed, as after AEM's *Create version* and JCR's `checkpoint`.
     CheckedOut,
-    /// It is read-only until it is checked out, as after JCR's `checkin` and `restore`. Only for `mix:versionable`.
+    /// The node is read-only until it is checked out, as after JCR's `checkin` and `restore`. Only for
+    /// `mix:versionable`.
     CheckedIn,
 }

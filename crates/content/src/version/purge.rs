@@ -1,7 +1,7 @@
-//! Retention: how many versions of a node are kept, and for how long.
+//! Retention of versions: the maximum number per node, and the maximum age.
 //!
-//! Always kept: labeled versions, the newest of each node, and the one that the node is based on. A node that is gone
-//! keeps its newest version until that is too old.
+//! Always retained: labeled versions, the newest of each node, and the one on which the node is based. A deleted node
+//! retains its newest version until that exceeds the maximum age.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,15 +13,15 @@ use super::version_entry::{
 };
 use crate::{Repository, Result, RevisionDetails, Session};
 
-/// Versions that one commit takes away.
+/// The maximum number of versions that one commit removes.
 const PURGE_BATCH_SIZE: usize = 1_000;
 
-/// How long versions are kept; nothing stands for no limit.
+/// The retention limits of versions; `None` means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionRetention {
-    /// Versions of one node. Default 50.
+    /// The maximum number of versions of one node. Default 50.
     pub max_count: Option<usize>,
-    /// The age at which a version goes. Default none.
+    /// The maximum age of a version. Default none.
     pub max_age: Option<Duration>,
 }
 
@@ -31,17 +31,17 @@ impl Default for VersionRetention {
     }
 }
 
-/// What a purge has done, or would do.
+/// The result of a purge, or of a dry run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VersionPurgeReport {
-    /// Versions that were looked at.
+    /// The number of versions examined.
     pub version_count: usize,
-    /// Versions that were taken away.
+    /// The number of versions removed.
     pub removed_count: usize,
 }
 
 impl VersionRetention {
-    /// Returns the versions of one node that go; they are given in the order in which they were kept.
+    /// Returns the versions of one node to remove; the input is in the order of creation.
     fn outdated_versions<'a>(
         &self,
         versions: &'a [NodeVersion],
@@ -64,11 +64,11 @@ impl VersionRetention {
 }
 
 impl Repository {
-    /// Takes away the versions that outlived their time, in commits of at most 1,000. Their states go with the next
-    /// collection, unless something else holds them.
+    /// Removes the versions that exceed the retention limits, in commits of at most 1,000. The next collection frees
+    /// their states, unless something else references them.
     ///
     /// # Errors
-    /// If the store fails; what was taken away until then is gone.
+    /// If the store fails; versions removed before the failure stay removed.
     pub fn purge_versions(
         &self,
         retention: &VersionRetention,

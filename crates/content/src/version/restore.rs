@@ -1,7 +1,7 @@
-//! Restoring: a page as a version holds it, one of its components, or a node that is gone.
+//! Restoring from a version: a page, one of its components, or a deleted node.
 //!
-//! Of a version comes everything but what is no part of it (JCR's OnParentVersion IGNORE): what replication noted, the
-//! node's access control, and nodes below it with records of their own. These stay as they are.
+//! Everything in a version is restored except what is not part of it (JCR's OnParentVersion IGNORE): replication
+//! properties, the node's access control, and nodes below it with records of their own. These stay unchanged.
 
 use std::time::SystemTime;
 
@@ -17,11 +17,11 @@ use crate::{
 };
 
 impl Session {
-    /// Makes a node as one of its versions holds it; pending until the commit. A node that is gone comes back, last
-    /// among its siblings. What the last change was is noted anew: this one.
+    /// Restores a node from one of its versions; pending until the commit. A deleted node is restored as the last of
+    /// its siblings. The restore is recorded as the last modification.
     ///
     /// # Errors
-    /// [`Error::VersionMissing`]; [`Error::NodeMissing`] for the parent of a node that is gone; [`Error::InvalidEdit`] for
+    /// [`Error::VersionMissing`]; [`Error::NodeMissing`] for the parent of a deleted node; [`Error::InvalidEdit`] for
     /// [`CheckOutState::CheckedIn`] of a version that is not `mix:versionable`.
     pub fn restore_node(
         &mut self,
@@ -35,10 +35,10 @@ impl Session {
         Ok(version)
     }
 
-    /// Makes the node at `target` as a version holds it, also one of another node, such as of one that is gone.
+    /// Restores the node at `target` from a version, which may be of another node, such as a deleted one.
     ///
     /// # Errors
-    /// As [`Session::restore_node`], without the look-up.
+    /// As [`Session::restore_node`], without the lookup.
     pub fn restore_version(
         &mut self,
         version: &NodeVersion,
@@ -46,7 +46,7 @@ impl Session {
         at: SystemTime,
         after: CheckOutState,
     ) -> Result<()> {
-        // Whoever restores: what is hidden from a viewer is restored too, which the commit may refuse.
+        // The restore includes content hidden from the viewer, which the commit may reject.
         let snapshot = self.unrestricted_snapshot()?;
         let mut tree = snapshot.read_version(version)?;
         let now = snapshot.node(target)?.map(|node| node.read_own_subtree()).transpose()?;
@@ -74,8 +74,8 @@ impl Session {
         self.set_base_version(version, target)
     }
 
-    /// Puts one component of a version back: the node at `relative` below the versioned one, at the same place below
-    /// `path`, behind the sibling that it follows in the version.
+    /// Restores one component of a version: the node at `relative` below the versioned one, at the same relative path
+    /// below `path`, after the sibling that it follows in the version.
     ///
     /// # Errors
     /// [`Error::VersionMissing`]; [`Error::NodeMissing`] if the version has no such node, or the page no parent for it.
@@ -113,7 +113,7 @@ impl Session {
         Ok(target)
     }
 
-    /// Puts a node behind the nearest sibling in front of it in another state of its parent.
+    /// Moves a node after the nearest sibling that precedes it in another state of its parent.
     fn restore_sibling_position(&mut self, siblings: &Subtree, path: &NodePath) -> Result<()> {
         let Some(parent) = path.parent() else { return Ok(()) };
         let is_it = |child: &Subtree| child.name == path.name();
@@ -126,20 +126,20 @@ impl Session {
             }
         }
         match self.reorder_node(path, &place) {
-            // Where siblings are listed by name, there is no place to take.
+            // Siblings listed by name have no position to restore.
             Err(Error::InvalidEdit { .. }) => Ok(()),
             done => done,
         }
     }
 
-    /// Puts the part of a node that belongs to its own record; what has records of its own below it stays.
+    /// Puts the part of a node that belongs to its own record; descendants with records of their own stay.
     fn put_own_record(&mut self, path: &NodePath, mut tree: Subtree) -> Result<()> {
         let old = self.pending_view_mut().read_record(&record_key::record_key(path)?, path)?;
         let Some(old) = old else {
             return self.put_node(path, tree);
         };
         if old.summary.primary_type() != tree.primary_type() {
-            // The type decides what has a record of its own: the whole is put anew.
+            // The type decides what has a record of its own, so the whole node is written again.
             let node = self
                 .unrestricted_snapshot()?
                 .node(path)?
@@ -161,7 +161,7 @@ impl Session {
         self.write_record(path, ContentRecord::from_subtree(&tree, order).ok_or(too_deep)?)
     }
 
-    /// Gives nodes of a tree new identifiers where nodes outside of `target` have theirs.
+    /// Assigns new identifiers to nodes of a tree if nodes outside of `target` have the same ones.
     pub(crate) fn renew_conflicting_identifiers(
         &mut self,
         tree: &mut Subtree,
@@ -184,7 +184,7 @@ impl Session {
             .try_for_each(|child| self.renew_conflicting_identifiers(child, target))
     }
 
-    /// Notes that a node is based on a version now, and goes on with its history if it had none.
+    /// Records the version on which a node is now based, and continues the version's history if the node had none.
     fn set_base_version(&mut self, version: &NodeVersion, target: &NodePath) -> Result<()> {
         let current = self.unrestricted_snapshot()?.history_at(target)?;
         let is_gone_elsewhere = || version.path == *target;
@@ -211,7 +211,7 @@ impl Session {
     }
 }
 
-/// Puts what versions ignore back into a tree, from the node as it is now; what a version has of it goes.
+/// Restores what versions ignore in a tree from the current node; such items of the version are dropped.
 fn restore_ignored_items(tree: &mut Subtree, now: Option<&Subtree>) {
     tree.properties.retain(|name, _| !checked_in::is_ignored_property(name));
     tree.children.retain(|child| !checked_in::is_ignored_child(&child.name));
@@ -229,7 +229,7 @@ fn restore_ignored_items(tree: &mut Subtree, now: Option<&Subtree>) {
     }
 }
 
-/// Notes the restoring as the last change where changes are noted.
+/// Records the restore as the last modification on nodes that track modifications.
 fn stamp_modification(tree: &mut Subtree, user: &str, at: SystemTime) {
     let date = Value::Date(JcrDate::from_system_time(at));
     let is_there = tree.child(JCR_CONTENT).is_some();

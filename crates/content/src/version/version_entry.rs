@@ -25,12 +25,13 @@ pub(crate) const VERSIONS_MAP: &str = "versions";
 const ENTRY_VERSION: u8 = 1;
 const HISTORY_KEY_TAG: u8 = 1;
 const PATH_HISTORY_KEY_TAG: u8 = 2;
-/// The longest path whose versions can be kept: a key holds it twice.
+/// The maximum length of a path with versions, because a key contains it twice.
 pub(super) const MAX_VERSIONED_PATH_BYTES: usize = 900;
-/// The longest identifier that names a history; a node with a longer one is known by its path.
+/// The maximum length of an identifier that names a history; the history of a node with a longer one is named by its
+/// path.
 const MAX_HISTORY_IDENTIFIER_BYTES: usize = 200;
 
-/// One entry.
+/// An entry of the map.
 #[derive(Debug, Clone)]
 pub(crate) enum VersionMapEntry {
     Version(StoredVersion),
@@ -38,46 +39,46 @@ pub(crate) enum VersionMapEntry {
     PathHistory(HistoryStatus),
 }
 
-/// A version as it is stored.
+/// The stored form of a version.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredVersion {
-    /// Its place among the versions of its history, ascending.
+    /// The sequence number of the version in its history, ascending.
     pub(super) number: u64,
-    /// Where the node was.
+    /// The path of the node at that time.
     pub(super) path: NodePath,
-    /// How many names at the end of the path lie inside the document.
+    /// The number of names at the end of the path that are inside the document.
     pub(super) inner_depth: usize,
     pub(super) created_at: JcrDate,
     pub(super) user: String,
     pub(super) comment: String,
-    /// The version that the node was based on; empty for the first.
+    /// The version on which the node was based; empty for the first.
     pub(super) predecessor: String,
     pub(super) labels: BTreeSet<String>,
     /// The document.
     pub(super) body: RecordBody,
 }
 
-/// What is known about the versions of one node together.
+/// The state shared by all versions of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VersionHistory {
-    /// The number of the newest version there ever was.
+    /// The highest number that any version had.
     pub(super) last_number: u64,
-    /// The version that the node is based on.
+    /// The version on which the node is based.
     pub(super) base_version: String,
-    /// Where the node is, or was when it was deleted.
+    /// The path of the node, or its last path if it is deleted.
     pub(super) path: NodePath,
 }
 
-/// Whether a node that comes to be at a path goes on with the history there.
+/// The state of a history at a path: whether a new node at the path continues it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HistoryStatus {
     Current,
-    /// Another node has moved to the place of the one that was deleted.
+    /// Another node moved to the path of the deleted one.
     Ended,
 }
 
 impl VersionMapEntry {
-    /// Writes the entry, and a version's document beside it if that is too long to stay inside.
+    /// Encodes the entry, and writes a version's document to the batch if it is too long to be inline.
     ///
     /// # Errors
     /// If the document exceeds what the store can hold.
@@ -98,10 +99,10 @@ impl VersionMapEntry {
         }
     }
 
-    /// Reads an entry.
+    /// Decodes an entry.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if it makes no sense.
+    /// [`Error::Damaged`] if it is malformed.
     pub(crate) fn decode(key: &[u8], stored: &MapValue) -> Result<Self> {
         let slot = match key.first() {
             Some(&PATH_HISTORY_KEY_TAG) => decode_path_history(stored).map(Self::PathHistory),
@@ -186,13 +187,13 @@ impl StoredVersion {
         self.path.relative_to(&document).unwrap_or_default().to_owned()
     }
 
-    /// Returns a record that holds the document, to read its body.
+    /// Returns a record with the document, for reading its body.
     pub(super) fn to_record(&self) -> ContentRecord {
         let (order, summary) = (OrderKey::default(), NodeSummary::default());
         ContentRecord { order_key: order, summary, body: self.body.clone() }
     }
 
-    /// Shows the version under its name.
+    /// Converts the stored version to its public form, under a given name.
     pub(super) fn to_version(&self, history: &str, name: &str, base: Option<&str>) -> NodeVersion {
         NodeVersion {
             name: name.to_owned(),
@@ -232,7 +233,7 @@ fn decode_path_history(stored: &MapValue) -> Option<HistoryStatus> {
     }
 }
 
-/// Tells whether an identifier can name a history.
+/// Returns true if an identifier can name a history.
 pub(super) fn is_history_identifier(identifier: &str) -> bool {
     !identifier.is_empty()
         && identifier.len() <= MAX_HISTORY_IDENTIFIER_BYTES
@@ -240,12 +241,12 @@ pub(super) fn is_history_identifier(identifier: &str) -> bool {
         && !identifier.contains('\0')
 }
 
-/// Tells whether a history is named by a path.
+/// Returns true if a history is named by a path.
 pub(super) fn is_path_history(history: &str) -> bool {
     history.starts_with('/')
 }
 
-/// Returns the key of a version, or with an empty name that of what is known about its history.
+/// Returns the key of a version, or, with an empty name, the key of its history.
 pub(super) fn version_key(history: &str, name: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(history.len() + name.len() + 2);
     key.push(HISTORY_KEY_TAG);
@@ -255,7 +256,7 @@ pub(super) fn version_key(history: &str, name: &str) -> Vec<u8> {
     key
 }
 
-/// Returns the key that says which history is at a path.
+/// Returns the key of the entry for a history at a path.
 pub(super) fn path_history_key(path: &NodePath, history: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(path.as_str().len() + history.len() + 2);
     key.push(PATH_HISTORY_KEY_TAG);
@@ -265,19 +266,19 @@ pub(super) fn path_history_key(path: &NodePath, history: &str) -> Vec<u8> {
     key
 }
 
-/// What an entry is about, read from its key.
+/// The decoded key of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum VersionMapKey<'a> {
-    /// A version by its name, or its history where the name is empty.
+    /// A version by its name, or its history if the name is empty.
     Version { history: &'a str, name: &'a str },
     /// A history at a path.
     PathHistory { path: &'a str, history: &'a str },
 }
 
-/// Reads a key.
+/// Decodes a key.
 ///
 /// # Errors
-/// [`Error::Damaged`] if it is none.
+/// [`Error::Damaged`] if it is malformed.
 pub(super) fn parse_version_key(key: &[u8]) -> Result<VersionMapKey<'_>> {
     let parse = || {
         let (kind, rest) = key.split_first()?;
@@ -291,27 +292,27 @@ pub(super) fn parse_version_key(key: &[u8]) -> Result<VersionMapKey<'_>> {
     parse().ok_or_else(|| damaged_entry_error(key))
 }
 
-/// Owned bounds of a range of keys: from the first, to before the second.
+/// Owned bounds of a half-open range of keys.
 #[derive(Debug, Clone)]
 pub(super) struct VersionKeyRange(Vec<u8>, Vec<u8>);
 
 impl VersionKeyRange {
-    /// All entries of one history.
+    /// Returns the range of all entries of one history.
     pub(super) fn of_history(history: &str) -> Self {
         Self::prefixed(version_key(history, ""))
     }
 
-    /// All versions and what is known about their histories.
+    /// Returns the range of all versions and histories.
     pub(super) fn of_histories() -> Self {
         Self::prefixed(vec![HISTORY_KEY_TAG])
     }
 
-    /// The histories at one path.
+    /// Returns the range of the histories at one path.
     pub(super) fn at_path(path: &NodePath) -> Self {
         Self::prefixed(path_history_key(path, ""))
     }
 
-    /// The histories at paths below one.
+    /// Returns the range of the histories at paths below a given one.
     pub(super) fn below_path(path: &NodePath) -> Self {
         let slash = if path.is_root() { "" } else { "/" };
         Self::prefixed(
@@ -319,7 +320,7 @@ impl VersionKeyRange {
         )
     }
 
-    /// All keys that begin with these bytes, the last of which is below 0xff.
+    /// Returns the range of all keys that begin with these bytes, the last of which is below 0xff.
     fn prefixed(start: Vec<u8>) -> Self {
         let mut end = start.clone();
         if let Some(last) = end.last_mut() {
@@ -374,7 +375,7 @@ mod tests {
             (read.document_path().as_str(), &*read.relative_path()),
             ("/content/page", "jcr:content")
         );
-        // The body's own bytes are read elsewhere.
+        // The inline body at the end is decoded elsewhere.
         for at in 0..stored.bytes.len() - b"body".len() {
             let cut = MapValue { bytes: stored.bytes.slice(..at), body: None };
             assert!(VersionMapEntry::decode(&key, &cut).is_err(), "cut at {at}");

@@ -1,7 +1,8 @@
-//! Merging the map of versions: what one side kept, labeled, moved or removed, onto what the other has now.
+//! Merging the map of versions: versions that one side created, labeled, moved or removed, applied to the current state
+//! of the other.
 //!
-//! Nothing clashes. A version that both sides kept under one name gets the next free name; one that one side removed
-//! and the other labeled stays; a label that both sides gave goes where the later commit puts it.
+//! Nothing conflicts. If both sides created a version with the same name, one gets the next free name. A version that
+//! one side removed and the other labeled stays. A label that both sides assigned is placed as in the later commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +16,10 @@ use super::version_entry::{
 use crate::snapshot::SnapshotView;
 use crate::{Error, NodePath, Result};
 
-/// Pending edits of the map of versions by key: an entry put, or nothing where one was removed.
+/// Pending edits of the map of versions by key: an entry put, or `None` for a removed one.
 pub(crate) type VersionEdits = BTreeMap<Vec<u8>, Option<VersionMapEntry>>;
 
-/// Returns what makes the second map of the first, but for versions of nodes that are not wanted.
+/// Returns the edits that turn the first map into the second, except for versions of unwanted nodes.
 pub(crate) fn version_edits_between(
     before: &SortedMap,
     after: &SortedMap,
@@ -95,7 +96,7 @@ pub(crate) fn merge_version_edits(
     Ok(merged)
 }
 
-/// Keeps the history of versions that one side labeled while the other took all of its versions away.
+/// Preserves the history of versions that one side labeled while the other removed all of its versions.
 fn preserve_histories(
     base: &SnapshotView,
     head: &SnapshotView,
@@ -123,7 +124,7 @@ fn preserve_histories(
     Ok(())
 }
 
-/// Keeps the place of a history that one side emptied while the other went on with it.
+/// Preserves the path of a history that one side emptied while the other continued it.
 fn preserve_path_histories(head: &SnapshotView, merged: &mut VersionEdits) -> Result<()> {
     let mut kept = Vec::new();
     for key in merged.iter().filter(|(_, slot)| slot.is_none()).map(|(key, _)| key) {
@@ -145,7 +146,7 @@ fn preserve_path_histories(head: &SnapshotView, merged: &mut VersionEdits) -> Re
     Ok(())
 }
 
-/// Tells whether two entries are of one check-in, which came here by two ways.
+/// Returns true if two entries come from the same check-in, received in two ways.
 fn is_same_version(left: &StoredVersion, right: &StoredVersion) -> Result<bool> {
     let is_alike = (left.created_at, &left.user, &left.comment, &left.path)
         == (right.created_at, &right.user, &right.comment, &right.path);
@@ -153,7 +154,7 @@ fn is_same_version(left: &StoredVersion, right: &StoredVersion) -> Result<bool> 
     Ok(is_alike && left.body.write_to_batch(&mut here)? == right.body.write_to_batch(&mut there)?)
 }
 
-/// Gives a version that another one took the name of the next free one.
+/// Assigns the next free name to a version whose name another version has.
 fn rename_version(
     kept: &StoredVersion,
     history: &str,
@@ -182,7 +183,7 @@ fn rename_version(
     Ok(())
 }
 
-/// Takes the labels that this side gives to a version from those that have them on the other side.
+/// Removes the labels that this side assigns to a version from the versions that have them on the other side.
 fn merge_labels(
     ours: &StoredVersion,
     base: Option<&StoredVersion>,
@@ -234,7 +235,7 @@ fn merge_entry(
                 path: path.clone(),
             }))
         }
-        // Removed on one side, changed on the other: it stays.
+        // Removed on one side and changed on the other: the entry stays.
         (None, Some(theirs)) => Some(theirs.clone()),
         (ours, _) => ours.cloned(),
     }

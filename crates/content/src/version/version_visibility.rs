@@ -1,4 +1,4 @@
-//! What a viewer sees of versions, and may do to them: what holds for the node where it is, or where it was last.
+//! Access to versions: the rules of the node at its current path, or at its last path if it is deleted.
 
 use super::NodeVersion;
 use super::version_entry::{VersionMapKey, parse_version_key};
@@ -8,13 +8,14 @@ use crate::snapshot::SnapshotView;
 use crate::{Error, NodePath, Result, Snapshot, Subtree};
 
 impl Snapshot {
-    /// Returns the state whoever sees this one.
+    /// Returns this state without access restrictions.
     pub(super) fn unrestricted(&self) -> Self {
         Self(self.0.clone(), None)
     }
 
-    /// Tells whether the versions of the node at a path are seen: whoever sees the node sees them. A node that is gone
-    /// took its own policies along, so that those see its versions who would see it there and may manage versions.
+    /// Returns true if the viewer may see the versions of the node at a path: anyone who sees the node may. The
+    /// policies of a deleted node were removed with it, so its versions are visible to viewers who could see a node at
+    /// that path and may manage versions.
     pub(super) fn can_see_versions(&self, path: &NodePath) -> Result<bool> {
         let Some(gate) = &self.1 else { return Ok(true) };
         if self.unrestricted().node(path)?.is_some() {
@@ -26,7 +27,7 @@ impl Snapshot {
             && gate.granted_privileges(&item, wanted).contains(wanted))
     }
 
-    /// Decodes what is seen of a version.
+    /// Decodes the visible part of a version.
     pub(super) fn visible_version(
         &self,
         version: &NodeVersion,
@@ -51,7 +52,7 @@ impl Snapshot {
     }
 }
 
-/// Refuses to make, label or remove versions where the viewer lacks `jcr:versionManagement`.
+/// Rejects creating, labeling or removing versions if the viewer lacks `jcr:versionManagement`.
 pub(crate) fn check_version_privilege(
     base: &Snapshot,
     pending: &SnapshotView,

@@ -1,17 +1,17 @@
-//! Places in configuration files and what is wrong there.
+//! Diagnostics of configuration files and their source positions.
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A place in a configuration file; lines and columns count from 1, columns in characters.
+/// A position in a configuration file; lines and columns count from 1, columns in characters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourcePosition {
-    /// The file as it was named.
+    /// The path of the file as given.
     pub file: Arc<Path>,
-    /// The line.
+    /// The line number.
     pub line: u32,
-    /// The column.
+    /// The column number.
     pub column: u32,
 }
 
@@ -21,23 +21,23 @@ impl fmt::Display for SourcePosition {
     }
 }
 
-/// How bad a finding is.
+/// The severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DiagnosticSeverity {
-    /// The configuration works, but perhaps not as it was meant.
+    /// The configuration works, but possibly not as intended.
     Warning,
     /// The configuration must not be used.
     Error,
 }
 
-/// One finding.
+/// A diagnostic of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigDiagnostic {
-    /// Where.
+    /// The position it refers to.
     pub position: SourcePosition,
-    /// How bad.
+    /// Its severity.
     pub severity: DiagnosticSeverity,
-    /// What, and what to do.
+    /// The problem and how to fix it.
     pub message: String,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for ConfigDiagnostic {
     }
 }
 
-/// Collects findings while a file is read.
+/// Collects diagnostics while a file is read.
 #[derive(Debug, Default)]
 pub(crate) struct DiagnosticCollector(pub(crate) Vec<ConfigDiagnostic>);
 
@@ -69,7 +69,7 @@ impl DiagnosticCollector {
     }
 }
 
-/// Returns the known key that `key` is most likely a slip of, if one is near enough.
+/// Returns the known key that `key` is most likely a misspelling of; `None` if none is close enough.
 #[must_use]
 pub fn nearest_key<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
     let allowed = (key.chars().count() / 3).max(1);
@@ -81,7 +81,7 @@ pub fn nearest_key<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, candidate)| candidate)
 }
 
-/// Counts the insertions, removals and replacements between two words, without regard to case.
+/// Returns the edit distance (insertions, removals and replacements) of two words, ignoring case.
 fn edit_distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().flat_map(char::to_lowercase).collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();

@@ -1,4 +1,4 @@
-//! Where configuration text comes from: files, include patterns, variables.
+//! The sources of configuration text: files, include patterns, variables.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::glob::Glob;
 
-/// The variables that `${NAME}` stands for.
+/// The values of `${NAME}` variables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConfigEnvironment(BTreeMap<String, String>);
 
@@ -24,17 +24,17 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for ConfigEnvironmen
     }
 }
 
-/// Where files are read from.
+/// The locations from which configuration files are read.
 #[derive(Debug, Clone, Default)]
 pub struct ConfigSources {
     /// The variables.
     pub environment: ConfigEnvironment,
-    /// A folder that absolute include paths are looked up in, for checking another machine's configuration.
+    /// The folder in which absolute include paths are resolved, for checking another machine's configuration.
     pub root: Option<PathBuf>,
 }
 
 impl ConfigSources {
-    /// Returns the file or pattern that `path` names in an include of a file in `folder`.
+    /// Resolves `path`, a file or pattern named by an include in a file in `folder`.
     pub(super) fn resolve(&self, folder: &Path, path: &str) -> PathBuf {
         match (&self.root, path.strip_prefix('/')) {
             (Some(root), Some(below)) => root.join(below),
@@ -43,15 +43,15 @@ impl ConfigSources {
     }
 }
 
-/// Tells whether an include path names a pattern instead of a file.
+/// Returns true if an include path is a pattern rather than a file name.
 pub(super) fn is_pattern(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.contains(['*', '?', '[']))
 }
 
-/// Returns the files that match `pattern`, sorted by bytes, since numbered names rely on their order.
+/// Returns the files that match `pattern`, sorted bytewise because numbered names rely on their order.
 ///
 /// # Errors
-/// When a folder cannot be listed; a folder that does not exist holds no match.
+/// Fails if a folder cannot be listed. A folder that does not exist has no matches.
 pub(crate) fn expand_pattern(pattern: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = vec![PathBuf::new()];
     for component in pattern.components() {
@@ -85,7 +85,7 @@ fn matching_entries(folder: &Path, name: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in entries {
         let entry = entry?.file_name();
         let name = entry.to_string_lossy();
-        // As in a shell, a wildcard does not stand for the dot of a hidden file.
+        // As in a shell, a wildcard does not match the leading dot of a hidden file.
         if !name.starts_with('.') && glob.matches(&name) {
             found.push(folder.join(&entry));
         }

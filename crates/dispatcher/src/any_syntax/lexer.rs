@@ -1,4 +1,4 @@
-//! Text to tokens.
+//! The tokenizer of `dispatcher.any` files.
 //!
 //! Follows the rules G1 to G8 and G19 of `docs/compat/dispatcher.md`: white space only separates, `#` opens a comment
 //! outside quotes, `\\` and escaped quotes are resolved and other backslashes stay, `${NAME}` is replaced.
@@ -28,7 +28,7 @@ impl ConfigToken {
     }
 }
 
-/// Splits `source` into tokens; faults go to `findings`.
+/// Splits `source` into tokens; appends errors to `findings`.
 pub(super) fn tokenize(
     source: &str,
     file: &Arc<Path>,
@@ -86,7 +86,7 @@ impl ConfigLexer<'_> {
 
     fn lex_quoted(&mut self, quote: char, at: SourcePosition) {
         self.advance();
-        // A quote that is never closed ends with its line, so that the lines below are still checked.
+        // An unclosed quote ends at the end of its line, so that the following lines are still checked.
         let (mut raw, mut is_closed) = self.text_until_quote(quote);
         if !is_closed {
             self.diagnostics.add_error(&at, format!("the string is not closed; add a {quote}"));
@@ -109,7 +109,7 @@ impl ConfigLexer<'_> {
         }
     }
 
-    /// Returns the raw text up to the closing quote, and whether there is one.
+    /// Returns the raw text up to the closing quote, and true if there is a closing quote.
     fn text_until_quote(&self, quote: char) -> (String, bool) {
         let mut is_escaped = false;
         for (index, char) in self.rest.char_indices() {
@@ -177,7 +177,7 @@ impl ConfigLexer<'_> {
         self.rest.chars().take_while(|char| !char.is_whitespace()).any(|char| char == '}')
     }
 
-    /// Replaces `${NAME}`; an unknown name stays as it is, which matches no address and no file.
+    /// Replaces `${NAME}`. An undefined name stays unchanged and therefore matches no address and no file.
     fn substitute_variables(&mut self, text: &str, at: &SourcePosition) -> String {
         let mut replaced = String::with_capacity(text.len());
         let mut rest = text;

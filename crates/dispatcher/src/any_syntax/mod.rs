@@ -1,13 +1,15 @@
-//! The brace language of `dispatcher.any`: text to a tree of items, with every fault at its place.
+//! The parser of the brace language of `dispatcher.any`: turns text into a tree of items and reports each error with
+//! its position.
 //!
-//! In: a file, an environment for `${NAME}`, and where absolute include paths live. Out: [`ParsedConfigFile`], the items and
-//! all diagnostics; a file with errors still gives what could be read.
+//! Input: a file, an environment for `${NAME}`, and the folder for absolute include paths. Output:
+//! [`ParsedConfigFile`], which holds the items and all diagnostics; a file with errors still yields the items that
+//! could be read.
 //!
 //! Invariants
 //! * No input makes the parser panic, recurse without bound or read without bound.
-//! * Textual order is kept: labels carry no meaning, and the last matching rule wins.
+//! * Textual order is preserved: labels carry no meaning, and the last matching rule wins.
 //!
-//! Not here: what the keys mean (`config`).
+//! Not here: the meaning of the keys (`config`).
 
 mod diagnostic;
 mod include;

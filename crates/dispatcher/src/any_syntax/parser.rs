@@ -1,4 +1,4 @@
-//! Tokens to items, with includes in their place.
+//! The parser: turns tokens into items and expands includes in place.
 
 use std::iter::Peekable;
 use std::path::{Path, PathBuf};
@@ -11,33 +11,34 @@ use super::lexer::{ConfigToken, tokenize};
 use super::syntax_tree::{ConfigBlock, ConfigItem, ConfigKey, ConfigText, ConfigValue, QuoteStyle};
 use super::{ConfigSources, SourcePosition};
 
-/// Includes within includes, at most.
+/// The maximum nesting depth of includes.
 const MAX_INCLUDE_DEPTH: usize = 50;
-/// Lines of all files together, at most.
+/// The maximum number of lines of all files together.
 const MAX_TOTAL_LINES: usize = 1_000_000;
-/// Braces within braces, at most; real files need eight.
+/// The maximum nesting depth of braces; real files need eight.
 const MAX_NESTING_DEPTH: usize = 100;
 
-/// What a file holds, and what is wrong with it.
+/// The result of parsing a file.
 #[derive(Debug, Clone)]
 pub struct ParsedConfigFile {
-    /// The items of the file and of what it includes.
+    /// The items of the file and of its includes.
     pub block: ConfigBlock,
-    /// The findings in the order in which they were met.
+    /// The diagnostics in the order in which they were found.
     pub diagnostics: Vec<ConfigDiagnostic>,
-    /// The files that were read, and the folders in which include patterns look; a change of one is a change of all.
+    /// The files that were read, and the folders in which include patterns are expanded. A change of any of them
+    /// changes the configuration.
     pub files: Vec<PathBuf>,
 }
 
 impl ParsedConfigFile {
-    /// Tells whether a finding forbids to use the file.
+    /// Returns true if a diagnostic makes the file unusable.
     #[must_use]
     pub fn has_errors(&self) -> bool {
         self.diagnostics.iter().any(|diagnostic| diagnostic.severity == DiagnosticSeverity::Error)
     }
 }
 
-/// Reads `file` and all that it includes.
+/// Reads `file` and all its includes.
 #[must_use]
 pub fn parse_file(file: &Path, sources: &ConfigSources) -> ParsedConfigFile {
     let mut parser = ConfigParser::new(sources);
@@ -47,7 +48,7 @@ pub fn parse_file(file: &Path, sources: &ConfigSources) -> ParsedConfigFile {
     parser.finish(items, at)
 }
 
-/// Reads `text` as if it stood in `file`; includes are looked up beside it.
+/// Parses `text` as the content of `file`; includes are resolved relative to that file.
 #[must_use]
 pub fn parse_text(text: &[u8], file: &Path, sources: &ConfigSources) -> ParsedConfigFile {
     let mut parser = ConfigParser::new(sources);
@@ -64,9 +65,9 @@ fn start_position(file: &Arc<Path>) -> SourcePosition {
 struct ConfigParser<'a> {
     sources: &'a ConfigSources,
     diagnostics: DiagnosticCollector,
-    /// The files that are being read, outermost first.
+    /// The files being read, outermost first.
     include_stack: Vec<PathBuf>,
-    /// All files that were read.
+    /// All files read so far.
     files: Vec<PathBuf>,
     line_count: usize,
 }
@@ -92,7 +93,7 @@ impl<'a> ConfigParser<'a> {
         }
     }
 
-    /// Reads a file that is asked for at `at`.
+    /// Reads a file that an include at `at` names.
     fn parse_included_file(&mut self, file: &Path, at: &SourcePosition) -> Vec<ConfigItem> {
         if self.include_stack.len() >= MAX_INCLUDE_DEPTH {
             self.diagnostics
@@ -108,7 +109,7 @@ impl<'a> ConfigParser<'a> {
                 return Vec::new();
             }
         };
-        // The links in a path are not resolved for relative includes, but a cycle through a link is a cycle.
+        // Relative includes do not resolve links in a path, but a cycle through a link is still a cycle.
         let identity = std::fs::canonicalize(file).unwrap_or_else(|_gone| file.to_owned());
         if self.include_stack.contains(&identity) {
             self.diagnostics.add_error(at, format!("`{}` includes itself", file.display()));
@@ -123,7 +124,7 @@ impl<'a> ConfigParser<'a> {
         items
     }
 
-    /// Reads a file whose one line is the path of another: a link that was checked out as text.
+    /// Reads a file whose only line is the path of another file: a symbolic link that was checked out as text.
     fn parse_link_text(&mut self, bytes: &[u8], file: &Path) -> Option<Vec<ConfigItem>> {
         let line = std::str::from_utf8(bytes).ok()?.trim();
         let is_path = line.contains('/')
@@ -161,7 +162,7 @@ impl<'a> ConfigParser<'a> {
             );
             return Vec::new();
         }
-        // Comments may hold any bytes; a token that is not UTF-8 matches nothing and says so.
+        // Comments may hold any bytes; a token that is not UTF-8 matches nothing and is reported.
         let source = String::from_utf8_lossy(bytes);
         let tokens = tokenize(&source, &shown, &self.sources.environment, &mut self.diagnostics);
         self.warn_of_invalid_utf8(&tokens);
@@ -169,7 +170,7 @@ impl<'a> ConfigParser<'a> {
         let mut items = Vec::new();
         loop {
             items.extend(self.parse_items(&mut tokens, file, 0));
-            // Only a brace too many stops the items of a whole file.
+            // Only an extra closing brace ends the items of a whole file.
             let Some(token) = tokens.next() else {
                 return items;
             };
@@ -190,7 +191,7 @@ impl<'a> ConfigParser<'a> {
         }
     }
 
-    /// Reads items up to a closing brace, which stays, or the end.
+    /// Reads items up to the end or to a closing brace, which is not consumed.
     fn parse_items(
         &mut self,
         tokens: &mut ConfigTokens,
@@ -238,7 +239,7 @@ impl<'a> ConfigParser<'a> {
         }
     }
 
-    /// Reads what follows an opening brace at `at`.
+    /// Reads the content of a block whose opening brace is at `at`.
     fn parse_block(
         &mut self,
         tokens: &mut ConfigTokens,

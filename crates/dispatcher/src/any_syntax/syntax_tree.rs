@@ -1,8 +1,8 @@
-//! What a `dispatcher.any` file consists of.
+//! The syntax tree of a `dispatcher.any` file.
 
 use super::SourcePosition;
 
-/// How a value was quoted, which decides how a pattern is read.
+/// The quoting of a value, which decides how a pattern is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuoteStyle {
     /// `"…"`: a glob or plain text.
@@ -13,57 +13,57 @@ pub enum QuoteStyle {
     Bare,
 }
 
-/// A value with its place.
+/// A value with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigText {
-    /// The text, escapes resolved and variables replaced.
+    /// The text, with escapes resolved and variables replaced.
     pub text: String,
-    /// How it was quoted.
+    /// The quoting of the value.
     pub quote: QuoteStyle,
-    /// Where it begins.
+    /// The position of its first character.
     pub position: SourcePosition,
 }
 
-/// A key with its place.
+/// A key with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigKey {
-    /// The name without its slash.
+    /// The name without its leading slash.
     pub name: String,
-    /// Where its slash is.
+    /// The position of its slash.
     pub position: SourcePosition,
 }
 
-/// Items between braces, or of a whole file.
+/// The items between braces, or of a whole file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigBlock {
-    /// The items in textual order, those of included files in the place of the include.
+    /// The items in textual order; the items of included files stand at the position of the include.
     pub items: Vec<ConfigItem>,
-    /// Where the brace opened.
+    /// The position of the opening brace.
     pub position: SourcePosition,
 }
 
-/// What follows a key.
+/// The value of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfigValue {
-    /// Nothing.
+    /// No value.
     Absent,
-    /// One text.
+    /// A single text.
     Text(ConfigText),
-    /// Braces.
+    /// A block in braces.
     Block(ConfigBlock),
 }
 
-/// A key with its value, or a value alone.
+/// A key with its value, or a value without a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigItem {
-    /// The label, if there is one.
+    /// The key; `None` for a value without a key.
     pub key: Option<ConfigKey>,
     /// The value.
     pub value: ConfigValue,
 }
 
 impl ConfigItem {
-    /// Returns where the item begins.
+    /// Returns the position at which the item begins.
     #[must_use]
     pub fn position(&self) -> Option<&SourcePosition> {
         match (&self.key, &self.value) {
@@ -74,7 +74,7 @@ impl ConfigItem {
         }
     }
 
-    /// Returns the label, or nothing for a value alone.
+    /// Returns the name of the key; `None` for a value without a key.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.key.as_ref().map(|key| key.name.as_str())

@@ -1,7 +1,7 @@
-//! File calls that stay below one folder and follow no symbolic link.
+//! File operations that stay below one folder and follow no symbolic links.
 //!
-//! The kernel resolves a path in one call (`openat2`); where a sandbox forbids that call, each component is opened by
-//! itself.
+//! The kernel resolves a path in one call (`openat2`). Where a sandbox forbids that call, each component is opened
+//! separately.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -47,7 +47,7 @@ pub(super) fn open_folder_below(root: BorrowedFd<'_>, path: &Path) -> Result<Own
     open_below(root, path, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
-/// Opens the folder `path` below `root`, making what is missing; tells how many folders were made.
+/// Opens the folder `path` below `root` and creates missing folders; returns the number of folders created.
 pub(super) fn create_folder_below(
     root: BorrowedFd<'_>,
     path: &Path,
@@ -74,7 +74,7 @@ pub(super) fn create_folder_below(
     Ok((folder, made))
 }
 
-/// Removes a file or link; one that is gone already counts as removed.
+/// Removes a file or link; an absent one counts as removed.
 pub(super) fn unlink_if_present(folder: BorrowedFd<'_>, name: &OsStr) -> Result<bool> {
     match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
         Ok(()) => Ok(true),

@@ -1,9 +1,10 @@
-//! What a flush removes: the files of its handle.
+//! Removal of files by a flush: the files of its handle.
 //!
-//! In the handle's parent folder these are the entry with exactly its last name (if a file) and all that begin with that
-//! name and a dot, also once path parameters are cut as renders cut them: older caches hold such names; below the handle
-//! `_jcr_content` and `jcr:content`; and for a handle that is gone the whole folder. Folders of suffix pages begin with the name
-//! of their page and a dot, so that a flush of the page takes all of them.
+//! In the handle's parent folder these are the entry with exactly its last name (if a file) and all entries that begin
+//! with that name and a dot. Names are also compared after path parameters are cut as renders cut them, because older
+//! caches contain such names. Below the handle these are `_jcr_content` and `jcr:content`. For a handle that no longer
+//! exists it is the whole folder. Folders of suffix pages begin with the name of their page and a dot, so that a flush
+//! of the page removes all of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -25,35 +26,35 @@ use super::docroot::{Docroot, OWN_FILE_PREFIX, STALE_MARK_MODE, TEMPORARY_FOLDER
 use super::usage::DiskAmount;
 use crate::suffix_folder;
 
-/// What happens to the files of a handle.
+/// The action that a flush applies to the files of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileFlushAction {
-    /// They are removed.
+    /// Remove the files.
     Delete,
-    /// They are marked as stale and stay.
+    /// Mark the files as stale and keep them.
     Mark,
 }
 
 impl FileFlushAction {
-    /// Joins what two flushes want.
+    /// Combines the actions of two flushes.
     fn stronger(self, other: Self) -> Self {
         if self == Self::Delete { self } else { other }
     }
 }
 
-/// What a flush did.
+/// The result of a flush.
 #[derive(Debug, Default)]
 pub(crate) struct FileFlushResult {
-    /// Files and folders that were removed.
+    /// The number of files and folders removed.
     pub(crate) removed_count: usize,
-    /// Files that were marked.
+    /// The number of files marked.
     pub(crate) marked_count: usize,
-    /// What failed first; all that could be done was done nevertheless.
+    /// The first error; the remaining files are processed nevertheless.
     pub(crate) first_error: Option<io::Error>,
 }
 
 impl FileFlushResult {
-    /// Adds what a later step did.
+    /// Adds the result of a later step.
     pub(crate) fn merge(&mut self, more: Self) {
         self.removed_count += more.removed_count;
         self.marked_count += more.marked_count;
@@ -62,7 +63,7 @@ impl FileFlushResult {
         }
     }
 
-    /// Notes a step that may have failed.
+    /// Records the outcome of a step that may fail.
     pub(crate) fn record_outcome(&mut self, outcome: io::Result<()>) {
         if let Err(failure) = outcome {
             self.first_error.get_or_insert(failure);
@@ -73,15 +74,15 @@ impl FileFlushResult {
 /// A handle whose files are removed or marked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileFlushTarget<'a> {
-    /// Below the document root.
+    /// The path of the handle below the document root.
     pub(crate) handle: &'a Path,
     pub(crate) action: FileFlushAction,
 }
 
 impl Docroot {
-    /// Removes or marks the files of all these handles; those in `kept` are marked whatever their fate.
+    /// Removes or marks the files of all these handles; the files in `kept` are always marked.
     ///
-    /// A folder is listed once, however many of the handles lie in it.
+    /// A folder is listed once, however many of the handles are in it.
     pub(crate) fn flush_handles(
         &self,
         named: &[FileFlushTarget<'_>],
@@ -110,7 +111,7 @@ impl Docroot {
         flushing.result
     }
 
-    /// Removes the folder `handle` with all that is in it; for the root, all but the root and its stat file.
+    /// Removes the folder `handle` with all its content; for the root, everything except the root and its stat file.
     pub(crate) fn remove_subtree(&self, handle: &Path) -> FileFlushResult {
         let kept = BTreeSet::new();
         let mut flushing =
@@ -126,22 +127,21 @@ impl Docroot {
         flushing.result
     }
 
-    /// Removes the folders that flushes took out of sight.
+    /// Removes the folders that flushes moved to the trash.
     pub(crate) fn empty_trash(&self) {
         let trash = std::mem::take(&mut *self.trash.lock());
         for name in trash {
             let path = self.path.join(TEMPORARY_FOLDER).join(name);
             if let Err(error) = std::fs::remove_dir_all(&path) {
-                // The next start sweeps it.
+                // The next start removes it.
                 tracing::warn!(file = %path.display(), reason = %error, "cannot remove a flushed folder");
             }
         }
     }
 
-    /// Moves a folder out of the way that an earlier layout made where the page `file` belongs.
+    /// Moves away a folder of an earlier layout that occupies the path of the page `file`.
     ///
-    /// The suffix pages in it go on from the folder that is theirs now, unless that is there already. Folders of other users
-    /// stay.
+    /// Its suffix pages move to their current folder, unless that exists already. Folders of other users stay.
     pub(crate) fn move_old_folder_away(&self, file: &Path) -> io::Result<()> {
         let Some((name, own)) = file.file_name().zip(suffix_folder::suffix_folder_of_page(file))
         else {
@@ -161,7 +161,7 @@ impl Docroot {
         let own = own.file_name().unwrap_or_default();
         match renameat_with(&folder, name, &folder, own, RenameFlags::NOREPLACE) {
             Ok(()) => Ok(()),
-            // Nobody is served from the earlier folder any more.
+            // The earlier folder is not served any more.
             Err(Errno::EXIST | Errno::NOTEMPTY | Errno::INVAL | Errno::NOSYS) => {
                 self.move_to_trash(&folder, name)?;
                 self.empty_trash();
@@ -194,7 +194,7 @@ impl Docroot {
         Ok(())
     }
 
-    /// Takes a folder out of sight at once, however much it holds; [`Docroot::empty_trash`] removes it.
+    /// Moves a folder to the trash in constant time, regardless of its size; [`Docroot::empty_trash`] removes it.
     fn move_to_trash(&self, folder: &OwnedFd, name: &OsStr) -> io::Result<bool> {
         let trash = self.new_temporary_name();
         match renameat(folder, name, &self.temporary_fd, trash.as_str()) {
@@ -207,7 +207,7 @@ impl Docroot {
         Ok(true)
     }
 
-    /// Removes one file, which counts no longer then.
+    /// Removes one file and subtracts it from the usage count.
     fn unlink_counted(&self, folder: &OwnedFd, name: &OsStr) -> rustix::io::Result<bool> {
         let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok();
         let is_removed = confined_open::unlink_if_present(folder.as_fd(), name)?;
@@ -218,12 +218,12 @@ impl Docroot {
         Ok(is_removed)
     }
 
-    /// Marks one cache file as flushed; one that is absent stays absent.
+    /// Marks one cache file as flushed; does nothing if it is absent.
     pub(crate) fn mark_file_stale(&self, file: &Path) -> FileFlushResult {
         self.mark_file_stale_if(file, &|_| true)
     }
 
-    /// As [`Docroot::mark_file_stale`], if `is_meant` holds for the time at which the file was asked for.
+    /// As [`Docroot::mark_file_stale`], but only if `is_meant` holds for the time at which the file was requested.
     pub(crate) fn mark_file_stale_if(
         &self,
         file: &Path,
@@ -232,7 +232,7 @@ impl Docroot {
         let mut done = FileFlushResult::default();
         match self.try_mark_stale(file, is_meant) {
             Ok(is_marked) => done.marked_count += usize::from(is_marked),
-            // Another owner's file cannot be marked; without it, the page is fetched anew.
+            // A file of another owner cannot be marked. Without the file, the page is fetched anew.
             Err(_refused) => {
                 done.record_outcome(self.remove_cache_file(file));
                 done.removed_count += 1;
@@ -365,20 +365,22 @@ impl FileFlushRun<'_> {
                 continue;
             }
             let kind = match entry.file_type() {
-                // Some file systems do not tell in the listing.
+                // Some file systems do not report the type in the listing.
                 FileType::Unknown => statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)
                     .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
                 kind => kind,
             };
             entries.push((name.to_owned(), kind));
         }
-        // A body goes before its header file: whoever reads the pair meanwhile would take it for a page without headers.
+        // Remove a body before its header file: a concurrent reader would take the body alone for a page without
+        // headers.
         entries.sort_by_key(|(name, _)| is_side_file_name(name));
         Ok(entries)
     }
 }
 
-/// Returns what happens to an entry of a folder in which these names are flushed; to delete goes before to mark.
+/// Returns the action for an entry of a folder in which these names are flushed; deleting takes precedence over
+/// marking.
 fn flush_action_of(
     name: &OsStr,
     kind: FileType,
@@ -390,7 +392,7 @@ fn flush_action_of(
     let before = bytes.get(..end).unwrap_or_default();
     let is_begun_so =
         |whole: &[u8]| whole.strip_prefix(before).is_some_and(|rest| rest.first() == Some(&b'.'));
-    // `a;x=1.jpg` is a file of `a.jpg`, and so is whatever lies in a folder `a;x='1`.
+    // `a;x=1.jpg` is a file of `a.jpg`, and so is everything in a folder `a;x='1`.
     let longer = names.iter().filter(|(name, _)| is_begun_so(name.as_bytes()));
     own.into_iter()
         .chain(flush_action_of_name(OsStr::from_bytes(before), FileType::RegularFile, names))
@@ -424,7 +426,7 @@ fn is_side_file_of(path: &Path, kept: &BTreeSet<PathBuf>) -> bool {
     is_side("h") || is_side("ttl")
 }
 
-/// Sets the sticky bit and tells whether it was not set before; the first mark's time is kept.
+/// Sets the sticky bit and returns true if it was not set before; the time of the first mark is preserved.
 fn set_stale_mark(file: &File) -> rustix::io::Result<bool> {
     let stat = fstat(file)?;
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
@@ -435,7 +437,7 @@ fn set_stale_mark(file: &File) -> rustix::io::Result<bool> {
     Ok(true)
 }
 
-/// Turns "there is nothing, or a link" into `None`; of a name that is too long there can be nothing.
+/// Maps "not found" and "is a link" to `None`; a name that is too long cannot exist.
 fn none_if_absent<T>(outcome: rustix::io::Result<T>) -> io::Result<Option<T>> {
     match outcome {
         Ok(value) => Ok(Some(value)),

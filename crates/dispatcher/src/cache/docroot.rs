@@ -1,10 +1,10 @@
-//! One document root: opening it, and looking files up.
+//! One document root: opening it and looking up files.
 //!
 //! Invariants
 //! * Nothing outside the root is read, written or removed: no symbolic link below it is followed.
 //! * A file is visible only when it is complete: it is written in `.tympan-tmp` and renamed into place.
-//! * A file's modification time is the moment at which the request that filled it was sent, so that whatever was
-//!   flushed since is newer.
+//! * A file's modification time is the time at which the request that filled it was sent, so that every later flush is
+//!   newer.
 //! * The sticky bit on a file means that a flush named it: it may be served only while it is replaced.
 
 use std::fs::{DirBuilder, File};
@@ -28,22 +28,22 @@ use crate::flush_numbering::FlushNumbers;
 use crate::flush_propagation::ReceivedPositions;
 use crate::suffix_folder;
 
-/// The folder for unfinished files and for folders on their way out.
+/// The folder for unfinished files and for folders that are being removed.
 pub(crate) const TEMPORARY_FOLDER: &str = ".tympan-tmp";
 
-/// The beginning of the names of files and folders that are the dispatcher's own.
+/// The prefix of the names of the dispatcher's own files and folders.
 pub(crate) const OWN_FILE_PREFIX: &str = ".tympan-";
 
-/// The file that tells which flushes came.
+/// The file that records the received flushes.
 pub(crate) const FLUSH_NUMBERS_FILE: &str = ".tympan-flushes";
 
-/// A file's mode bit that marks it as flushed.
+/// The mode bit that marks a file as flushed.
 pub(crate) const STALE_MARK_MODE: u32 = 0o1000;
 
-/// A longer file of numbers is not ours.
+/// The maximum size of the file of flush numbers in bytes; a longer one was not written by the dispatcher.
 const MAX_FLUSH_NUMBERS_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Side files above this are not ours.
+/// The maximum size of a side file in bytes; a longer one was not written by the dispatcher.
 const MAX_HEADER_FILE_BYTES: u64 = 256 * 1024;
 
 /// One document root.
@@ -53,40 +53,41 @@ pub(crate) struct Docroot {
     pub(super) root_fd: OwnedFd,
     pub(super) temporary_fd: OwnedFd,
     name_counter: AtomicU64,
-    /// Folders in the temporary folder that are to be removed.
+    /// The folders in the temporary folder that are to be removed.
     pub(super) trash: Mutex<Vec<String>>,
-    /// What is counted, by the root's name.
+    /// The usage counters, by the root's name.
     pub(super) usage: Arc<DocrootUsage>,
-    /// Held for reading while a file is put into place, for writing while one is evicted.
+    /// Held for reading while a file is put into place, and for writing while one is evicted.
     pub(super) placement_lock: RwLock<()>,
-    /// When earlier processes stored or flushed something last.
+    /// The time of the last store or flush by earlier processes.
     pub(super) last_earlier_change: Option<SystemTime>,
-    /// Which flushes came, as the file says; nothing before it was read.
+    /// The received flushes as recorded in the file; `None` until the file is read.
     pub(crate) flush_numbers: Mutex<Option<FlushNumbers>>,
-    /// How far siblings were heard, as the file says; nothing before it was read.
+    /// The positions up to which messages of siblings were received, as recorded in the file; `None` until the file is
+    /// read.
     pub(crate) received_positions: Mutex<Option<ReceivedPositions>>,
 }
 
-/// A cache file that is open, with what its name and times say.
+/// An open cache file with the metadata from its name and times.
 #[derive(Debug)]
 pub(crate) struct OpenCacheFile {
     /// The body.
     pub(crate) body: File,
     /// Its length in bytes.
     pub(crate) length: u64,
-    /// When the request that filled it was sent.
+    /// The time at which the request that filled it was sent.
     pub(crate) fetched_at: SystemTime,
-    /// When a flush marked it.
+    /// The time at which a flush marked it.
     pub(crate) marked_at: Option<SystemTime>,
     /// The headers stored beside it.
     pub(crate) headers: Option<StoredHeaders>,
-    /// When the render's own limit ends, if one was kept.
+    /// The end of the render's own time limit, if one was stored.
     pub(crate) expires_at: Option<SystemTime>,
-    /// Which file it is.
+    /// The identity of the file.
     pub(crate) stamp: CacheFileStamp,
 }
 
-/// Differs for a cache file that was replaced or changed in any way.
+/// The identity of a cache file; differs if the file was replaced or changed in any way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CacheFileStamp {
     device: u64,
@@ -94,11 +95,11 @@ pub(crate) struct CacheFileStamp {
     length: i64,
     modified_at: SystemTime,
     changed_at: SystemTime,
-    /// Of the header file's text.
+    /// The digest of the header file's text.
     headers_digest: u64,
 }
 
-/// What stands at a place.
+/// The result of looking up a cache file.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
@@ -111,10 +112,10 @@ pub(crate) enum CacheFileLookup {
 }
 
 impl Docroot {
-    /// Opens the root at `path`, making it if it is absent, and clears what a crash left unfinished.
+    /// Opens the root at `path`, creates it if it is absent, and removes unfinished files left by a crash.
     pub(crate) fn open(path: &Path, mode: u32, usage: Arc<DocrootUsage>) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(mode & 0o777).create(path)?;
-        // The root itself may be a link; only what is below it must not leave it.
+        // The root itself may be a link; only paths below it must not leave it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())?;
         let left = statat(&root, TEMPORARY_FOLDER, AtFlags::SYMLINK_NOFOLLOW).ok();
@@ -140,7 +141,7 @@ impl Docroot {
         Ok(docroot)
     }
 
-    /// Opens the root at `path` beside the process that serves from it: nothing is made, and nothing may be written.
+    /// Opens the root at `path` while another process serves from it: nothing is created, and nothing may be written.
     pub(crate) fn open_read_only(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())?;
@@ -168,19 +169,19 @@ impl Docroot {
         &self.path
     }
 
-    /// Tells whether this is the folder with that identity.
+    /// Returns true if this folder has the given identity.
     pub(super) fn is_same_folder(&self, device: u64, inode: u64) -> bool {
         fstat(&self.root_fd).is_ok_and(|own| own.st_dev == device && own.st_ino == inode)
     }
 
-    /// Tells whether the folder for unfinished files still stands in the root.
+    /// Returns true if the temporary folder still exists in the root.
     pub(super) fn is_writable(&self) -> bool {
         fstat(&self.temporary_fd).is_ok_and(|own| own.st_nlink > 0)
     }
 
-    /// Looks `file` up; `wants_ttl` says whether its `.ttl` file counts.
+    /// Looks up `file`; `wants_ttl` decides if its `.ttl` file is read.
     pub(crate) fn look_up_file(&self, file: &Path, wants_ttl: bool) -> io::Result<CacheFileLookup> {
-        // A replacement renames header file and body one after the other, so a pair that differs is read again.
+        // A replacement renames the header file and the body one after the other, so a mismatched pair is read again.
         for _ in 0..4 {
             if let Some(found) = self.look_up_once(file, wants_ttl)? {
                 return Ok(found);
@@ -189,9 +190,9 @@ impl Docroot {
         Ok(CacheFileLookup::Absent)
     }
 
-    /// Looks a file up; nothing if it changed meanwhile, or does not fit its header file.
+    /// Looks up a file once; returns `None` if it changed during the look-up or does not match its header file.
     fn look_up_once(&self, file: &Path, wants_ttl: bool) -> io::Result<Option<CacheFileLookup>> {
-        // A pipe that someone put there must not block the server.
+        // A pipe at this path must not block the server.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         let body = match confined_open::open_below(self.root_fd(), file, flags) {
             Ok(body) => File::from(body),
@@ -202,7 +203,7 @@ impl Docroot {
         };
         let stat = fstat(&body)?;
         match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
-            // An earlier layout kept suffix pages there; the folder makes way when the page is stored.
+            // An earlier layout stored suffix pages there; the folder is moved away when the page is stored.
             rustix::fs::FileType::Directory
                 if suffix_folder::suffix_folder_of_page(file).is_some() =>
             {
@@ -218,7 +219,8 @@ impl Docroot {
             if wants_ttl { self.modified_at(&side_file_path(file, ".ttl")) } else { None };
         let fetched = to_system_time(stat.st_mtime, stat.st_mtime_nsec);
         let text = self.read_header_file(file);
-        // Whoever removes or replaces a pair begins with the body: without its headers it would be served as another type.
+        // Removal and replacement of a pair begin with the body; without its headers the body would be served with a
+        // wrong type.
         if text.is_none() && fstat(&body)?.st_nlink == 0 {
             return Ok(None);
         }
@@ -251,7 +253,7 @@ impl Docroot {
         Some(text)
     }
 
-    /// Reads which flushes came; none if nobody wrote that, or what stands there makes no sense.
+    /// Reads the recorded flushes; returns an empty record if the file is absent or malformed.
     pub(crate) fn read_flush_numbers(&self) -> FlushNumbers {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         let Ok(file) =
@@ -269,10 +271,10 @@ impl Docroot {
         })
     }
 
-    /// Reads one of the dispatcher's own files in the root; nothing if there is none.
+    /// Reads one of the dispatcher's own files in the root; returns `None` if it is absent.
     ///
     /// # Errors
-    /// Also for a file of more than `max` bytes, and for one that is no text.
+    /// Also fails for a file of more than `max` bytes and for one that is not text.
     pub(crate) fn read_own_file(&self, name: &str, max: u64) -> io::Result<Option<String>> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         let file = match confined_open::open_below(self.root_fd(), Path::new(name), flags) {
@@ -288,18 +290,18 @@ impl Docroot {
         Ok(Some(text))
     }
 
-    /// Notes for later processes that a flush came at `now`.
+    /// Records for later processes that a flush came at `now`.
     pub(crate) fn record_flush(&self, now: SystemTime) {
-        // What cannot be noted is known as long as this process lives.
+        // If recording fails, the time is known for the lifetime of this process.
         rustix::fs::futimens(&self.temporary_fd, &super::stat_file::same_timestamps(now)).ok();
     }
 
-    /// Notes that a file was served.
+    /// Records that a file was served.
     pub(crate) fn record_use(&self, file: &Path, now: SystemTime) {
         self.usage.last_uses.record_use(file, now);
     }
 
-    /// Tells whether something stands at `file`.
+    /// Returns true if something exists at `file`.
     pub(crate) fn exists(&self, file: &Path) -> bool {
         self.modified_at(file).is_some()
     }
@@ -316,7 +318,7 @@ impl Docroot {
         format!("{}-{count}", std::process::id())
     }
 
-    /// Removes what earlier processes left in the temporary folder.
+    /// Removes the files that earlier processes left in the temporary folder.
     fn sweep_temporary_folder(&self) {
         let folder = self.path.join(TEMPORARY_FOLDER);
         let Ok(entries) = std::fs::read_dir(&folder) else {
@@ -350,7 +352,7 @@ fn digest_text(text: Option<&[u8]>) -> u64 {
 }
 
 impl OpenCacheFile {
-    /// Tells whether body and header file were written together.
+    /// Returns true if the body and the header file were written together.
     fn matches_header_file(&self) -> bool {
         self.headers.as_ref().is_none_or(|headers| headers.fetched_at == self.fetched_at)
     }

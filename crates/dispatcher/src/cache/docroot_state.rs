@@ -1,7 +1,7 @@
-//! A document root by its name, opened anew when someone replaced the folder.
+//! A document root by its name, reopened when the folder is replaced.
 //!
-//! People clear a cache with `rm -rf` or by renaming the folder while the server runs. The open folder would then be one
-//! that nobody sees any more.
+//! People clear a cache with `rm -rf` or by renaming the folder while the server runs. The open folder would then be
+//! one that is not visible at its path any more.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,34 +27,34 @@ pub(crate) struct DocrootState {
     path: PathBuf,
     mode: u32,
     open_docroot: RwLock<Arc<Docroot>>,
-    /// Which files carry which surrogate keys.
+    /// The index of files by surrogate key.
     pub(crate) tags: SurrogateKeyIndex,
-    /// Errors in place of its files.
+    /// The cached errors of its files.
     pub(crate) negative_cache: NegativeCache,
-    /// At which addresses its pages were asked for.
+    /// The addresses at which its pages were requested.
     pub(crate) visits: VisitAddresses,
-    /// When the last flush came, whatever it named.
+    /// The time of the last flush, whatever it named.
     last_flush_at: Mutex<Option<SystemTime>>,
-    /// What it takes of the disk.
+    /// Its disk usage.
     pub(crate) usage: Arc<DocrootUsage>,
-    /// In which order flushes came.
+    /// The counts of flushes by their order of arrival.
     pub(crate) flush_orders: FlushOrderCounts,
-    /// What the siblings of farms are told, by the farms' names.
+    /// The event logs for the siblings of farms, by farm name.
     event_logs: Mutex<BTreeMap<String, Arc<FarmEventLog>>>,
-    /// Held while events of a sibling are carried out; what failed of them last.
+    /// Held while events of a sibling are applied; holds the last failures.
     pub(crate) failed_messages: tokio::sync::Mutex<FailedMessages>,
     started_at: Instant,
-    /// The second, counted from `started`, in which the folder was last compared.
+    /// The second, counted from `started`, in which the folder was last compared with its name.
     last_compared_second: AtomicU64,
 }
 
 impl DocrootState {
-    /// Returns the root as it was opened last, whatever stands at its path by now.
+    /// Returns the root as it was last opened, whatever its path refers to now.
     pub(crate) fn last_opened(&self) -> Arc<Docroot> {
         Arc::clone(&self.open_docroot.read())
     }
 
-    /// Opens the root at `path`, making it if it is absent.
+    /// Opens the root at `path` and creates it if it is absent.
     pub(crate) fn open(path: &Path, mode: u32) -> io::Result<Self> {
         let usage = Arc::new(DocrootUsage::default());
         Ok(Self {
@@ -78,7 +78,7 @@ impl DocrootState {
         &self.path
     }
 
-    /// Notes that a flush came at `now`: no remembered error and no older copy of a sibling counts any more.
+    /// Records that a flush came at `now`: cached errors and older copies of siblings become invalid.
     pub(crate) fn record_flush(&self, now: SystemTime) {
         let mut flushed = self.last_flush_at.lock();
         *flushed = flushed.max(Some(now));
@@ -87,12 +87,12 @@ impl DocrootState {
         self.last_opened().record_flush(now);
     }
 
-    /// Returns when the last flush came, of this process or of earlier ones.
+    /// Returns the time of the last flush of this process or earlier ones.
     pub(crate) fn last_flush_at(&self) -> Option<SystemTime> {
         self.last_flush_at.lock().max(self.last_opened().last_earlier_change)
     }
 
-    /// Returns what the siblings of a farm are told.
+    /// Returns the event log for the siblings of a farm.
     pub(crate) fn event_log_of(&self, farm: &str) -> Arc<FarmEventLog> {
         let mut logs = self.event_logs.lock();
         let log =
@@ -100,13 +100,13 @@ impl DocrootState {
         Arc::clone(log)
     }
 
-    /// Tells whether `path` is another name of this root's folder: one with `..`, or through a link.
+    /// Returns true if `path` is another name of this root's folder, for example one with `..` or through a link.
     pub(crate) fn is_same_folder_as(&self, path: &Path) -> bool {
         let named = std::fs::metadata(path);
         named.is_ok_and(|named| self.last_opened().is_same_folder(named.dev(), named.ino()))
     }
 
-    /// Returns the open root for reading; compares it with its name at most once a second.
+    /// Returns the open root for reading; checks it against its name at most once a second.
     pub(crate) fn docroot_for_reading(&self) -> Arc<Docroot> {
         let second = self.started_at.elapsed().as_secs();
         if self.last_compared_second.swap(second, Ordering::Relaxed) != second
@@ -117,10 +117,10 @@ impl DocrootState {
         Arc::clone(&self.open_docroot.read())
     }
 
-    /// Returns the open root for changing it, opened anew if its name stands for another folder by now.
+    /// Returns the open root for writing; reopens it if its name now refers to another folder.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// Fails if the root cannot be opened.
     pub(crate) fn docroot_for_writing(&self) -> io::Result<Arc<Docroot>> {
         let opened = Arc::clone(&self.open_docroot.read());
         if self.is_current(&opened) {

@@ -1,6 +1,6 @@
-//! `.stat` files: when something below a folder changed last.
+//! `.stat` files: the time of the last change below a folder.
 //!
-//! The level of a folder is the number of its components below the document root. `.stat` files live at the levels 0
+//! The level of a folder is the number of its components below the document root. `.stat` files exist at the levels 0
 //! to `statfileslevel`; the nearest one above a file counts, not the newest.
 
 use std::collections::BTreeSet;
@@ -24,11 +24,11 @@ use crate::freshness::FreshnessInput;
 
 const STAT_FILE_NAME: &str = ".stat";
 
-/// How often a folder may vanish while its stat file is touched.
+/// The maximum number of attempts to touch a stat file whose folder disappears.
 const MAX_TOUCH_ATTEMPTS: u32 = 100;
 
 impl Docroot {
-    /// Reads what decides whether `cached` is fresh; its file below the root and its page's path name it.
+    /// Reads the facts that decide if `cached` is fresh; its file below the root and its page's path identify it.
     pub(crate) fn freshness_facts(
         &self,
         cache: &CacheConfig,
@@ -48,7 +48,7 @@ impl Docroot {
         }
     }
 
-    /// Returns when something above `file` was flushed last, whether or not its page obeys that.
+    /// Returns the time of the last flush above `file`, even if its page does not obey it.
     pub(crate) fn last_flush_above(
         &self,
         file: &Path,
@@ -57,7 +57,7 @@ impl Docroot {
         self.stat_file_times(file, stat_files).map(|touched| touched.touched_at)
     }
 
-    /// Returns the times of the stat file that `file` obeys, if there is one.
+    /// Returns the times of the stat file that applies to `file`; `None` if there is none.
     fn stat_file_times(&self, file: &Path, stat_files: &StatFileLayout) -> Option<StatFileTimes> {
         let level = match stat_files {
             StatFileLayout::Single(file) => {
@@ -71,8 +71,8 @@ impl Docroot {
         folder.ancestors().skip(above).find_map(|folder| self.stat_file_times_in(folder))
     }
 
-    /// Touches the stat files that a change of `handle` concerns, but for those that are in `touched` already, and adds
-    /// them there.
+    /// Touches the stat files that a change of `handle` concerns, except those already in `touched`, and adds them
+    /// there.
     pub(crate) fn touch_stat_files(
         &self,
         handle: &Path,
@@ -95,7 +95,7 @@ impl Docroot {
             Component::Normal(name) => Some(name),
             _ => None,
         });
-        // The handle's own folder is touched as well if it exists, which errs to freshness.
+        // The handle's own folder is touched as well if it exists; the error, if any, is on the side of freshness.
         for depth in 0..=level {
             if depth > 0 {
                 let Some(name) = names.next() else { break };
@@ -113,15 +113,15 @@ impl Docroot {
         Ok(())
     }
 
-    /// Touches the root's stat file and all that stand below it, so that nothing hides the change: the nearest one counts.
-    /// Those that were touched from `since` on, if there is such a time, stay as they are.
+    /// Touches the root's stat file and all stat files below it. Because the nearest one counts, none of them may hide
+    /// the change. If `since` is set, stat files touched at or after that time stay as they are.
     pub(crate) fn touch_all_stat_files(
         &self,
         cache: &CacheConfig,
         (now, since): (SystemTime, Option<SystemTime>),
         touched: &mut BTreeSet<PathBuf>,
     ) -> io::Result<()> {
-        // A time to come says nothing of what was touched until now.
+        // A time in the future does not show what was touched until now.
         let is_done = |at: Option<SystemTime>| {
             since.zip(at).is_some_and(|(since, at)| (since..=now).contains(&at))
         };
@@ -155,7 +155,7 @@ impl Docroot {
     fn list_folders(&self, folder: &Path) -> io::Result<Vec<PathBuf>> {
         let opened = match confined_open::open_folder_below(self.root_fd(), folder) {
             Ok(opened) => opened,
-            // It was removed meanwhile, and its stat file with it.
+            // The folder was removed concurrently, and its stat file with it.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(Vec::new()),
             Err(error) => return Err(error.into()),
         };
@@ -163,7 +163,8 @@ impl Docroot {
         for entry in Dir::read_from(&opened)? {
             let entry = entry?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            // What is no folder has no stat file, so that asking is enough where the listing does not tell.
+            // An entry that is not a folder has no stat file, so trying is enough where the listing does not report the
+            // type.
             let may_be_folder =
                 matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
             if may_be_folder && name != "." && name != ".." && name != TEMPORARY_FOLDER {
@@ -192,7 +193,7 @@ impl Docroot {
                 before,
             ) {
                 Ok(()) => return Ok(true),
-                // Eviction removed the empty folder since it was opened; another one may stand there already.
+                // Eviction removed the empty folder after it was opened; a new one may exist at the path already.
                 Err(Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -200,7 +201,8 @@ impl Docroot {
         Err(Errno::NOENT.into())
     }
 
-    /// Returns the times of the nearest stat file above `folder`, which files in it obey while it has none of its own.
+    /// Returns the times of the nearest stat file above `folder`, which applies to files in it while it has none of its
+    /// own.
     fn nearest_stat_file_times(&self, folder: &Path) -> Option<StatFileTimes> {
         folder.ancestors().skip(1).find_map(|folder| self.stat_file_times_in(folder))
     }
@@ -212,7 +214,7 @@ impl Docroot {
 }
 
 fn touch_single_stat_file(file: &Path, now: SystemTime, mode: u32) -> io::Result<()> {
-    // It may be reached by a link; those in folders are none.
+    // This file may be reached by a link; stat files in folders may not.
     Ok(touch_file_at((rustix::fs::CWD, file), OFlags::empty(), (now, mode), || None)?)
 }
 
@@ -220,7 +222,7 @@ fn touch_single_stat_file(file: &Path, now: SystemTime, mode: u32) -> io::Result
 #[derive(Debug, Clone, Copy)]
 struct StatFileTimes {
     touched_at: SystemTime,
-    /// What its time was before, if that is known.
+    /// The time before the last touch, if known.
     previous_touch: Option<SystemTime>,
 }
 
@@ -231,17 +233,17 @@ impl StatFileTimes {
         Self { touched_at: at, previous_touch: Some(earlier).filter(|earlier| *earlier < at) }
     }
 
-    /// Returns the time that it had before the flushes which count at `moment`.
+    /// Returns the stat file's time before the flushes that count at `moment`.
     fn touched_before(self, moment: SystemTime) -> Option<SystemTime> {
         if self.touched_at < moment { Some(self.touched_at) } else { self.previous_touch }
     }
 }
 
-/// Sets the time of a stat file, making it if it is absent. The time that it had before becomes that of its last use: the
-/// new one may lie ahead, at the end of a window, and says nothing then of what is out of date already. Whoever reads the
-/// file, as a backup does, makes that a later time, which errs to freshness.
+/// Sets the time of a stat file and creates it if it is absent. The previous time is stored as its access time: the new
+/// time may be in the future, at the end of a window, and then does not show what is out of date already. A program
+/// that reads the file, such as a backup, sets a later access time, which errs on the side of freshness.
 ///
-/// A new one gets `before`, as it hides the stat file that counted there until now.
+/// A new file gets `before`, because it hides the stat file that counted there until now.
 fn touch_file_at(
     (folder, file): (BorrowedFd<'_>, impl rustix::path::Arg + Copy),
     flags: OFlags,
@@ -264,8 +266,8 @@ fn touch_file_at(
     futimens(&file, &Timestamps { last_access: before, ..same_timestamps(now) })
 }
 
-/// Sets an exact time: the kernel's own "now" is up to 4 ms old, and a fetch that was sent in between would count as
-/// newer than a flush that came after it.
+/// Sets an exact time. The kernel's own "now" is up to 4 ms old, and a fetch sent in between would count as newer than
+/// a flush that came after it.
 pub(super) fn same_timestamps(time: SystemTime) -> Timestamps {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let time = Timespec {
@@ -285,7 +287,7 @@ mod tests {
 
     use crate::cache::Docroot;
 
-    /// Eviction removes folders that are empty while a flush touches what stands in them.
+    /// Eviction removes empty folders while a flush touches the stat files in them.
     #[test]
     fn a_folder_that_vanishes_while_it_is_touched_is_no_failure() {
         let folder = tempfile::tempdir().unwrap();
@@ -296,7 +298,7 @@ mod tests {
             scope.spawn(|| {
                 while !is_over.load(Ordering::SeqCst) {
                     std::fs::DirBuilder::new().mode(0o755).create(&place).ok();
-                    // One with a stat file is not empty.
+                    // A folder with a stat file is not empty.
                     std::fs::remove_file(place.join(".stat")).ok();
                     std::fs::remove_dir(&place).ok();
                 }

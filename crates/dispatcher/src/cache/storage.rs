@@ -1,4 +1,4 @@
-//! Writing a cache file: in the temporary folder first, then renamed into place.
+//! Writing of a cache file: first in the temporary folder, then renamed into place.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// Room is made for a file of one part in so many of the file system, and not for larger ones.
+/// The divisor of the file system's size up to which space is freed for a file; no space is freed for larger files.
 const MAX_FILE_DISK_FRACTION: u64 = 8;
 
 use http::HeaderMap;
@@ -21,42 +21,42 @@ use super::stat_file::same_timestamps;
 use super::stored_headers::StoredHeaders;
 use super::usage::DiskAmount;
 
-/// How long visitors of a page that grows wait for room on a full disk.
+/// The time for which visitors of a growing page wait for space on a full disk.
 const DISK_SPACE_WAIT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often room is asked for at one piece of such a page.
+/// The maximum number of requests for space for one piece of such a page.
 const MAX_DISK_SPACE_ATTEMPTS: u32 = 3;
 
-/// A file that is being written; dropping it removes it.
+/// A file being written; dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct TemporaryCacheFile {
     docroot: Arc<Docroot>,
     name: String,
     file: File,
     is_committed: bool,
-    /// Whether visitors read what was written so far.
+    /// True if visitors read the part written so far.
     is_shared: bool,
 }
 
-/// What is known about a file that is about to be put into place.
+/// The description of a file that is about to be put into place.
 #[derive(Debug)]
 pub(crate) struct NewCacheFile<'a> {
-    /// Where it goes, below the document root.
+    /// The destination path below the document root.
     pub(crate) destination: &'a Path,
-    /// When the request that filled it was sent.
+    /// The time at which the request that filled it was sent.
     pub(crate) fetched_at: SystemTime,
-    /// What is served with it beside what its name tells.
+    /// The headers served with it in addition to those derived from its name.
     pub(crate) headers: HeaderMap,
-    /// When the render's own limit ends.
+    /// The end of the render's own time limit.
     pub(crate) expires_at: Option<SystemTime>,
-    /// Permissions of new files and folders.
+    /// The permissions of new files and folders.
     pub(crate) mode: u32,
 }
 
 impl Docroot {
-    /// Begins a file.
+    /// Creates a temporary file.
     ///
     /// # Errors
-    /// Also while the root is well beyond its bound: files come faster than others are evicted.
+    /// Also fails while the root is well over its limit, because files arrive faster than others are evicted.
     pub(crate) fn create_temporary(self: &Arc<Self>, mode: u32) -> io::Result<TemporaryCacheFile> {
         if self.usage.is_overflowing() {
             return Err(ErrorKind::StorageFull.into());
@@ -82,12 +82,12 @@ impl Docroot {
         })
     }
 
-    /// Writes which flushes came.
+    /// Writes the record of received flushes.
     pub(crate) fn write_flush_numbers(self: &Arc<Self>, text: &str, mode: u32) -> io::Result<()> {
         self.write_own_file(FLUSH_NUMBERS_FILE, text, mode)
     }
 
-    /// Writes one of the dispatcher's own files in the root, in place of what stands there.
+    /// Writes one of the dispatcher's own files in the root and replaces an existing one.
     pub(crate) fn write_own_file(
         self: &Arc<Self>,
         name: &str,
@@ -99,7 +99,8 @@ impl Docroot {
         file.move_into_place(self.root_fd(), Path::new(name), SystemTime::now())
     }
 
-    /// As [`Docroot::write_own_file`], so that a power failure leaves the old text or the new one, and the new one afterwards.
+    /// As [`Docroot::write_own_file`], but durably: after a power failure during the call the file has the old or the
+    /// new text, and after the call the new one.
     pub(crate) fn write_own_file_durably(
         self: &Arc<Self>,
         name: &str,
@@ -115,7 +116,7 @@ impl Docroot {
         self.with_disk_full_recorded(write())
     }
 
-    /// Lets what was added to one of the dispatcher's own files outlive a power failure.
+    /// Makes data appended to one of the dispatcher's own files durable.
     pub(crate) fn sync_own_file(&self, name: &str) -> io::Result<()> {
         match confined_open::open_below(
             self.root_fd(),
@@ -123,13 +124,13 @@ impl Docroot {
             OFlags::WRONLY | OFlags::NONBLOCK,
         ) {
             Ok(file) => self.with_disk_full_recorded(File::from(file).sync_data()),
-            // Someone removed it, and nothing outlives that.
+            // The file was removed, so there is nothing to make durable.
             Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Empties one of the dispatcher's own files for good, which takes no room, or makes an empty one.
+    /// Truncates one of the dispatcher's own files durably, which needs no space, or creates an empty one.
     pub(crate) fn truncate_own_file(self: &Arc<Self>, name: &str) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NONBLOCK;
         match confined_open::open_below(self.root_fd(), Path::new(name), flags) {
@@ -139,7 +140,7 @@ impl Docroot {
         }
     }
 
-    /// Adds to one of the dispatcher's own files in the root; tells whether it was there.
+    /// Appends to one of the dispatcher's own files in the root; returns true if the file existed.
     pub(crate) fn append_own_file(&self, name: &str, text: &str) -> io::Result<bool> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK;
         match confined_open::open_below(self.root_fd(), Path::new(name), flags) {
@@ -151,13 +152,13 @@ impl Docroot {
         }
     }
 
-    /// Passes an outcome on, and asks for room if it failed for want of it.
+    /// Returns an outcome unchanged and requests space if it failed because the disk is full.
     fn with_disk_full_recorded<T>(&self, outcome: io::Result<T>) -> io::Result<T> {
         self.record_disk_full(&outcome);
         outcome
     }
 
-    /// Asks for room if something failed for want of it.
+    /// Requests space if an operation failed because the disk is full.
     pub(crate) fn record_disk_full<T>(&self, outcome: &io::Result<T>) {
         if outcome.as_ref().is_err_and(is_disk_full) {
             self.usage.record_disk_full();
@@ -170,7 +171,7 @@ impl Docroot {
         Ok(())
     }
 
-    /// Returns what a cache file takes with its side files, and when it expires.
+    /// Returns the disk usage of a cache file with its side files, and its expiry time.
     fn existing_file_amount(
         &self,
         folder: &OwnedFd,
@@ -189,16 +190,16 @@ impl Docroot {
     }
 }
 
-/// Tells whether something failed as the disk is full, or the user's share of it.
+/// Returns true if an operation failed because the disk or the user's quota is full.
 fn is_disk_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// What is put into place together.
+/// The files that are put into place together.
 struct CacheFileParts {
     body: TemporaryCacheFile,
     headers: Option<TemporaryCacheFile>,
-    /// An empty file whose time says when the body expires.
+    /// An empty file whose time is the expiry time of the body.
     ttl: Option<(TemporaryCacheFile, SystemTime)>,
     amount: DiskAmount,
 }
@@ -206,7 +207,7 @@ struct CacheFileParts {
 impl TemporaryCacheFile {
     /// Appends `bytes`.
     ///
-    /// Blocks for some seconds on a full disk if visitors read the file already, as they would get half a page.
+    /// Blocks for some seconds on a full disk if visitors already read the file, because they would get half a page.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let written = self.append_bytes(bytes);
         self.docroot.record_disk_full(&written);
@@ -236,7 +237,7 @@ impl TemporaryCacheFile {
         Ok(())
     }
 
-    /// Appends the whole of `file`, read from its begin; returns how many bytes that were.
+    /// Appends the whole of `file`, read from its beginning; returns the number of bytes appended.
     pub(crate) fn append_file(&mut self, file: &File) -> io::Result<u64> {
         let mut from = file;
         let copied = io::copy(&mut from, &mut self.file);
@@ -247,14 +248,14 @@ impl TemporaryCacheFile {
     /// Returns a second handle for visitors who read while the file grows, up to `length` bytes if that is known.
     ///
     /// # Errors
-    /// Also if there is no room for so many bytes.
+    /// Also fails if there is no space for `length` bytes.
     pub(crate) fn open_reader(&mut self, length: Option<u64>) -> io::Result<File> {
         let space = self.docroot.file_system_space()?;
         let written = self.file.metadata()?.len();
         if let Some(length) = length
             && length.saturating_sub(written) > space.free_bytes
         {
-            // No visitor empties the cache by asking for something huge.
+            // A request for a huge file must not empty the cache.
             if length <= space.total_bytes / MAX_FILE_DISK_FRACTION {
                 self.docroot.usage.record_disk_full();
             }
@@ -264,10 +265,10 @@ impl TemporaryCacheFile {
         self.file.try_clone()
     }
 
-    /// Puts the file into place, with its side files.
+    /// Puts the file and its side files into place.
     ///
-    /// Body and header file are two renames. Each carries the moment of the fetch, so a reader that meets one old and
-    /// one new tries again, and after a crash between them the page counts as absent.
+    /// The body and the header file are two renames. Each carries the time of the fetch, so a reader that finds one old
+    /// and one new retries. After a crash between the renames the page counts as absent.
     pub(crate) fn commit_file(self, new: &NewCacheFile<'_>) -> io::Result<()> {
         let docroot = Arc::clone(&self.docroot);
         let outcome = self.prepare_parts(new).and_then(|parts| docroot.place_parts(parts, new));
@@ -275,7 +276,7 @@ impl TemporaryCacheFile {
         outcome
     }
 
-    /// Writes what goes beside the body: what needs room comes before anything is put into place.
+    /// Writes the side files. Everything that needs space is written before anything is put into place.
     fn prepare_parts(self, new: &NewCacheFile<'_>) -> io::Result<CacheFileParts> {
         let mut amount = DiskAmount::of_file(self.file.metadata()?.len());
         let mut side = |length: usize| {
@@ -299,7 +300,7 @@ impl TemporaryCacheFile {
         Ok(CacheFileParts { body: self, headers, ttl, amount })
     }
 
-    /// Returns `time` as the file system keeps it, which may be coarser.
+    /// Returns `time` with the precision of the file system, which may be coarser.
     fn rounded_by_file_system(&self, time: SystemTime) -> io::Result<SystemTime> {
         futimens(&self.file, &same_timestamps(time))?;
         self.file.metadata()?.modified()
@@ -329,7 +330,8 @@ impl Docroot {
         let (old, old_expires) = self.existing_file_amount(&folder, name);
         let CacheFileParts { body, headers, ttl, amount } = parts;
         let ttl_name = side_file_path(name, ".ttl");
-        // A crash must leave no body with a longer life than its own: the earlier end comes first, the later one last.
+        // A crash must not leave a body with a longer lifetime than its own: set the earlier end first and the later
+        // one last.
         let ends_earlier =
             new.expires_at.is_some_and(|end| old_expires.is_none_or(|old| end < old));
         let (first, last) = if ends_earlier { (ttl, None) } else { (None, ttl) };
@@ -344,7 +346,7 @@ impl Docroot {
             }
             None => {
                 body.move_into_place(&folder, name, new.fetched_at)?;
-                // Until here the old headers did not fit the new body, so nobody served them together.
+                // Until here the old headers did not match the new body, so the pair was not served.
                 self.remove_side_file(&folder, &headers_name)?;
             }
         }
@@ -361,7 +363,7 @@ impl Docroot {
 impl Drop for TemporaryCacheFile {
     fn drop(&mut self) {
         if !self.is_committed {
-            // What cannot be removed now is swept at the next start.
+            // If removal fails now, the next start removes it.
             confined_open::unlink_if_present(
                 self.docroot.temporary_fd.as_fd(),
                 OsStr::new(&self.name),
@@ -419,7 +421,7 @@ mod tests {
             (None, None, None),
         ] {
             let (folder, docroot) = open();
-            // No body can take the place of a folder, as none does after a kill at this moment.
+            // A body cannot replace a folder; the same state results from a kill at this point.
             std::fs::create_dir(folder.path().join("a.html")).unwrap();
             let ttl = folder.path().join("a.html.ttl");
             if let Some(old) = old {

@@ -1,7 +1,7 @@
 //! The side file `<file>.h`: response headers that are served with a cache file.
 //!
-//! The first line names the version and the moment of the fetch, which is also the body's modification time. Only a
-//! pair that agrees is served: after a crash between the two renames they differ, and the page is fetched again.
+//! The first line holds the version and the time of the fetch, which is also the body's modification time. Only a
+//! matching pair is served: after a crash between the two renames the times differ, and the page is fetched again.
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,10 +10,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 const HEADER_FILE_VERSION: &str = "tympan-headers 1";
 
-/// Headers of one cache file.
+/// The stored headers of one cache file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoredHeaders {
-    /// When the request that filled the file was sent.
+    /// The time at which the request that filled the file was sent.
     pub(crate) fetched_at: SystemTime,
     /// The headers.
     pub(crate) headers: HeaderMap,
@@ -34,7 +34,7 @@ impl StoredHeaders {
         bytes
     }
 
-    /// Tells whether a file that begins so is a header file of this or another version.
+    /// Returns true if the text begins like a header file of this or another version.
     pub(crate) fn is_header_file(text: &[u8]) -> bool {
         text.starts_with(b"tympan-headers ")
     }

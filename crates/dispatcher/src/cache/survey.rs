@@ -1,14 +1,14 @@
-//! Counting what a document root holds, and evicting what was used longest ago, without an index.
+//! Counting of the files of a document root, and eviction of the least recently used ones, without an index.
 //!
-//! One walk counts and sorts the ages of files into a table of fixed size; from it follows the age from which on files
-//! have to go, and a second walk evicts them. A file that nobody asked for since it was stored counts as
-//! [`UNUSED_AGE_FACTOR`] times as old, so that a flood of URLs that come once evicts itself first.
+//! One walk counts the files and sorts their ages into a table of fixed size. The minimum age for eviction follows from
+//! this table, and a second walk evicts. A file that was not requested since it was stored counts as
+//! [`UNUSED_AGE_FACTOR`] times as old, so that a flood of URLs that are requested once evicts itself first.
 //!
 //! Invariants
-//! * Only regular files of this process's user are evicted, and only those that `is_cache_path` knows: no `.stat` file, nothing
-//!   that a link leads to, nothing of other people.
-//! * A body goes before its side files, so that whatever a crash leaves is not served with the wrong headers.
-//! * A file that was replaced since the walk saw it stays.
+//! * Only regular files of this process's user are evicted, and only those that `is_cache_path` accepts: no `.stat`
+//!   files, nothing behind a link, nothing of other users.
+//! * A body is removed before its side files, so that the remains of a crash are not served with the wrong headers.
+//! * A file that was replaced after the walk saw it stays.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -27,55 +27,56 @@ use super::stored_headers::StoredHeaders;
 use super::usage::DiskAmount;
 use crate::cacheability::is_reserved_name;
 
-/// How much older a file counts that was never used since it was stored.
+/// The factor by which the age of a file is multiplied if it was not used since it was stored.
 const UNUSED_AGE_FACTOR: u32 = 4;
-/// Classes of ages: sixteen for each doubling.
+/// The number of age classes: sixteen for each doubling.
 const AGE_CLASS_COUNT: usize = 1024;
-/// A walk that takes its time rests after so many files.
+/// The number of files after which a throttled walk pauses.
 const FILES_PER_REST: u32 = 512;
-/// A side file without its body is left over only after this long: its body may be on its way.
+/// The minimum age of a side file without its body before it counts as orphaned, because the body may be about to be
+/// placed.
 const MIN_ORPHAN_AGE: Duration = Duration::from_secs(60);
 
-/// What a walk needs to know.
+/// The parameters of a walk.
 pub(crate) struct DocrootWalkRules<'a> {
-    /// Tells whether the cache may have written the file of this URL path.
+    /// Returns true if the cache may have written the file of this URL path.
     pub(crate) is_cache_path: &'a dyn Fn(&str) -> bool,
-    /// Tells whether the work has to end.
+    /// Returns true if the work has to end.
     pub(crate) is_cancelled: &'a dyn Fn() -> bool,
     pub(crate) now: SystemTime,
-    /// Whether the walk rests as long as it works, to leave the disk to visitors.
+    /// True if the walk pauses for as long as it works, to leave disk bandwidth to visitors.
     pub(crate) is_throttled: bool,
 }
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Debug)]
 pub(crate) struct DocrootSurvey {
-    /// All files of the cache, their side files and the folders that hold some.
+    /// The total of all cache files, their side files and the folders that hold them.
     pub(crate) total: DiskAmount,
-    /// Those that may be evicted, by the class of their age.
+    /// The evictable files by age class.
     age_classes: Vec<DiskAmount>,
 }
 
-/// From which age on files go.
+/// The age from which files are evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EvictionCutoff {
     age_class: usize,
-    /// How much of the class itself goes; all of the older ones does.
+    /// The amount to evict in the class itself; all older classes are evicted completely.
     amount_of_class: DiskAmount,
 }
 
-/// The file system that a root lies on.
+/// The free space of the file system that holds a root.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileSystemSpace {
     pub(crate) total_bytes: u64,
     pub(crate) free_bytes: u64,
-    /// Whether it can hold no more files.
+    /// True if the file system cannot hold more files.
     pub(crate) is_out_of_inodes: bool,
 }
 
 impl DocrootSurvey {
-    /// Returns the cut that evicts at least `goal`, sparing what was used within `spared`; nothing if there is nothing to
-    /// evict.
+    /// Returns the cutoff that evicts at least `goal` and spares files used within `spared`; `None` if there is nothing
+    /// to evict.
     pub(crate) fn cutoff_for(&self, goal: DiskAmount, spared: Duration) -> Option<EvictionCutoff> {
         let youngest = if spared.is_zero() { 0 } else { age_class_of(spared) + 1 };
         let (mut sum, mut last) = (DiskAmount::default(), None);
@@ -111,11 +112,11 @@ struct EvictionCandidate<'a> {
     age_class: usize,
 }
 
-/// What is done with what a walk meets.
+/// The actions of a walk on the entries it visits.
 trait DocrootWalkVisitor {
     fn enter_folder(&mut self) {}
     fn visit_candidate(&mut self, candidate: &EvictionCandidate<'_>);
-    /// Tells whether something was taken out of the folder that ends here.
+    /// Returns true if something was removed from the folder that ends here.
     fn has_removed_files(&mut self) -> bool {
         false
     }
@@ -174,7 +175,7 @@ impl DocrootWalkVisitor for EvictionVisitor<'_> {
 }
 
 impl Docroot {
-    /// Counts everything.
+    /// Counts all files.
     pub(crate) fn survey_files(&self, rules: &DocrootWalkRules<'_>) -> DocrootSurvey {
         let classes = vec![DiskAmount::default(); AGE_CLASS_COUNT];
         let mut counting =
@@ -183,7 +184,8 @@ impl Docroot {
         counting.0
     }
 
-    /// Evicts what lies beyond the cut, with the folders that are empty then; returns how much, and what failed first.
+    /// Evicts the files beyond the cutoff and the folders that become empty; returns the amount evicted and the first
+    /// error.
     pub(crate) fn evict_beyond(
         &self,
         rules: &DocrootWalkRules<'_>,
@@ -201,18 +203,18 @@ impl Docroot {
         (evicting.evicted, evicting.first_error.map(Into::into))
     }
 
-    /// Returns how full the file system is.
+    /// Returns the free space of the file system.
     pub(crate) fn file_system_space(&self) -> std::io::Result<FileSystemSpace> {
         let stat = fstatvfs(&self.root_fd)?;
         Ok(FileSystemSpace {
             total_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
             free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
-            // Some file systems have no fixed number of files and say 0 for both.
+            // Some file systems have no fixed number of files and report 0 for both.
             is_out_of_inodes: stat.f_files > 0 && stat.f_favail == 0,
         })
     }
 
-    /// Goes through all folders; returns what the removed ones took.
+    /// Visits all folders; returns the amount that removed folders used.
     fn visit_all_folders(
         &self,
         rules: &DocrootWalkRules<'_>,
@@ -261,7 +263,7 @@ impl Docroot {
         removed
     }
 
-    /// Returns a file with what decides about its eviction; nothing if it must stay.
+    /// Returns a file with the facts that decide its eviction; `None` if it must stay.
     fn eviction_candidate<'a>(
         &self,
         rules: &DocrootWalkRules<'_>,
@@ -302,7 +304,7 @@ impl Docroot {
         Some(EvictionCandidate { folder, name, stat, amount, age_class: age_class_of(age) })
     }
 
-    /// Evicts one file with its side files, unless it changed since `seen`.
+    /// Evicts one file with its side files, unless it changed after `seen`.
     fn evict_file(&self, folder: &OwnedFd, name: &OsStr, seen: &Stat) -> rustix::io::Result<bool> {
         let _nothing_is_placed = self.placement_lock.write();
         let now = match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -328,7 +330,7 @@ impl Docroot {
         Ok(is_gone)
     }
 
-    /// Removes a folder and those above it as long as they are empty; returns what they took.
+    /// Removes a folder and its ancestors as long as they are empty; returns the amount they used.
     fn remove_empty_folders(&self, path: &Path) -> DiskAmount {
         let mut removed = DiskAmount::default();
         for folder in path.ancestors().take_while(|folder| !folder.as_os_str().is_empty()) {
@@ -339,7 +341,7 @@ impl Docroot {
             else {
                 break;
             };
-            // One that holds a `.stat` file, or anything else, is not empty.
+            // A folder that holds a `.stat` file, or anything else, is not empty.
             if rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).is_err() {
                 break;
             }
@@ -349,7 +351,7 @@ impl Docroot {
     }
 }
 
-/// Where a walk is.
+/// The current position of a walk.
 #[derive(Clone, Copy)]
 struct DocrootEntry<'a> {
     folder: &'a OwnedFd,
@@ -359,14 +361,14 @@ struct DocrootEntry<'a> {
 
 fn file_type_of(place: &DocrootEntry<'_>, told: FileType) -> FileType {
     match told {
-        // Some file systems do not tell in the listing.
+        // Some file systems do not report the type in the listing.
         FileType::Unknown => statat(place.folder, place.name, AtFlags::SYMLINK_NOFOLLOW)
             .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
         kind => kind,
     }
 }
 
-/// Returns a side file whose body is gone, as after a crash between the two.
+/// Returns a side file whose body is gone, for example after a crash between the two removals.
 fn orphaned_side_file<'a>(
     rules: &DocrootWalkRules<'_>,
     place: &DocrootEntry<'a>,
@@ -385,7 +387,7 @@ fn orphaned_side_file<'a>(
         return None;
     }
     let amount = DiskAmount::of_file(u64::try_from(stat.st_size).unwrap_or(0));
-    // Nobody can use it, so it goes first.
+    // It is useless without its body, so it is evicted first.
     Some(EvictionCandidate {
         folder: place.folder,
         name: place.name,
@@ -395,7 +397,7 @@ fn orphaned_side_file<'a>(
     })
 }
 
-/// Tells a side file from another one with such a name.
+/// Returns true if the file is a side file and not another file with such a name.
 fn is_side_file(place: &DocrootEntry<'_>, stat: &Stat) -> bool {
     if place.name.as_bytes().ends_with(b".ttl") {
         return stat.st_size == 0;
@@ -407,7 +409,7 @@ fn is_side_file(place: &DocrootEntry<'_>, stat: &Stat) -> bool {
     read.is_ok() && StoredHeaders::is_header_file(&text)
 }
 
-/// Lets a walk rest as long as it worked.
+/// Makes a walk pause for as long as it worked.
 struct WalkThrottle {
     stride_started: Instant,
     files_left: u32,
@@ -415,7 +417,7 @@ struct WalkThrottle {
 }
 
 impl WalkThrottle {
-    /// Counts a file; tells whether a stride ended.
+    /// Counts a file; returns true if a stride ended.
     fn count_file(&mut self) -> bool {
         self.files_left -= 1;
         if self.files_left > 0 {
@@ -444,7 +446,7 @@ mod tests {
             last = class;
         }
         assert!(age_class_of(Duration::MAX) < AGE_CLASS_COUNT);
-        // An age is told apart from one that is an eighth longer.
+        // An age must be distinguished from one that is an eighth longer.
         for seconds in [60, 3600, 86_400] {
             let age = Duration::from_secs(seconds);
             assert!(age_class_of(age) < age_class_of(age + age / 8), "{seconds}");

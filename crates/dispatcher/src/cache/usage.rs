@@ -1,10 +1,10 @@
-//! What a document root takes of the disk, and about when each of its files was used last.
+//! The disk usage of a document root, and the approximate last use of each of its files.
 //!
 //! Invariants
-//! * The memory for uses does not grow with the number of files.
-//! * A use that was noted is never forgotten: where two files share a place, both count as used when the later one was.
+//! * The memory for last uses does not grow with the number of files.
+//! * A recorded use is never lost: where two files share a slot, both count as used at the later time.
 //!
-//! Not here: counting files anew and choosing those that go (`survey`), and when that happens (`quota_enforcement`).
+//! Not here: recounting files and choosing those to evict (`survey`), and when that happens (`quota_enforcement`).
 
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,10 +18,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-/// File systems give room in blocks of about this size.
+/// The approximate block size in which file systems allocate space.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Files, side files and folders, and their bytes in whole blocks.
+/// A number of files, side files and folders, and their bytes in whole blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DiskAmount {
     pub(crate) files: u64,
@@ -29,22 +29,22 @@ pub(crate) struct DiskAmount {
 }
 
 impl DiskAmount {
-    /// Returns what one file of `length` bytes takes.
+    /// Returns the disk usage of one file of `length` bytes.
     pub(crate) fn of_file(length: u64) -> Self {
         Self { files: 1, bytes: length.div_ceil(BLOCK_BYTES) * BLOCK_BYTES }
     }
 
-    /// Returns what one folder takes, beside what is in it.
+    /// Returns the disk usage of one folder without its content.
     pub(crate) fn of_folder() -> Self {
         Self { files: 1, bytes: BLOCK_BYTES }
     }
 
-    /// Tells whether neither part is less than the other's.
+    /// Returns true if both parts are at least as large as the other's.
     pub(crate) fn covers(self, other: Self) -> bool {
         self.files >= other.files && self.bytes >= other.bytes
     }
 
-    /// Returns the greater of each part.
+    /// Returns the maximum of each part.
     pub(crate) fn max_of_each(self, other: Self) -> Self {
         Self { files: self.files.max(other.files), bytes: self.bytes.max(other.bytes) }
     }
@@ -66,7 +66,7 @@ impl Mul<u64> for DiskAmount {
 
 impl Sub for DiskAmount {
     type Output = Self;
-    /// What is not there cannot be taken away.
+    /// Saturates at zero.
     fn sub(self, other: Self) -> Self {
         Self {
             files: self.files.saturating_sub(other.files),
@@ -75,25 +75,25 @@ impl Sub for DiskAmount {
     }
 }
 
-/// The room that a document root takes, and what was done to keep it small.
+/// The disk usage of a document root, and the counters of its evictions.
 #[derive(Debug, Default)]
 pub(crate) struct DocrootUsage {
     counts: Mutex<Counts>,
-    /// Whether all files were counted since the root was opened.
+    /// True if all files were counted since the root was opened.
     is_counted: AtomicBool,
-    /// Whether more was removed than was counted.
+    /// True if more was removed than was counted.
     has_drifted: AtomicBool,
-    /// Whether the disk was full at a store since room was made last.
+    /// True if a store met a full disk since space was last freed.
     was_disk_full: AtomicBool,
     pub(crate) last_uses: LastUseTable,
-    /// Rings when somebody needs room.
+    /// Notified when space is needed.
     pub(crate) eviction_signal: Notify,
-    /// From how much on the bell rings at a store.
+    /// The usage above which a store sends the eviction signal.
     signal_limit: Mutex<Option<DiskAmount>>,
     eviction_rounds: EvictionRounds,
     pub(crate) evicted_files: AtomicU64,
     pub(crate) evicted_bytes: AtomicU64,
-    /// Stores that met a full disk.
+    /// The number of stores that met a full disk.
     pub(crate) disk_full_count: AtomicU64,
 }
 
@@ -101,8 +101,8 @@ pub(crate) struct DocrootUsage {
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     amount: DiskAmount,
-    /// The sum of everything added since the start. It never falls, so that its rise during a count tells what the count
-    /// may have missed.
+    /// The sum of everything added since the start. It never decreases, so its increase during a count is the amount
+    /// that the count may have missed.
     added: DiskAmount,
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct CountStart {
     added: DiskAmount,
 }
 
-/// Lets those who need room wait for the end of a round of eviction.
+/// Lets threads that need space wait for the end of an eviction round.
 #[derive(Debug, Default)]
 struct EvictionRounds {
     state: Mutex<EvictionRoundState>,
@@ -122,26 +122,26 @@ struct EvictionRounds {
 #[derive(Debug, Default)]
 struct EvictionRoundState {
     ended_count: u64,
-    /// How many make room when the bell rings: two while one takes over from another.
+    /// The number of enforcers that react to the eviction signal: two while one takes over from another.
     enforcer_count: u32,
 }
 
 impl DocrootUsage {
-    /// Returns what the root takes, as far as it is known.
+    /// Returns the known disk usage of the root.
     pub(crate) fn current_amount(&self) -> DiskAmount {
         self.counts.lock().amount
     }
 
-    /// Starts a count of all files; its result goes to [`DocrootUsage::finish_count`].
+    /// Starts a count of all files; pass its result to [`DocrootUsage::finish_count`].
     pub(crate) fn begin_count(&self) -> CountStart {
         CountStart { added: self.counts.lock().added }
     }
 
-    /// Takes over the result of a count.
+    /// Applies the result of a count.
     ///
-    /// What was stored while it ran is added to it. Files that the count met as well are then in the total twice, until
-    /// the next count: a total that is too high costs one count more, one that is too low would let the root outgrow its
-    /// bounds.
+    /// Files stored during the count are added to it. Files that the count also met are then counted twice until the
+    /// next count. A total that is too high costs one more count; one that is too low would let the root exceed its
+    /// limits.
     pub(crate) fn finish_count(&self, start: CountStart, amount: DiskAmount) {
         let mut counts = self.counts.lock();
         counts.amount = amount + (counts.added - start.added);
@@ -150,7 +150,7 @@ impl DocrootUsage {
         self.has_drifted.store(false, Ordering::Relaxed);
     }
 
-    /// Forgets what was counted: another folder stands at the root's path.
+    /// Resets the count because another folder is at the root's path.
     pub(crate) fn forget_amount(&self) {
         self.counts.lock().amount = DiskAmount::default();
         self.has_drifted.store(false, Ordering::Relaxed);
@@ -166,7 +166,7 @@ impl DocrootUsage {
         self.has_drifted.load(Ordering::Relaxed)
     }
 
-    /// Notes that `new` took the place of `old`.
+    /// Records that `new` replaced `old`.
     pub(crate) fn record_replacement(&self, old: DiskAmount, new: DiskAmount) {
         let mut counts = self.counts.lock();
         counts.amount = counts.amount + new - old;
@@ -177,17 +177,17 @@ impl DocrootUsage {
         }
     }
 
-    /// Notes that a folder was removed of which nobody knows what it held.
+    /// Records the removal of a folder with unknown content.
     pub(crate) fn record_unknown_removal(&self) {
         self.has_drifted.store(true, Ordering::Relaxed);
     }
 
-    /// Lets the bell ring once the root takes more than this.
+    /// Sets the usage above which the eviction signal is sent.
     pub(crate) fn set_limit(&self, limit: DiskAmount) {
         *self.signal_limit.lock() = Some(limit);
     }
 
-    /// Tells whether the root takes more than its limit and `more`.
+    /// Returns true if the root uses more than its limit plus `more`.
     fn exceeds_limit_by(&self, more: DiskAmount) -> bool {
         let (now, limit) = (self.current_amount(), *self.signal_limit.lock());
         limit.is_some_and(|limit| {
@@ -196,49 +196,49 @@ impl DocrootUsage {
         })
     }
 
-    /// Tells whether the root takes a twentieth more than its limit.
+    /// Returns true if the root uses more than its limit plus one twentieth.
     pub(crate) fn is_overflowing(&self) -> bool {
         let limit = self.signal_limit.lock().unwrap_or_default();
         self.exceeds_limit_by(DiskAmount { files: limit.files / 20, bytes: limit.bytes / 20 })
     }
 
-    /// Notes that the disk is full, and asks for room.
+    /// Records that the disk is full, and requests space.
     pub(crate) fn record_disk_full(&self) {
         self.disk_full_count.fetch_add(1, Ordering::Relaxed);
         self.was_disk_full.store(true, Ordering::SeqCst);
         self.eviction_signal.notify_one();
     }
 
-    /// Tells whether the disk was full at a store, and forgets it.
+    /// Returns true if the disk was full at a store, and resets that state.
     pub(crate) fn take_disk_full(&self) -> bool {
         self.was_disk_full.swap(false, Ordering::SeqCst)
     }
 
-    /// Says that somebody makes room when the bell rings.
+    /// Registers an enforcer that reacts to the eviction signal.
     pub(crate) fn add_enforcer(&self) {
         self.eviction_rounds.state.lock().enforcer_count += 1;
     }
 
-    /// Undoes [`DocrootUsage::add_enforcer`].
+    /// Reverts [`DocrootUsage::add_enforcer`].
     pub(crate) fn remove_enforcer(&self) {
         let mut state = self.eviction_rounds.state.lock();
         state.enforcer_count = state.enforcer_count.saturating_sub(1);
         self.eviction_rounds.round_ended.notify_all();
     }
 
-    /// Notes the end of a round.
+    /// Records the end of an eviction round.
     pub(crate) fn record_round_end(&self) {
         self.eviction_rounds.state.lock().ended_count += 1;
         self.eviction_rounds.round_ended.notify_all();
     }
 
-    /// Asks for room and waits until it was made, for up to `patience`; tells whether it makes sense to try again.
+    /// Requests space and waits up to `patience` until it is freed; returns true if a retry makes sense.
     ///
-    /// Blocks, and must not be called while files are put into place.
+    /// Blocks. Must not be called while files are put into place.
     pub(crate) fn wait_for_disk_space(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut state = self.eviction_rounds.state.lock();
-        // A round that runs already may have begun before the disk was full.
+        // A round that is already running may have begun before the disk was full.
         let wanted = state.ended_count + 2;
         self.record_disk_full();
         let first = state.ended_count + 1;
@@ -258,10 +258,10 @@ impl DocrootUsage {
     }
 }
 
-/// How many last uses are remembered at once.
+/// The number of last-use slots.
 const LAST_USE_SLOT_COUNT: usize = 1 << 19;
 
-/// About when files were used last: two places in a table for each file, of which the earlier time counts.
+/// The approximate last use of files: two slots in a table for each file, of which the earlier time counts.
 #[derive(Debug, Default)]
 pub(crate) struct LastUseTable(OnceLock<Box<[AtomicU32]>>);
 
@@ -274,7 +274,7 @@ impl LastUseTable {
         [place(hash & 0xffff_ffff), place(hash >> 32)]
     }
 
-    /// Notes a use of `file`, below the document root.
+    /// Records a use of `file`, given below the document root.
     pub(crate) fn record_use(&self, file: &Path, now: SystemTime) {
         let second = seconds_since_epoch(now);
         let table = self.0.get_or_init(|| {
@@ -287,7 +287,7 @@ impl LastUseTable {
         }
     }
 
-    /// Returns when `file` was used last, or a later time; nothing if it was not used since the start.
+    /// Returns the time of the last use of `file`, or a later time; `None` if it was not used since the start.
     pub(crate) fn last_use(&self, file: &Path) -> Option<SystemTime> {
         let table = self.0.get()?;
         let cells = Self::slots_of(file)

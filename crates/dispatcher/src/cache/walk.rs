@@ -1,4 +1,4 @@
-//! Going through all cache files of a document root.
+//! Iteration over all cache files of a document root.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use super::docroot::Docroot;
 use crate::cacheability::is_reserved_name;
 
 impl Docroot {
-    /// Calls `visit` with each cache file, below the root; what cannot be read is left out.
+    /// Calls `visit` with each cache file, below the root; skips unreadable files.
     pub(crate) fn for_each_file(&self, visit: &mut dyn FnMut(&Path)) {
         self.list_files(visit).ok();
     }
@@ -15,7 +15,8 @@ impl Docroot {
     /// Calls `visit` with each cache file, below the root.
     ///
     /// # Errors
-    /// The first folder or file that cannot be read, after all others were; one that is gone meanwhile held nothing.
+    /// Returns the error of the first folder or file that cannot be read, after all others were visited. One that
+    /// disappears during the walk is not an error.
     pub(crate) fn list_files(&self, visit: &mut dyn FnMut(&Path)) -> io::Result<()> {
         self.list_files_except(visit, &|_| false)
     }
@@ -23,11 +24,11 @@ impl Docroot {
     /// Calls `visit` with each cache file that this process can serve, below the root.
     ///
     /// # Errors
-    /// As [`Docroot::list_files`], but for folders that this process may not enter, such as `lost+found`: it serves nothing
-    /// of them.
+    /// As [`Docroot::list_files`], except for folders that this process may not enter, such as `lost+found`: it serves
+    /// no files of them.
     pub(crate) fn list_servable_files(&self, visit: &mut dyn FnMut(&Path)) -> io::Result<()> {
         let is_closed = |folder: &Path| {
-            // Only who may enter a folder finds itself in it.
+            // `.` can only be resolved with permission to enter the folder.
             let own = folder.join(".").metadata();
             own.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
         };
@@ -106,7 +107,7 @@ mod tests {
         };
         let both = [PathBuf::from("a/one.html"), PathBuf::from("z/two.html")];
         assert_eq!(list(), (both.to_vec(), true));
-        // A folder whose path is longer than the system takes can be made, but not be named.
+        // A folder whose path is longer than the system's limit can be created, but not be opened by its path.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let mut folder = rustix::fs::open(root.path(), flags, Mode::empty()).unwrap();
         for _ in 0..30 {

@@ -4,7 +4,7 @@ use super::reader::{ConfigEntry, ConfigReader};
 use crate::any_syntax::{ConfigBlock, SourcePosition};
 use crate::pattern::{BrokenPatternPolicy, RulePattern};
 
-/// What a rule says.
+/// The verdict of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleVerdict {
     /// `/type "allow"`.
@@ -14,7 +14,7 @@ pub enum RuleVerdict {
 }
 
 impl RuleVerdict {
-    /// Returns what a broken pattern of such a rule does.
+    /// Returns the behavior of a broken pattern in a rule with this verdict.
     #[must_use]
     pub fn if_broken(self) -> BrokenPatternPolicy {
         match self {
@@ -27,13 +27,13 @@ impl RuleVerdict {
 /// One rule of a list.
 #[derive(Debug, Clone)]
 pub struct AccessRule {
-    /// Where it stands.
+    /// The position of the rule.
     pub position: SourcePosition,
-    /// Its label, if it has one.
+    /// Its label, if present.
     pub label: Option<String>,
-    /// What it says.
+    /// Its verdict.
     pub verdict: RuleVerdict,
-    /// What it says it about.
+    /// The pattern that its subject must match.
     pub pattern: RulePattern,
 }
 
@@ -42,8 +42,8 @@ pub struct AccessRule {
 pub struct AccessList {
     /// The rules in textual order.
     pub rules: Vec<AccessRule>,
-    /// What errs to safety: a rule without `/type` says it, and one that says it counts for everything where its pattern
-    /// is missing or broken.
+    /// The safe verdict. A rule without `/type` has this verdict. A rule with this verdict matches everything if its
+    /// pattern is missing or broken.
     pub safe_verdict: RuleVerdict,
 }
 
@@ -59,7 +59,7 @@ impl AccessList {
         Self { rules: Vec::new(), safe_verdict: safe }
     }
 
-    /// Adds a rule at `at` that counts for everything, and says what is safe.
+    /// Adds a rule at `at` that matches everything and has the safe verdict.
     pub(super) fn add_safe_rule(&mut self, at: &SourcePosition) {
         let (at, verdict) = (at.clone(), self.safe_verdict);
         self.rules.push(AccessRule {
@@ -83,7 +83,7 @@ impl AccessList {
         self.rules.iter().rev().find(|rule| rule.pattern.matches(text, if_broken(rule)))
     }
 
-    /// Tells whether the list allows `text`; what no rule matches is not allowed.
+    /// Returns true if the list allows `text`; a text that no rule matches is not allowed.
     #[must_use]
     pub fn allows(&self, text: &str) -> bool {
         self.deciding_rule(text).is_some_and(|rule| rule.verdict == RuleVerdict::Allow)
@@ -92,7 +92,7 @@ impl AccessList {
 
 const ACCESS_RULE_KEYS: [&str; 2] = ["type", "glob"];
 
-/// Reads a list of which `safe` errs to safety.
+/// Reads a list whose safe verdict is `safe`.
 pub(super) fn read_access_list(
     reader: &mut ConfigReader,
     block: &ConfigBlock,

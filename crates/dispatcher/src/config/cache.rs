@@ -10,99 +10,100 @@ use super::reader::{ConfigEntry, ConfigReader};
 use crate::any_syntax::ConfigBlock;
 use crate::freshness::GracePeriod;
 
-/// Which `.stat` files there are.
+/// The layout of `.stat` files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatFileLayout {
     /// `.stat` in the document root and in folders down to this level.
     Level(u32),
-    /// One file anywhere.
+    /// One file at any path.
     Single(PathBuf),
 }
 
-/// What a flush does to the files of its handle.
+/// The effect of a flush on the files of its handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlushMode {
-    /// They are deleted, as documented.
+    /// The files are deleted, as documented.
     Delete,
-    /// They are marked stale and served while one render replaces them (`/x-flushMode "soft"`).
+    /// The files are marked stale and served while one request to a render replaces them (`/x-flushMode "soft"`).
     Soft,
 }
 
-/// Which copies are offered to renders, that they need not send again what did not change (`/x-revalidate`).
+/// The copies that are revalidated with renders, which need not send unchanged content again (`/x-revalidate`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RevalidateMode {
-    /// None: every page is asked for as a whole.
+    /// None: every page is requested in full.
     Never,
-    /// Those whose own time ran out, by tag or date.
+    /// Copies whose own lifetime ended, by tag or date.
     Expired,
-    /// These, and by strong tags also those that a flush made out of date.
+    /// As `Expired`; also copies invalidated by a flush, by strong tag.
     Flushed,
 }
 
 /// The cache of a farm.
 #[derive(Debug, Clone)]
 pub struct CacheConfig {
-    /// Where files live; without it nothing is cached.
+    /// The document root; without it nothing is cached.
     pub docroot: Option<PathBuf>,
-    /// Which `.stat` files count.
+    /// The layout of `.stat` files.
     pub stat_files: StatFileLayout,
-    /// Whether requests with credentials are cached.
+    /// True if requests with credentials are cached.
     pub allow_authorized: bool,
-    /// Whether a stale file is served when no render answers.
+    /// True if a stale file is served when no render responds.
     pub serve_stale_on_error: bool,
-    /// Which paths are cached.
+    /// The paths that are cached.
     pub rules: AccessList,
-    /// Which paths obey `.stat` files.
+    /// The paths that obey `.stat` files.
     pub invalidate: AccessList,
-    /// The program to call for each flush.
+    /// The program that is run for each flush.
     pub invalidate_handler: Option<String>,
-    /// Who may flush; `None` or empty is everyone.
+    /// The clients that may flush; `None` or an empty list allows everyone.
     pub allowed_clients: Option<AccessList>,
-    /// Parameters to ignore.
+    /// The query parameters to ignore.
     pub ignore_url_params: AccessList,
-    /// Whether renders are asked for pages to be stored without ignored parameters (`/x-stripIgnored`).
+    /// True if requests for pages to be stored are sent to renders without ignored parameters (`/x-stripIgnored`).
     pub strips_ignored_params: bool,
-    /// Parameters whose values make pages of their own (`/x-cacheKeyParams`).
+    /// Parameters whose values create separate pages (`/x-cacheKeyParams`).
     pub key_params: AccessList,
-    /// Response headers to store beside the file, in lower case.
+    /// Response headers to store with the file, in lower case.
     pub headers: Vec<String>,
     /// Permissions of new files and folders, before the umask.
     pub mode: u32,
-    /// How long a stale file is served after the last touch of its `.stat`.
+    /// The time for which a stale file is served after the last touch of its `.stat`.
     pub grace_period: Duration,
-    /// Whether `Cache-Control` and `Expires` of the render end a file's life.
+    /// True if `Cache-Control` and `Expires` of the render limit a file's lifetime.
     pub enable_ttl: bool,
-    /// What a flush does to the files of its handle.
+    /// The effect of a flush on the files of its handle.
     pub flush_mode: FlushMode,
-    /// How many flushed files are fetched again at once (`/x-refetchConcurrency`).
+    /// The maximum number of concurrent re-fetches of flushed files (`/x-refetchConcurrency`).
     pub refetch_concurrency: u32,
-    /// How long a marked file is served at most (`/x-maxStale`).
+    /// The maximum time for which a marked file is served (`/x-maxStale`).
     pub max_stale: Duration,
-    /// What a flush may show in place of an allowed address (`/x-flushToken`).
+    /// The token that authorizes a flush in place of an allowed address (`/x-flushToken`).
     pub flush_token: Option<String>,
-    /// The name for which a client's certificate must be made out so that it may flush (`/x-flushCertificate`).
+    /// The name that a client certificate must have to authorize a flush (`/x-flushCertificate`).
     pub flush_certificate: Option<String>,
-    /// Flushes of so long a time touch `.stat` files together, at its end (`/x-flushWindow`); zero for each by itself.
+    /// The time window in which flushes touch `.stat` files together, at its end (`/x-flushWindow`); zero if each flush
+    /// touches them separately.
     pub flush_window: Duration,
-    /// Whether bodies of text are sent in an encoding that the visitor takes (`/x-compress`).
+    /// True if text bodies are sent in an encoding that the visitor accepts (`/x-compress`).
     pub compress: bool,
-    /// How many of the most visited pages that a flush concerns are fetched again by themselves (`/x-refetchHot`).
+    /// The number of most visited flushed pages that are re-fetched automatically (`/x-refetchHot`).
     pub refetch_hot: u32,
-    /// How many pages are fetched again by themselves in a minute (`/x-refetchBudget`).
+    /// The maximum number of automatic re-fetches per minute (`/x-refetchBudget`).
     pub refetch_budget: u32,
-    /// How long a visitor waits for another visitor's fetch before fetching itself (`/x-collapseWait`).
+    /// The time for which a visitor waits for another visitor's fetch before fetching itself (`/x-collapseWait`).
     pub collapse_wait: Duration,
-    /// What the document root may take of the disk (`/x-maxSize`, `/x-maxFiles`, `/x-minFree`).
+    /// The disk quota of the document root (`/x-maxSize`, `/x-maxFiles`, `/x-minFree`).
     pub disk_quota: DiskQuota,
-    /// Which copies renders may confirm with 304 (`/x-revalidate`).
+    /// The copies that renders may confirm with 304 (`/x-revalidate`).
     pub revalidate: RevalidateMode,
-    /// Whether `stale-while-revalidate` and `stale-if-error` of renders count (`/x-staleDirectives`).
+    /// True if `stale-while-revalidate` and `stale-if-error` of renders are honored (`/x-staleDirectives`).
     pub obeys_stale_directives: bool,
-    /// How long errors are remembered, by their status (`/x-negativeTTL`).
+    /// The time for which errors are cached, by status (`/x-negativeTTL`).
     pub negative_ttls: BTreeMap<u16, Duration>,
 }
 
-/// A token of random characters that nobody guesses.
+/// The minimum length of a token, so that a random token cannot be guessed.
 const MIN_TOKEN_BYTES: usize = 16;
 
 impl Default for CacheConfig {
@@ -142,7 +143,7 @@ impl Default for CacheConfig {
 }
 
 impl CacheConfig {
-    /// Returns how long flushed files stay in use.
+    /// Returns the time limits for serving flushed files.
     pub(crate) fn stale_limits(&self) -> GracePeriod {
         GracePeriod { grace: self.grace_period, has_window: !self.flush_window.is_zero() }
     }
@@ -199,7 +200,7 @@ pub(super) fn read_cache(reader: &mut ConfigReader, block: &ConfigBlock) -> Cach
             }
             "allowedClients" => cache.allowed_clients = Some(read_allowed_clients(reader, &entry)),
             "rules" | "invalidate" | "ignoreUrlParams" | "x-cacheKeyParams" => {
-                // A page that goes out of date for nothing is drawn once more; one that does not stays old.
+                // A page invalidated needlessly costs one more rendering; a page not invalidated stays outdated.
                 let is_of_flushes = entry.name() == "invalidate";
                 let safe = if is_of_flushes { RuleVerdict::Allow } else { RuleVerdict::Deny };
                 let block = reader.read_block(&entry);
@@ -234,7 +235,7 @@ pub(super) fn read_cache(reader: &mut ConfigReader, block: &ConfigBlock) -> Cach
     cache
 }
 
-/// Reads `/allowedClients`, which is for everyone only where nothing stands in it.
+/// Reads `/allowedClients`, which allows everyone only if it is empty.
 fn read_allowed_clients(reader: &mut ConfigReader, entry: &ConfigEntry<'_>) -> AccessList {
     let block = reader.read_block(entry);
     let mut list = match block {
@@ -321,7 +322,7 @@ fn read_extension_key(reader: &mut ConfigReader, entry: &ConfigEntry<'_>, cache:
     }
 }
 
-/// An error that is remembered for longer is a page that nobody misses.
+/// The maximum time for which an error is cached.
 const MAX_NEGATIVE_TTL: Duration = Duration::from_secs(60 * 60);
 
 fn read_negative_ttls(reader: &mut ConfigReader, block: &ConfigBlock) -> BTreeMap<u16, Duration> {

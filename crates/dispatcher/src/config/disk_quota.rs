@@ -1,19 +1,19 @@
-//! What a farm's document root may take of the disk.
+//! The disk quota of a farm's document root.
 
-/// Bounds of a document root; farms that share one share the narrowest of theirs.
+/// The limits of a document root; farms that share one use the narrowest of their limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskQuota {
-    /// Bytes of cache files, in whole blocks of 4 KiB (`/x-maxSize`); `None` is no bound.
+    /// The maximum number of bytes of cache files, in whole blocks of 4 KiB (`/x-maxSize`); `None` means no limit.
     pub max_bytes: Option<u64>,
-    /// Files, side files and folders (`/x-maxFiles`); `None` is no bound.
+    /// The maximum number of files, side files and folders (`/x-maxFiles`); `None` means no limit.
     pub max_files: Option<u64>,
-    /// Bytes of the file system that stay free (`/x-minFree`); `None` is [`DiskQuota::default_min_free`] where another
-    /// bound is set, and no bound otherwise.
+    /// The number of bytes of the file system that stay free (`/x-minFree`); `None` means
+    /// [`DiskQuota::default_min_free`] where another limit is set, and no limit otherwise.
     pub min_free: Option<u64>,
 }
 
 impl DiskQuota {
-    /// Returns the bounds that keep both.
+    /// Returns limits that satisfy both quotas.
     #[must_use]
     pub fn narrowest(self, other: Self) -> Self {
         let least = |own: Option<u64>, other: Option<u64>| own.into_iter().chain(other).min();
@@ -24,14 +24,15 @@ impl DiskQuota {
         }
     }
 
-    /// Returns what stays free on a file system of `all` bytes where other bounds are set: a fiftieth, at most 1 GiB.
+    /// Returns the free space in bytes to preserve on a file system of `all` bytes where other limits are set: one
+    /// fiftieth, at most 1 GiB.
     #[must_use]
     pub fn default_min_free(all: u64) -> u64 {
         (all / 50).min(1 << 30)
     }
 }
 
-/// Reads `"64 MiB"`; a bare number is none, so that nobody has to guess its unit.
+/// Parses a size such as `"64 MiB"`; returns `None` for a number without a unit, which would be ambiguous.
 pub(super) fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let at = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());

@@ -1,4 +1,4 @@
-//! One farm.
+//! The configuration of one farm.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use super::virtual_host::VirtualHostPattern;
 use crate::any_syntax::{ConfigBlock, ConfigKey, ConfigValue, SourcePosition};
 use crate::glob::Glob;
 
-/// Which request headers reach the renders.
+/// The request headers that are forwarded to the renders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientHeaderPolicy {
-    /// All that are meant for the other end.
+    /// All end-to-end headers.
     All,
-    /// These, in lower case.
+    /// These headers, in lower case.
     Only(Vec<String>),
 }
 
-/// A group of URLs that renders are compared by.
+/// A group of URLs by which renders are compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatisticsCategory {
     /// Its label.
@@ -37,114 +37,115 @@ pub struct StatisticsCategory {
 pub struct StickyConfig {
     /// The folders.
     pub paths: Vec<String>,
-    /// Whether the cookie is hidden from scripts.
+    /// True if the cookie is hidden from scripts.
     pub is_http_only: bool,
-    /// Whether the cookie is always marked `Secure`; otherwise only on TLS.
+    /// True if the cookie is always marked `Secure`; otherwise only on TLS.
     pub is_always_secure: bool,
 }
 
-/// The visitors that a farm is for, when a new site is shown to some of them first.
+/// The share of visitors that a farm serves, when a new site is shown to some of them first.
 #[derive(Debug, Clone, Default)]
 pub struct ShareConfig {
-    /// How many of a hundred visitors.
+    /// The percentage of visitors.
     pub percent: f64,
-    /// Addresses that belong to it in any case.
+    /// Addresses that always belong to the share.
     pub addresses: AccessList,
 }
 
 /// `/vanity_urls`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VanityUrlsConfig {
-    /// Where a render lists them.
+    /// The URL at which a render lists them.
     pub url: String,
-    /// Where the list is kept.
+    /// The file in which the list is stored.
     pub list_file: Option<PathBuf>,
-    /// How often it is fetched.
+    /// The interval between fetches of the list.
     pub fetch_interval: Duration,
-    /// Whether it is fetched at the start.
+    /// True if the list is fetched at the start.
     pub is_fetched_at_start: bool,
 }
 
 /// `/sessionmanagement`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionManagementConfig {
-    /// Where sessions are kept.
+    /// The folder in which sessions are stored.
     pub directory: PathBuf,
     /// The header that holds the credentials.
     pub header: String,
-    /// How long an idle session lives.
+    /// The lifetime of an idle session.
     pub timeout: Duration,
 }
 
 /// `/auth_checker`.
 #[derive(Debug, Clone)]
 pub struct AuthCheckerConfig {
-    /// What is asked.
+    /// The URL of the check.
     pub url: String,
-    /// Which paths are asked about.
+    /// The paths that need a check.
     pub filter: AccessList,
-    /// Which lines of the answer's head reach the visitor.
+    /// The header lines of the response that are passed to the visitor.
     pub headers: AccessList,
 }
 
-/// A dispatcher site.
+/// The configuration of a farm.
 #[derive(Debug, Clone)]
 pub struct FarmConfig {
     /// Its label.
     pub name: String,
-    /// Where it stands.
+    /// The position of its definition.
     pub position: SourcePosition,
-    /// Whether `X-Dispatcher-Info` is answered.
+    /// True if `X-Dispatcher-Info` is answered.
     pub answers_info_requests: bool,
-    /// Which request headers reach the renders.
+    /// The request headers that are forwarded to the renders.
     pub client_headers: ClientHeaderPolicy,
-    /// For which hosts it stands.
+    /// The virtual hosts that the farm serves.
     pub virtual_hosts: Vec<VirtualHostPattern>,
-    /// Who draws its pages.
+    /// The renders of the farm.
     pub renders: Vec<RenderConfig>,
-    /// What may pass; `None` is everything.
+    /// The rules for permitted requests; `None` permits everything.
     pub filter: Option<Vec<FilterRule>>,
-    /// Short URLs that pass although the filter denies them.
+    /// Short URLs that are permitted although the filter denies them.
     pub vanity_urls: Option<VanityUrlsConfig>,
-    /// Whether flushes are forwarded to the render.
+    /// True if flushes are forwarded to the render.
     pub propagates_flushes: bool,
-    /// What is cached.
+    /// The configuration of the cache.
     pub cache: Option<CacheConfig>,
-    /// Who is logged in.
+    /// The configuration of login sessions.
     pub session_management: Option<SessionManagementConfig>,
-    /// Who may see what is cached.
+    /// The configuration of permission checks for cached pages.
     pub auth_checker: Option<AuthCheckerConfig>,
-    /// Groups of URLs that renders are compared by, at most eight.
+    /// Groups of URLs by which renders are compared, at most eight.
     pub categories: Vec<StatisticsCategory>,
-    /// Whose visitors stay with one render.
+    /// The configuration of visitors that stay with one render.
     pub sticky: StickyConfig,
-    /// The page that tells whether a render is well.
+    /// The URL that reports if a render is healthy.
     pub health_check: Option<String>,
-    /// How often each render is asked for that page, if at all (`/x-interval`).
+    /// The interval at which each render's health page is requested; `None` if it is not requested (`/x-interval`).
     pub probe_interval: Option<Duration>,
-    /// After how many bad answers in a row a render is asked last (`/x-failures`).
+    /// The number of consecutive failed probes after which a render is tried last (`/x-failures`).
     pub probe_failures: u32,
     /// The pause between rounds of attempts.
     pub retry_delay: Duration,
-    /// How many rounds of attempts there are.
+    /// The number of rounds of attempts.
     pub retry_rounds: u32,
-    /// What a failed connection adds to a render's score.
+    /// The penalty that a failed connection adds to a render's score.
     pub unavailable_penalty: Duration,
-    /// Whether another render is asked after an error.
+    /// True if another render is tried after an error.
     pub has_failover: bool,
-    /// Which visitors the farm is for, if not for all (`/x-share`).
+    /// The share of visitors that the farm serves; `None` for all (`/x-share`).
     pub visitor_share: Option<ShareConfig>,
-    /// Whether every answer tells by `Cache-Status` what the cache did (`/x-cacheStatus`).
+    /// True if every response reports the cache result in `Cache-Status` (`/x-cacheStatus`).
     pub sends_cache_status: bool,
-    /// When a render is left alone (`/x-health`).
+    /// The rules for suspending a render (`/x-health`).
     pub health: HealthRules,
-    /// How many of a hundred fetched pages other renders are asked for, too, and which (`/x-shadow`).
+    /// The percentage of fetched pages that are also requested from other renders, and these renders (`/x-shadow`).
     pub shadow_renders: Option<(f64, Vec<RenderConfig>)>,
-    /// Other dispatchers of the same site, which are asked for pages that are absent (`/x-siblings`).
+    /// Other dispatchers of the same site, which are asked for absent pages (`/x-siblings`).
     pub siblings: Vec<RenderConfig>,
-    /// Whether these are told what is flushed here (`/x-passFlushes`).
+    /// True if flushes are passed on to the siblings (`/x-passFlushes`).
     pub passes_flushes_to_siblings: bool,
-    /// How many variants of one page clients may make renders draw (`/x-variantLimit`); nothing where that is not bounded.
+    /// The number of variants of one page that clients may make renders produce (`/x-variantLimit`); `None` if
+    /// unlimited.
     pub variant_limit: Option<VariantLimit>,
 }
 
@@ -231,7 +232,7 @@ pub(super) fn read_farm(
     farm
 }
 
-/// Reads what a farm holds, without asking for what must not be missing.
+/// Reads the sections of a farm, without checking for required ones.
 pub(super) fn read_farm_sections(
     reader: &mut ConfigReader,
     key: &ConfigKey,
@@ -261,7 +262,7 @@ pub(super) fn read_farm_sections(
             | "x-share" | "x-siblings" | "x-shadow" | "x-variantLimit" => {
                 match reader.read_block(&entry) {
                     Some(inner) => read_farm_section(reader, &entry, inner, &mut farm),
-                    // Without it, more would be shown than is meant.
+                    // Without it, more would be shown than intended.
                     None if matches!(
                         entry.name(),
                         "filter" | "sessionmanagement" | "auth_checker"
@@ -425,7 +426,7 @@ pub(super) fn read_auth_checker(
 ) -> Option<AuthCheckerConfig> {
     let mut checker = AuthCheckerConfig {
         url: String::new(),
-        // To ask for nothing costs a request; not to ask shows to everyone what few may see.
+        // A needless check costs a request; a missing check shows restricted pages to everyone.
         filter: AccessList::new(RuleVerdict::Allow),
         headers: AccessList::default(),
     };
@@ -451,7 +452,7 @@ pub(super) fn read_auth_checker(
         checker.filter.add_safe_rule(at);
     }
     if !checker.url.starts_with('/') {
-        // Serving without the check would show to everyone what few may see.
+        // Serving without the check would show restricted pages to everyone.
         reader.add_error(at, "`/auth_checker` needs a `/url` that begins with a slash");
     }
     Some(checker)
@@ -483,7 +484,7 @@ fn read_percent(reader: &mut ConfigReader, entry: &ConfigEntry<'_>) -> Option<f6
     let text = reader.read_value(entry)?;
     match text.text.trim().parse() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Some(percent),
-        // Nobody is sent to a new site by a slip of the pen.
+        // A typing error must not direct visitors to a new site.
         _ => {
             let message = format!("`/percent` is a number from 0 to 100, not `{}`", text.text);
             reader.add_error(&text.position, message);
@@ -510,7 +511,7 @@ fn read_share(reader: &mut ConfigReader, block: &ConfigBlock) -> ShareConfig {
     share
 }
 
-/// More categories than these are ignored, as documented.
+/// The maximum number of categories; more are ignored, as documented.
 const MAX_CATEGORIES: usize = 8;
 
 fn read_statistics(

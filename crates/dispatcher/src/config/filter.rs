@@ -5,24 +5,24 @@ use super::reader::ConfigReader;
 use crate::any_syntax::{ConfigBlock, ConfigItem, QuoteStyle, SourcePosition};
 use crate::pattern::RulePattern;
 
-/// A part of the request that a rule may look at.
+/// A part of the request that a rule may match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestElement {
-    /// `GET`.
+    /// The method, such as `GET`.
     Method,
     /// The path without query.
     Url,
-    /// What follows `?`.
+    /// The text after `?`.
     Query,
-    /// `HTTP/1.1`.
+    /// The protocol, such as `HTTP/1.1`.
     Protocol,
     /// The path before its first dot.
     Path,
-    /// What stands between path and extension.
+    /// The selectors between path and extension.
     Selectors,
-    /// What stands between the last dot and the suffix.
+    /// The text between the last dot and the suffix.
     Extension,
-    /// What follows the extension from a slash on.
+    /// The text after the extension, from a slash on.
     Suffix,
 }
 
@@ -38,7 +38,7 @@ pub const REQUEST_ELEMENT_KEYS: [(RequestElement, &str); 8] = [
     (RequestElement::Suffix, "suffix"),
 ];
 
-/// What a rule looks at.
+/// The part of the request that a rule matches.
 #[derive(Debug, Clone)]
 pub enum FilterMatcher {
     /// The whole request line (`/glob`).
@@ -50,13 +50,13 @@ pub enum FilterMatcher {
 /// One rule.
 #[derive(Debug, Clone)]
 pub struct FilterRule {
-    /// Where it stands.
+    /// The position of the rule.
     pub position: SourcePosition,
-    /// Its label, if it has one.
+    /// Its label, if present.
     pub label: Option<String>,
-    /// What it says.
+    /// Its verdict.
     pub verdict: RuleVerdict,
-    /// What it says it about.
+    /// The matcher for its subject.
     pub matcher: FilterMatcher,
 }
 
@@ -101,7 +101,7 @@ fn read_filter_rule(
             _ => reader.warn_of_unknown_key(&entry, &FILTER_RULE_KEYS),
         }
     }
-    // A rule without a type could only have been meant one way without harm.
+    // Only one type of a rule without a type is harmless.
     let verdict = verdict.unwrap_or_else(|| {
         reader.add_warning(&at, "this rule has no valid `/type`; it denies");
         RuleVerdict::Deny

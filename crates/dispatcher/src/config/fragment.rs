@@ -1,7 +1,7 @@
-//! Checking a file that holds only a part of a configuration: a farm, a filter, a list of rules.
+//! Checking of a file that holds only a part of a configuration: a farm, a filter, a list of rules.
 //!
-//! People check the file that they edit, which others include. What it is a part of is guessed from its keys; a file
-//! that tells nothing, such as a list of header names, is checked for its text only.
+//! Users check the file that they edit, which others include. The kind of part is guessed from its keys. For a file
+//! without recognizable keys, such as a list of header names, only the syntax is checked.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use super::render::{RENDER_KEYS, read_renders};
 use super::{DispatcherConfig, access_list};
 use crate::any_syntax::{ConfigBlock, ConfigItem, ConfigKey, ConfigValue};
 
-/// What `/auth_checker` holds.
+/// The keys of `/auth_checker`.
 const AUTH_CHECKER_KEYS: [&str; 3] = ["url", "filter", "headers"];
 
-/// What a part is taken for.
+/// The detected kind of a configuration fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConfigFragmentKind {
     Farms,
@@ -30,7 +30,7 @@ enum ConfigFragmentKind {
     Unknown,
 }
 
-/// Reads a part; the farms of the result are what could be made of it.
+/// Reads a fragment; the result holds the farms that could be built from it.
 pub(super) fn read_fragment(reader: &mut ConfigReader, block: &ConfigBlock) -> DispatcherConfig {
     let kind = guess_fragment_kind(block);
     let mut config = DispatcherConfig { name: None, farms: Vec::new() };
@@ -77,7 +77,7 @@ pub(super) fn read_fragment(reader: &mut ConfigReader, block: &ConfigBlock) -> D
     config
 }
 
-/// Returns a farm that holds nothing but a filter, so that its rules are tried.
+/// Returns a farm that holds only a filter, so that its rules are checked.
 fn farm_with_filter(key: &ConfigKey, rules: Vec<FilterRule>) -> Arc<FarmConfig> {
     Arc::new(FarmConfig { filter: Some(rules), ..FarmConfig::new(key) })
 }
@@ -87,7 +87,7 @@ fn guess_fragment_kind(block: &ConfigBlock) -> ConfigFragmentKind {
     let inner_has = |keys: &[&str]| {
         inner_blocks(block).any(|block| item_names(block).any(|name| keys.contains(&name)))
     };
-    // `/name` and `/headers` mean something in several places, so the surest signs go first.
+    // `/name` and `/headers` occur in several sections, so the most specific keys are tested first.
     if has(&["url"])
         && has(&["filter", "headers"])
         && item_names(block).all(|name| AUTH_CHECKER_KEYS.contains(&name))

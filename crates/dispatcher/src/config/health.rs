@@ -1,21 +1,21 @@
-//! `/x-health`: when a render is left alone for a while.
+//! `/x-health`: temporary suspension of a failing render.
 
 use std::time::Duration;
 
 use super::reader::ConfigReader;
 use crate::any_syntax::ConfigBlock;
 
-/// When a render is left alone, and how it comes back.
+/// The rules for suspending a render and for its return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HealthRules {
-    /// Failures in a row after which it is left alone: no connection, no answer in time, 502, 503, 504 (`/failures`,
-    /// default 5; 0 for never).
+    /// The number of consecutive failures after which a render is suspended: no connection, no response in time, 502,
+    /// 503, 504 (`/failures`, default 5; 0 for never).
     pub failures: u32,
-    /// For how long the first time; it doubles each time (`/pause`, default 10 s).
+    /// The duration of the first suspension; it doubles each time (`/pause`, default 10 s).
     pub initial_pause: Duration,
-    /// How long it gets less than its share when it comes back (`/slowStart`, default 10 s).
+    /// The time for which a returning render gets less than its share (`/slowStart`, default 10 s).
     pub slow_start: Duration,
-    /// Whether it is not asked at all meanwhile, even if no other render answers (`/breaker`, default no).
+    /// True if a suspended render gets no requests at all, even if no other render responds (`/breaker`, default no).
     pub has_circuit_breaker: bool,
 }
 

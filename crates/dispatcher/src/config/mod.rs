@@ -1,11 +1,11 @@
-//! What a `dispatcher.any` means: typed farms with every default filled in.
+//! The typed configuration of `dispatcher.any`: farms with every default filled in.
 //!
-//! In: the items of `any`. Out: [`DispatcherConfig`] and findings; an unknown key is a finding with the nearest known key, and
-//! the whole element below it is skipped, since people disable a block by renaming it.
+//! Input: the items of `any`. Output: [`DispatcherConfig`] and diagnostics. An unknown key is a diagnostic with the
+//! nearest known key, and the whole element below it is skipped, because people disable a block by renaming it.
 //!
 //! Invariants
-//! * A rule that cannot be read never opens what it was meant to close: broken patterns match in rules that deny and
-//!   miss in rules that allow.
+//! * A rule that cannot be read never permits what it was meant to deny: broken patterns match in rules that deny and
+//!   do not match in rules that allow.
 //!
 //! Not here: applying the rules (`farm`, `filter`, `decision`).
 
@@ -47,25 +47,25 @@ use reader::ConfigReader;
 /// A whole configuration.
 #[derive(Debug, Clone)]
 pub struct DispatcherConfig {
-    /// The instance's name, for logs only.
+    /// The name of the instance, for logs only.
     pub name: Option<String>,
-    /// The farms in textual order; selection goes from the last to the first.
+    /// The farms in textual order; selection tries the last one first.
     pub farms: Vec<Arc<FarmConfig>>,
 }
 
-/// A configuration and what is wrong with it.
+/// A configuration and its diagnostics.
 #[derive(Debug, Clone)]
 pub struct LoadedConfig {
-    /// What could be read; not to be served with while there are errors.
+    /// The part of the configuration that could be read; must not be served if there are errors.
     pub config: DispatcherConfig,
-    /// All findings, those of the text first.
+    /// All diagnostics, those of the syntax first.
     pub diagnostics: Vec<ConfigDiagnostic>,
-    /// The files that were read, and the folders in which include patterns look.
+    /// The files that were read, and the folders in which include patterns are expanded.
     pub files: Vec<PathBuf>,
 }
 
 impl LoadedConfig {
-    /// Tells whether a finding forbids to serve with this configuration.
+    /// Returns true if a diagnostic makes the configuration unusable.
     #[must_use]
     pub fn has_errors(&self) -> bool {
         self.diagnostics.iter().any(|diagnostic| diagnostic.severity == DiagnosticSeverity::Error)
@@ -73,13 +73,13 @@ impl LoadedConfig {
 }
 
 impl DispatcherConfig {
-    /// Reads `file` and all that it includes.
+    /// Reads `file` and all its includes.
     #[must_use]
     pub fn load(file: &Path, sources: &ConfigSources) -> LoadedConfig {
         Self::from_parsed(parse_file(file, sources))
     }
 
-    /// Reads `file` to check it: one without `/farms` is taken for a part that others include.
+    /// Reads `file` to check it; a file without `/farms` is treated as a fragment that others include.
     #[must_use]
     pub fn load_to_check(file: &Path, sources: &ConfigSources) -> LoadedConfig {
         let parsed = parse_file(file, sources);
@@ -91,7 +91,7 @@ impl DispatcherConfig {
         LoadedConfig { config, diagnostics: reader.finish(), files: parsed.files }
     }
 
-    /// Reads `text` as if it stood in `file`.
+    /// Parses `text` as the content of `file`.
     #[must_use]
     pub fn parse(text: &[u8], file: &Path, sources: &ConfigSources) -> LoadedConfig {
         Self::from_parsed(parse_text(text, file, sources))

@@ -1,4 +1,4 @@
-//! Typed access to items, with a finding for everything that does not fit.
+//! Typed access to items, with a diagnostic for every item that does not fit.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl<'a> ConfigEntry<'a> {
     }
 }
 
-/// Collects findings while items are turned into values.
+/// Collects diagnostics while items are converted to values.
 pub(super) struct ConfigReader {
     diagnostics: DiagnosticCollector,
 }
@@ -47,7 +47,7 @@ impl ConfigReader {
         self.diagnostics.add_warning(at, message);
     }
 
-    /// Returns the labelled items of a section; values alone are reported and skipped.
+    /// Returns the labelled items of a section; values without a label are reported and skipped.
     pub(super) fn labelled_entries<'a>(&mut self, block: &'a ConfigBlock) -> Vec<ConfigEntry<'a>> {
         let mut entries = Vec::new();
         for item in &block.items {
@@ -65,7 +65,7 @@ impl ConfigReader {
         entries
     }
 
-    /// Returns the blocks of a list, whose labels are free or absent; anything else is reported and skipped.
+    /// Returns the blocks of a list, whose labels are arbitrary or absent; other items are reported and skipped.
     pub(super) fn rule_blocks<'a>(
         &mut self,
         block: &'a ConfigBlock,
@@ -220,7 +220,7 @@ impl ConfigReader {
         Some(Duration::from_millis(milliseconds.into()))
     }
 
-    /// Compiles a pattern; a broken one is an error, and acts to the safe side until it is mended.
+    /// Compiles a pattern; a broken pattern is reported as an error and acts on the safe side.
     pub(super) fn compile_pattern(&mut self, text: &ConfigText) -> RulePattern {
         RulePattern::parse(text).unwrap_or_else(|reason| {
             self.add_error(

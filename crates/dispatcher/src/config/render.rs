@@ -6,30 +6,30 @@ use std::time::Duration;
 use super::reader::{ConfigEntry, ConfigReader};
 use crate::any_syntax::{ConfigBlock, ConfigItem};
 
-/// One host.
+/// The configuration of one render.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenderConfig {
-    /// Its label, which sticky cookies name; numbered from 0 where there is none.
+    /// Its label, which sticky cookies contain; numbered from 0 where there is none.
     pub name: String,
-    /// Name or address; one of IPv6 in brackets.
+    /// Its name or address; an IPv6 address is in brackets.
     pub hostname: String,
     /// The port.
     pub port: u16,
-    /// Bound of connecting; `None` waits as long as the kernel does.
+    /// The timeout for connecting; `None` waits as long as the kernel does.
     pub connect_timeout: Option<Duration>,
-    /// Bound of waiting for the answer's head, and for each piece of its body.
+    /// The timeout for the head of the response, and for each piece of its body.
     pub receive_timeout: Option<Duration>,
-    /// Whether to speak TLS.
+    /// True if the connection uses TLS.
     pub is_secure: bool,
-    /// Whether the name is resolved for every request; otherwise for every new connection.
+    /// True if the name is resolved for every request; otherwise for every new connection.
     pub is_always_resolved: bool,
-    /// Whether one of its IPv4 addresses is taken by chance; otherwise its addresses are tried in order.
+    /// True if one of its IPv4 addresses is picked at random; otherwise its addresses are tried in order.
     pub picks_random_ipv4: bool,
-    /// How many requests it works on at once, if that is bounded (`/x-maxConcurrent`).
+    /// The maximum number of concurrent requests; `None` if unlimited (`/x-maxConcurrent`).
     pub max_concurrent_requests: Option<usize>,
-    /// How many more wait for their turn (`/x-maxQueue`).
+    /// The maximum number of additional requests in the queue (`/x-maxQueue`).
     pub max_queued_requests: usize,
-    /// How long one waits (`/x-queueWait`).
+    /// The maximum time in the queue (`/x-queueWait`).
     pub queue_timeout: Duration,
 }
 
@@ -46,10 +46,10 @@ pub(super) const RENDER_KEYS: [&str; 10] = [
     "x-queueWait",
 ];
 
-/// Requests that wait for a busy render unless configured.
+/// The default length of the queue of a busy render.
 const DEFAULT_MAX_QUEUE: u32 = 256;
 
-/// What the documentation gives as the bound of an answer.
+/// The documented default timeout of a response.
 const DEFAULT_RECEIVE_TIMEOUT: Duration = Duration::from_millis(600_000);
 
 pub(super) fn read_renders(reader: &mut ConfigReader, block: &ConfigBlock) -> Vec<RenderConfig> {
@@ -74,7 +74,7 @@ fn read_hostname(reader: &mut ConfigReader, entry: &ConfigEntry<'_>) -> Option<S
     let in_brackets = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     let is_name = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     let is_address = in_brackets.is_some_and(|text| text.parse::<Ipv6Addr>().is_ok());
-    // A variable that is not set was told already.
+    // An undefined variable was reported already.
     if !is_name && !is_address && !text.contains("${") {
         reader.add_warning(
             entry.position(),

@@ -1,38 +1,40 @@
-//! `/x-variantLimit`: how many variants of one page clients may make renders draw. Without it a wide bound holds.
+//! `/x-variantLimit`: the number of variants of one page that clients may make renders produce. Without it a high limit
+//! applies.
 
 use std::time::Duration;
 
 use super::reader::{ConfigEntry, ConfigReader};
 use crate::any_syntax::{ConfigBlock, SourcePosition};
 
-/// What happens to a request for one variant too many.
+/// The action for a request over the variant limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OverLimitAction {
-    /// It is answered with 429.
+    /// Respond with 429.
     Refuse,
-    /// It gets the page without its query, if that is in the cache and the query is all that makes the variant; otherwise 429
-    /// (`/over "plain"`).
+    /// Serve the page without its query, if that is cached and only the query makes the variant; otherwise respond with
+    /// 429 (`/over "plain"`).
     ServeWithoutQuery,
 }
 
-/// How many variants of one page may be drawn in a time.
+/// The maximum number of variants of one page that may be rendered in a time window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VariantLimit {
-    /// For one client (`/perClient`).
+    /// The limit per client (`/perClient`).
     pub max_per_client: Option<u32>,
-    /// For all clients together (`/total`).
+    /// The limit for all clients together (`/total`).
     pub max_total: Option<u32>,
-    /// The time (`/window`, default 60 s).
+    /// The time window (`/window`, default 60 s).
     pub window: Duration,
-    /// What happens beyond it (`/over`, default 429).
+    /// The action beyond the limit (`/over`, default 429).
     pub over_limit_action: OverLimitAction,
-    /// Whether queries make variants also where they make no cache file.
+    /// True if queries count as variants even where they create no cache file.
     pub counts_queries: bool,
 }
 
 impl Default for VariantLimit {
-    /// The bound of farms that set none: more than any visitor of a site asks of one page, and far too little to fill a disk
-    /// with what somebody makes up. Scripts may be asked with as many queries as before, since these leave no files.
+    /// The limit of farms that set none: more variants than any visitor of a site requests of one page, and far too few
+    /// to fill a disk with made-up URLs. Requests with queries to scripts remain unlimited, because they create no
+    /// files.
     fn default() -> Self {
         Self {
             max_per_client: Some(100),
@@ -44,7 +46,7 @@ impl Default for VariantLimit {
     }
 }
 
-/// A longer time holds up who has long done nothing wrong any more.
+/// A longer window blocks clients that have long stopped misbehaving.
 const MAX_WINDOW_SECONDS: u32 = 24 * 60 * 60;
 
 pub(super) fn read_variant_limit(
@@ -99,7 +101,7 @@ pub(super) fn read_variant_limit(
 fn read_at_least_one(reader: &mut ConfigReader, entry: &ConfigEntry<'_>) -> Option<u32> {
     let number = reader.read_number(entry)?;
     if number == 0 {
-        // Whoever writes it may mean either, and both would be a surprise to some.
+        // The value is ambiguous, and either interpretation would surprise some users.
         let message = format!(
             "`/{}` is at least 1; leave it out for no limit, and refuse variants by `/filter`",
             entry.name()

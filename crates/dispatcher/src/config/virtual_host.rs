@@ -5,20 +5,20 @@ use crate::glob::Glob;
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VirtualHostPattern {
-    /// The entry as it was written.
+    /// The entry as written in the file.
     pub source: String,
     /// `https`, if the entry names a scheme.
     pub scheme: Option<Glob>,
     /// The host's name, in lower case.
     pub host: Glob,
-    /// The port, if the entry names one; without one the request's port does not count.
+    /// The port, if the entry names one; otherwise any port matches.
     pub port: Option<Glob>,
-    /// The beginning of the path, if the entry names one.
+    /// The path prefix, if the entry names one.
     pub path_prefix: Option<Glob>,
 }
 
 impl VirtualHostPattern {
-    /// Reads an entry; every text is one.
+    /// Parses an entry; every text is valid.
     #[must_use]
     pub fn parse(source: &str) -> Self {
         let (scheme, rest) = match source.split_once("://") {
@@ -41,23 +41,23 @@ impl VirtualHostPattern {
         }
     }
 
-    /// Tells whether it writes a host out, which visitors can be taken to know the site by.
+    /// Returns true if the host is a literal name, which visitors can be assumed to know the site by.
     pub(crate) fn is_literal_host(&self) -> bool {
         is_literal_pattern(self.host.source())
     }
 }
 
-/// Tells whether a pattern is a text that stands for itself.
+/// Returns true if a pattern has no wildcards and matches only itself.
 pub(crate) fn is_literal_pattern(pattern: &str) -> bool {
     !pattern.is_empty() && !pattern.contains(['*', '?', '['])
 }
 
-/// The path is a prefix, with or without the star that says so.
+/// Returns the glob for a path prefix, with or without the trailing star.
 fn prefix_glob(uri: &str) -> String {
     format!("{}*", uri.trim_end_matches('*'))
 }
 
-/// Reads `host:port`: the name as names are compared, in lower case and without the dot that may end it, and the port.
+/// Parses `host:port`: the name in normalized form, in lower case and without a trailing dot, and the port.
 pub(crate) fn parse_host(authority: &str) -> (String, Option<&str>) {
     let (name, port) = split_port(authority);
     (name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase(), port)

@@ -1,4 +1,4 @@
-//! One connection of the lane: what was read and not answered, and what could not be sent yet.
+//! One connection of the fast path: its unanswered input and its unsent output.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,66 +16,67 @@ use tympan_web::slow_client_timeout::SlowClientTimeout;
 use super::http2_stream::FastHttp2State;
 use crate::response_memory::{CachedBody, slice_bytes};
 
-/// What one connection gets of a file before the others have their turn: the disk may be slower than the client.
+/// The number of bytes of a file that one connection sends before the others get their turn: the disk may be slower
+/// than the client.
 const MAX_FILE_BYTES_PER_TURN: u64 = 1024 * 1024;
 
-/// A client that has not asked anything yet may stay for so long while others want its place.
+/// The time in milliseconds for which a client without a request keeps its slot while others want it.
 const NEW_CLIENT_GRACE_MS: u64 = 2_000;
 
-/// What is read of a client that goes on sending although nothing more is answered.
+/// The maximum number of bytes read from a client that keeps sending although nothing more is answered.
 const MAX_DISCARDED_BYTES: usize = 1024 * 1024;
 
-/// A connection that the lane serves.
+/// A connection that the fast path serves.
 #[derive(Debug)]
 pub(super) struct FastConnection {
     pub(super) wire: ConnectionSocket,
     pub(super) client_addr: IpAddr,
-    /// The same, for the log.
+    /// The client address as text, for the log.
     pub(super) client_text: String,
-    /// What was read and not answered.
+    /// The bytes that were read but not answered.
     pub(super) unread: Vec<u8>,
-    /// What could not be sent yet.
+    /// The output that could not be sent yet.
     pending_pieces: VecDeque<OutgoingPiece>,
-    /// How many bytes went out.
+    /// The number of bytes sent.
     pub(super) sent_bytes: u64,
-    /// What may still be sent of a file in this turn.
+    /// The number of bytes of a file that may still be sent in this turn.
     turn_bytes_left: u64,
-    /// How many bytes were read and dropped since nothing more is answered.
+    /// The number of bytes read and discarded since the last response.
     discarded_bytes: usize,
-    /// What happens when everything is sent.
+    /// The action after everything is sent.
     pub(super) after_send: AfterSendAction,
-    /// When it ends if nothing happens, on the worker's clock.
+    /// The time at which the connection ends if nothing happens, on the worker's clock.
     pub(super) deadline_ms: u64,
     pub(super) idle_timeout_ms: u64,
-    /// With a client that takes its answers slowly.
+    /// The timeout for a client that reads its responses slowly.
     pub(super) slow_client_timeout: SlowClientTimeout,
-    /// Whether there may be something to read: the kernel told so, and not all of it was read since.
+    /// True if there may be input: the kernel reported it, and not all of it was read since.
     pub(super) may_read: bool,
-    /// Whether nothing was done for it yet.
+    /// True if the connection was not served yet.
     pub(super) is_new: bool,
     pub(super) is_tls: bool,
     pub(super) requests_left: u64,
     pub(super) listener_closing: KeepAlivePolicy,
-    /// Whether it is to end as others want its place.
+    /// True if the connection is to end because others want its slot.
     pub(super) is_marked_for_eviction: bool,
     pub(super) shutdown_signal: watch::Receiver<bool>,
     pub(super) return_sender: oneshot::Sender<Option<ReturnedConnection>>,
-    /// What else belongs to a connection of HTTP/2.
+    /// The additional state of an HTTP/2 connection.
     pub(super) http2_state: Option<Box<FastHttp2State>>,
 }
 
-/// What happens when everything is sent.
+/// The action after everything is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AfterSendAction {
     Continue,
     Close,
-    /// The next request is not for the lane; see [`ReturnedConnection::request_bytes`].
+    /// The next request is not for the fast path; see [`ReturnedConnection::request_bytes`].
     HandBack(Option<usize>),
-    /// Nothing is answered any more, and what the client still sends is dropped.
+    /// Nothing is answered any more, and further input of the client is discarded.
     Drain,
 }
 
-/// A part of an answer.
+/// A part of a response.
 #[derive(Debug)]
 enum OutgoingPiece {
     Bytes(Bytes),
@@ -132,23 +133,23 @@ impl FastConnection {
         }
     }
 
-    /// Tells whether something could not be sent yet.
+    /// Returns true if output is pending.
     pub(super) fn is_blocked(&self) -> bool {
         !self.pending_pieces.is_empty() || self.wire.has_unsent_bytes()
     }
 
-    /// Tells whether sending paused although the client might take more.
+    /// Returns true if sending paused although the client might accept more.
     pub(super) fn has_paused(&self) -> bool {
         !self.pending_pieces.is_empty() && self.turn_bytes_left == 0
     }
 
-    /// Tells whether it is to end when nothing is asked.
+    /// Returns true if the connection is to end when it becomes idle.
     pub(super) fn should_end_when_idle(&self) -> bool {
         self.is_marked_for_eviction || *self.shutdown_signal.borrow()
     }
 
-    /// Returns since when nothing was asked, on the worker's clock, if others may have its place: for some time nobody may
-    /// that of one who has asked nothing yet.
+    /// Returns the time since which the connection is idle, on the worker's clock, if others may take its slot; `None`
+    /// otherwise. A connection without any request yet is protected for some time.
     pub(super) fn idle_since_ms(&self) -> Option<u64> {
         let is_waiting = match &self.http2_state {
             Some(streams) => streams.is_idle(),
@@ -159,19 +160,19 @@ impl FastConnection {
             .then(|| self.deadline_ms.saturating_sub(self.idle_timeout_ms).saturating_add(first_ms))
     }
 
-    /// Tells whether the next request can be answered.
+    /// Returns true if the next request can be answered.
     pub(super) fn is_idle(&self) -> bool {
         !self.is_blocked() && self.after_send == AfterSendAction::Continue
     }
 
-    /// Says that nothing more comes; returns whether the client may be in the middle of something. If it is, it has to be
-    /// heard out: bytes that nobody reads reset the connection, and take its last answer from the client.
+    /// Shuts down the sending side; returns true if the client may still be sending. In that case its input must be
+    /// read to the end: unread bytes reset the connection, and the client loses its last response.
     pub(super) fn begin_drain(&mut self) -> bool {
         self.after_send = AfterSendAction::Drain;
         self.wire.close_write().is_ok() && self.drain_input()
     }
 
-    /// Reads and drops what the client sends; returns whether it may go on.
+    /// Reads and discards the client's input; returns true if more may come.
     pub(super) fn drain_input(&mut self) -> bool {
         let mut piece = [0; 4 * 1024];
         while self.discarded_bytes < MAX_DISCARDED_BYTES {
@@ -247,7 +248,7 @@ impl FastConnection {
         self.push_pending(head.get(sent..).unwrap_or_default());
         body.advance(sent.saturating_sub(head.len()).min(body.len()));
         self.pending_pieces.push_back(OutgoingPiece::Bytes(body));
-        // TLS may have taken a part only although the client would take more, of which the kernel does not tell.
+        // TLS may have accepted only a part although the client would accept more, and the kernel does not report that.
         self.send_pending()
     }
 
@@ -257,13 +258,13 @@ impl FastConnection {
         }
     }
 
-    /// Sends what waits, as far as the client reads.
+    /// Sends pending output, as far as the client reads.
     pub(super) fn flush_pending(&mut self) -> Result<(), ConnectionBroken> {
         self.turn_bytes_left = MAX_FILE_BYTES_PER_TURN;
         self.send_pending()
     }
 
-    /// Sends what waits in the rest of this turn.
+    /// Sends pending output within the rest of this turn.
     fn send_pending(&mut self) -> Result<(), ConnectionBroken> {
         while let Some(piece) = self.pending_pieces.front_mut() {
             let (sent, is_done) = match piece {
@@ -280,7 +281,7 @@ impl FastConnection {
                     let part = (*offset, usize::try_from(count).unwrap_or(usize::MAX));
                     let sent = self.wire.send_file(file, part, &mut self.sent_bytes);
                     if matches!(sent, Ok(0)) {
-                        // Someone cut the file; its announced length cannot be kept.
+                        // The file was truncated, so its announced length cannot be met.
                         return Err(ConnectionBroken);
                     }
                     let bytes = *sent.as_ref().unwrap_or(&0) as u64;
@@ -301,7 +302,7 @@ impl FastConnection {
     }
 }
 
-/// Nothing was done, as far as it may be done later.
+/// Maps an error to 0 bytes done if the operation would block.
 #[expect(clippy::needless_pass_by_value, reason = "so that `or_else` takes it")]
 fn zero_if_would_block(error: std::io::Error) -> Result<usize, ConnectionBroken> {
     match error.kind() {

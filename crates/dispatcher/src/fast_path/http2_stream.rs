@@ -1,8 +1,8 @@
-//! Connections of HTTP/2 on the lane: kept answers from here, everything else from the service behind.
+//! HTTP/2 connections on the fast path: cached responses come from here, everything else from the service behind.
 //!
 //! Invariants
-//! * Nothing is read of a client that takes nothing, nor while the service takes nothing of its uploads.
-//! * One buffer of a worker holds what is to be sent, and stays with a connection only while its client takes nothing.
+//! * No input is read from a client that accepts no output, nor while the service accepts none of its uploads.
+//! * One buffer of a worker holds the output, and stays with a connection only while its client accepts none.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -27,28 +27,28 @@ use crate::response_memory::{
     CachedBody, CachedRepresentation, CachedResponse, encode_response_head, slice_bytes,
 };
 
-/// What is encrypted and sent at once.
+/// The number of bytes encrypted and sent at once.
 const SEND_CHUNK_BYTES: usize = 48 * 1024;
-/// What one connection gets before the others have their turn.
+/// The number of bytes sent to one connection before the others get their turn.
 const MAX_BYTES_PER_TURN: usize = 1024 * 1024;
-/// What is read of one client before the others have their turn, in buffers.
+/// The number of buffers read from one client before the others get their turn.
 const MAX_READS_PER_TURN: usize = 4;
 
-/// What a connection of HTTP/2 has beyond its socket.
+/// The state of an HTTP/2 connection beyond its socket.
 #[derive(Debug)]
 pub(super) struct FastHttp2State {
     connection: Http2Connection,
     http2_listener: FastPathHttp2,
     service_connection: Option<ServiceConnection>,
-    /// Whether the client takes nothing now.
+    /// True if the client currently accepts no output.
     is_blocked: bool,
-    /// What may still be sent in this turn.
+    /// The number of bytes that may still be sent in this turn.
     turn_bytes_left: usize,
-    /// Whether there may be whole frames in what was read.
+    /// True if the input may contain complete frames.
     may_have_frames: bool,
-    /// When the client did something useful or took something, on the worker's clock.
+    /// The time at which the client last made progress or accepted output, on the worker's clock.
     last_progress_ms: u64,
-    /// With a client that takes nothing, or opens no window for all answers.
+    /// The timeout for a client that accepts no output, or opens no window for all responses.
     slow_client_timeout: SlowClientTimeout,
 }
 
@@ -70,19 +70,19 @@ impl FastHttp2State {
         }
     }
 
-    /// Tells whether nothing is asked.
+    /// Returns true if no request is open.
     pub(super) fn is_idle(&self) -> bool {
         !self.is_blocked && !self.connection.has_streams() && !self.connection.is_within_block()
     }
 
-    /// Tells whether nothing is to be read now.
+    /// Returns true if reading is paused.
     fn is_read_paused(&self) -> bool {
         self.is_blocked
             || self.turn_bytes_left == 0
             || self.service_connection.as_ref().is_some_and(ServiceConnection::is_full)
     }
 
-    /// Lets the service go on.
+    /// Lets the service make progress.
     fn advance_service(&mut self) {
         let Some(behind) = &mut self.service_connection else { return };
         if behind.pump(&mut self.connection).is_err() {
@@ -91,7 +91,7 @@ impl FastHttp2State {
         }
     }
 
-    /// Sends what there is, until the client takes no more or the turn is over.
+    /// Sends output until the client accepts no more or the turn is over.
     fn send_output(&mut self, connection: &mut FastConnection) -> Result<(), ConnectionBroken> {
         self.is_blocked = true;
         if !is_done_unless_blocked(connection.wire.flush(&mut connection.sent_bytes))? {
@@ -122,10 +122,10 @@ impl FastHttp2State {
         Ok(())
     }
 
-    /// Returns when something is given up if nothing happens: an answer or the whole connection.
+    /// Returns the time at which a response or the whole connection is given up if nothing happens.
     fn next_deadline_ms(&mut self, idle_ms: u64) -> u64 {
         let session = &mut self.connection;
-        // The service is waited for no longer than its own bounds say.
+        // The service is awaited for no longer than its own limits.
         let is_idle = !session.has_streams() || session.is_within_block();
         let idle_end_ms =
             (is_idle && !self.is_blocked).then(|| self.last_progress_ms.saturating_add(idle_ms));
@@ -134,7 +134,7 @@ impl FastHttp2State {
         ends.into_iter().flatten().min().unwrap_or(u64::MAX)
     }
 
-    /// Leaves a request to the service.
+    /// Forwards a request to the service.
     fn forward_to_service(
         &mut self,
         request: (u32, bool),
@@ -151,7 +151,7 @@ impl FastHttp2State {
         }
         if self.service_connection.is_none() {
             let (behind, far) = ServiceConnection::open(ring(), self.http2_listener.max_streams);
-            // Nobody takes it when the listener ends.
+            // The receiver is gone when the listener ends.
             if self.http2_listener.service_pipes.send(far).is_ok() {
                 self.service_connection = Some(behind);
             }
@@ -163,7 +163,7 @@ impl FastHttp2State {
     }
 }
 
-/// Tells whether something was done, or can be done later.
+/// Returns true if the operation succeeded, and false if it would block.
 fn is_done_unless_blocked(outcome: std::io::Result<()>) -> Result<bool, ConnectionBroken> {
     match outcome {
         Ok(()) => Ok(true),
@@ -175,7 +175,7 @@ fn is_done_unless_blocked(outcome: std::io::Result<()>) -> Result<bool, Connecti
 }
 
 impl FastWorker {
-    /// Does what can be done for a connection that has news.
+    /// Serves a connection that has events.
     pub(super) fn serve_http2_connection(
         &mut self,
         slot: usize,
@@ -220,7 +220,7 @@ impl FastWorker {
         let taken = if before.2 {
             connection.sent_bytes - before.0
         } else {
-            // Heads and answers to pings are no progress of answers that wait.
+            // Heads and responses to pings are no progress of waiting responses.
             streams.connection.sent_body_bytes() - taken
         };
         let is_waiting = streams.is_blocked || streams.connection.is_blocked_by_window();
@@ -272,7 +272,7 @@ impl FastWorker {
                 .metrics
                 .add(DispatcherCounter::ResponsesAbandoned, given_up as u64);
         }
-        // What was sent may let the service go on.
+        // The output sent may let the service make progress.
         streams.advance_service();
         if streams.is_blocked { Ok(()) } else { streams.send_output(connection) }
     }
@@ -299,7 +299,7 @@ impl FastWorker {
                 }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                // The end that was told is still to be read.
+                // The reported end of input is still to be read.
                 connection.may_read = has_ended;
                 Ok(())
             }
@@ -310,7 +310,7 @@ impl FastWorker {
         outcome
     }
 
-    /// Reads the frames in `bytes`; what is left stays with the connection.
+    /// Parses the frames in `bytes`; the remainder stays with the connection.
     fn read_http2_frames(
         &mut self,
         slot: usize,
@@ -375,7 +375,7 @@ impl FastWorker {
         outcome
     }
 
-    /// Gives the kept answer to a request; returns whether there was one.
+    /// Sends the cached response to a request; returns true if there was one.
     fn serve_cached_on_stream(
         &mut self,
         (connection, streams): (&FastConnection, &mut FastHttp2State),
@@ -415,7 +415,7 @@ impl FastWorker {
         };
         let mut digits = [0_u8; 20];
         let age = format_decimal(ready.age_seconds(now), &mut digits);
-        // No number has so many digits that its length takes a second byte.
+        // A decimal number has so few digits that its length fits one byte.
         let age_length = [u8::try_from(age.len()).unwrap_or(0)];
         let parts = [before_age, &age_length[..], age, after_age, self.date_header.http2_block()];
         let (start, length_of_part) =
@@ -441,7 +441,7 @@ impl FastWorker {
         );
     }
 
-    /// Closes a connection whose time is over; one of HTTP/2 is told why.
+    /// Closes a connection whose deadline has passed; an HTTP/2 client is sent the reason.
     pub(super) fn close_expired_connection(&mut self, mut connection: Box<FastConnection>) {
         let mut given_up = u64::from(connection.is_blocked());
         if let Some(mut streams) = connection.http2_state.take() {
@@ -453,7 +453,7 @@ impl FastWorker {
                 Http2ErrorCode::NO_ERROR
             });
             streams.turn_bytes_left = MAX_BYTES_PER_TURN;
-            // Who takes nothing hears nothing.
+            // A client that accepts no output does not get the reason.
             streams.send_output(&mut connection).ok();
         }
         if given_up > 0 {

@@ -1,4 +1,4 @@
-//! Log lines of the lane, formatted many at a time.
+//! The log lines of the fast path, formatted in batches.
 
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,25 +11,25 @@ use crate::dispatcher::DispatcherRuntime;
 use crate::log::{LogLevel, LogLine, escape_control_chars};
 use crate::response_memory::CachedResponse;
 
-/// Text that waits for the writers is handed on at this size.
+/// The size in bytes at which pending text is passed to the writers.
 const LOG_BUFFER_BYTES: usize = 64 * 1024;
 
-/// What was logged and not handed on yet, and the texts of the current second.
+/// The log text not yet passed on, and the texts of the current second.
 #[derive(Debug, Default)]
 pub(super) struct FastLogBuffer {
     access_log_text: String,
     own_log_text: String,
     current_second: u64,
-    /// What a line of the dispatcher's own log begins with.
+    /// The prefix of a line of the dispatcher's own log.
     own_prefix: String,
     /// The same for a warning.
     warning_prefix: String,
     request_text: String,
-    /// When the first line that waits was noted, on the worker's clock.
+    /// The time at which the oldest pending line was recorded, on the worker's clock.
     oldest_line_ms: u64,
 }
 
-/// An answer that was given.
+/// A response that was sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ServedResponse<'a> {
     pub(super) response: &'a CachedResponse,
@@ -39,7 +39,7 @@ pub(super) struct ServedResponse<'a> {
 }
 
 impl FastLogBuffer {
-    /// Notes an answer that was given at a time, on the dispatcher's clock and the worker's.
+    /// Records a response that was sent at a time, on the dispatcher's clock and the worker's.
     pub(super) fn record_response(
         &mut self,
         runtime: &DispatcherRuntime,
@@ -95,17 +95,17 @@ impl FastLogBuffer {
         }
     }
 
-    /// Tells whether something waits to be handed on.
+    /// Returns true if text is pending.
     pub(super) fn has_text(&self) -> bool {
         !self.access_log_text.is_empty() || !self.own_log_text.is_empty()
     }
 
-    /// Returns for how many milliseconds something waits; none if nothing does.
+    /// Returns the number of milliseconds for which text has been pending; 0 if there is none.
     pub(super) fn pending_ms(&self, now_ms: u64) -> u64 {
         if self.has_text() { now_ms.saturating_sub(self.oldest_line_ms) } else { 0 }
     }
 
-    /// Hands everything on to the writers.
+    /// Passes all text to the writers.
     pub(super) fn flush_to_writers(&mut self, runtime: &DispatcherRuntime) {
         if let Some(log) = runtime.access_log.as_ref().filter(|_| !self.access_log_text.is_empty())
         {

@@ -1,20 +1,21 @@
-//! The lane for kept answers: a thread per core that serves connections without a runtime.
+//! The fast path for cached responses: one thread per core that serves connections without a runtime.
 //!
-//! In: connections that the listener lends. Out: answers from the memory, byte for byte those of the full way but for the
-//! date. Everything else goes to the service: on HTTP/1.1 the connection goes back to the listener with its bytes, on
-//! HTTP/2 the stream is passed on ([`crate::http2`]).
+//! Input: connections that the listener lends. Output: responses from memory, byte for byte those of the regular path
+//! except for the date. Everything else goes to the service: on HTTP/1.1 the connection goes back to the listener with
+//! its bytes, on HTTP/2 the stream is passed on ([`crate::http2`]).
 //!
 //! Invariants
-//! * The lane holds no rule: it gives what [`DispatcherState::find_cached`](crate::dispatcher::DispatcherState::find_cached) finds, and parts of
-//!   it by `plan`.
-//! * It learns of changes by others once for each time that sockets become readable and before it reads from them, so
-//!   that a request that was sent after a change finds it.
-//! * Reading stops while an answer waits for its client to read.
+//! * The fast path holds no rules: it returns what
+//!   [`DispatcherState::find_cached`](crate::dispatcher::DispatcherState::find_cached) finds, and ranges of it by
+//!   `plan`.
+//! * It reads changes by other processes each time sockets become readable, before it reads from them, so that a
+//!   request sent after a change observes it.
+//! * Reading stops while a response waits for its client to read.
 //!
 //! Why not in the runtime: with 512 connections a task wake-up for each request costs as much as the request itself.
 //!
-//! On failure: if a thread ends, its connections end, and later ones go to hyper. Threads that cannot be started are tried
-//! again with the next configuration.
+//! On failure: if a thread ends, its connections end, and later ones go to hyper. Threads that cannot be started are
+//! tried again with the next configuration.
 
 mod connection;
 mod http2_stream;
@@ -38,7 +39,7 @@ use tympan_web::listen::ListenerCounters;
 use crate::dispatcher::Dispatcher;
 use worker::FastWorker;
 
-/// The lane of a dispatcher, whose threads begin with the first configuration that lets answers be kept.
+/// The fast path of a dispatcher; its threads start with the first configuration that allows responses to be stored.
 #[derive(Debug)]
 pub(crate) struct LazyFastPath {
     dispatcher: Dispatcher,
@@ -49,7 +50,7 @@ pub(crate) struct LazyFastPath {
 #[derive(Debug)]
 enum FastPathState {
     NotStarted,
-    /// In vain, with the configuration of this number.
+    /// Starting failed, with the configuration of this number.
     Failed(u64),
     Running(Arc<FastPathWorkers>),
 }
@@ -63,7 +64,7 @@ impl LazyFastPath {
         }
     }
 
-    /// Returns the threads, if they run.
+    /// Returns the threads, or `None` if they are not running.
     fn running_workers(&self) -> Option<Arc<FastPathWorkers>> {
         match &*self.state.lock() {
             FastPathState::Running(lanes) => Some(Arc::clone(lanes)),
@@ -114,13 +115,13 @@ impl FastPath for LazyFastPath {
     }
 }
 
-/// Gives a connection back as it was lent.
+/// Returns a connection unchanged to its lender.
 fn return_connection(lent: LentConnection) -> ReturnedConnection {
     let LentConnection { socket: wire, unread, requests_left, .. } = lent;
     ReturnedConnection { socket: wire, unread, requests_left, request_bytes: None }
 }
 
-/// The lane's threads; they end with it.
+/// The threads of the fast path; they end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct FastPathWorkers {
     mailboxes: Vec<Arc<WorkerMailbox>>,
@@ -128,15 +129,15 @@ pub(crate) struct FastPathWorkers {
     next_worker: AtomicUsize,
 }
 
-/// What the runtime tells a thread.
+/// A command from the runtime to a thread.
 #[derive(Debug)]
 enum WorkerCommand {
     Serve(Box<LentConnection>, oneshot::Sender<Option<ReturnedConnection>>),
-    /// Some connections are to end.
+    /// Close the connections that are to end.
     Sweep,
-    /// About so many connections on which nothing is asked are to end, and to be counted.
+    /// Close about this number of idle connections and count them.
     Evict(usize, Arc<ListenerCounters>),
-    /// The service did something for the connection in this slot.
+    /// The service made progress for the connection in this slot.
     ServiceReady(usize),
     Stop,
 }
@@ -144,22 +145,22 @@ enum WorkerCommand {
 #[derive(Debug)]
 struct WorkerMailbox {
     commands: Mutex<Vec<WorkerCommand>>,
-    /// Readable while there are orders.
+    /// Readable while there are commands.
     wake_fd: OwnedFd,
     is_closed: AtomicBool,
 }
 
 impl FastPathWorkers {
-    /// Starts a thread per core.
+    /// Starts one thread per core.
     ///
     /// # Errors
-    /// When the kernel refuses a thread or descriptor.
+    /// Fails if the kernel refuses a thread or descriptor.
     pub(crate) fn start_workers(dispatcher: &Dispatcher) -> std::io::Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut lanes =
             Self { mailboxes: Vec::new(), threads: Vec::new(), next_worker: AtomicUsize::new(0) };
         for _ in 0..cores {
-            // What was started ends with `lanes` if this fails.
+            // If this fails, the threads started so far end with `lanes`.
             let (mailbox, thread) = start_worker(dispatcher)?;
             lanes.mailboxes.push(mailbox);
             lanes.threads.push(thread);
@@ -187,13 +188,13 @@ fn start_worker(dispatcher: &Dispatcher) -> std::io::Result<(Arc<WorkerMailbox>,
 }
 
 impl WorkerMailbox {
-    /// Gives an order; returns it if nobody takes orders any more.
+    /// Sends a command; returns it as an error if the mailbox is closed.
     fn send_command(&self, order: WorkerCommand) -> Result<(), WorkerCommand> {
         let mut orders = self.commands.lock();
         if self.is_closed.load(Ordering::SeqCst) {
             return Err(order);
         }
-        // Whoever takes orders takes all that there are by then.
+        // The receiver takes all pending commands at once.
         let is_told = !orders.is_empty();
         orders.push(order);
         drop(orders);
@@ -204,13 +205,13 @@ impl WorkerMailbox {
         Ok(())
     }
 
-    /// Takes all orders.
+    /// Takes all pending commands.
     fn take_commands(&self) -> Vec<WorkerCommand> {
         rustix::io::read(&self.wake_fd, &mut [0_u8; 8]).ok();
         std::mem::take(&mut *self.commands.lock())
     }
 
-    /// Takes no order any more, and drops those that wait.
+    /// Closes the mailbox and drops pending commands.
     fn close_mailbox(&self) {
         let mut orders = self.commands.lock();
         self.is_closed.store(true, Ordering::SeqCst);
@@ -221,7 +222,8 @@ impl WorkerMailbox {
 #[cfg(any(fuzzing, test))]
 pub(crate) use request_head::parse_http2_fields;
 
-/// Reads the first request in `bytes`, if it is one for the lane: its length, method, host and target.
+/// Parses the first request in `bytes`, if it is eligible for the fast path; returns its length, method, host and
+/// target.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn parse_fast_path_head(bytes: &[u8]) -> Option<(usize, &'static str, &[u8], &str)> {
     match request_head::parse_request_head(bytes, false) {
@@ -238,7 +240,7 @@ pub(crate) fn parse_fast_path_head(bytes: &[u8]) -> Option<(usize, &'static str,
     }
 }
 
-/// Returns what the lane finds the answer to the first request in `bytes` by, if it is one for the lane.
+/// Returns the key of the response to the first request in `bytes`, if it is eligible for the fast path.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn parse_response_key(bytes: &[u8]) -> Option<crate::response_memory::ResponseKey> {
     match request_head::parse_request_head(bytes, false) {
@@ -252,7 +254,8 @@ impl Drop for FastPathWorkers {
         for mailbox in &self.mailboxes {
             mailbox.send_command(WorkerCommand::Stop).ok();
         }
-        // Their log lines, and what they hold of the log's writer, must not end with the process.
+        // Wait for the threads, so that their log lines and their handles to the log writer do not end with the
+        // process.
         for thread in self.threads.drain(..) {
             drop(thread.join());
         }
@@ -291,7 +294,7 @@ impl FastPathWorkers {
     fn evict(&self, count: usize, counters: &Arc<ListenerCounters>) {
         let each = count.div_ceil(self.mailboxes.len().max(1));
         for mailbox in &self.mailboxes {
-            // One that serves nobody has nobody to part from.
+            // A closed mailbox has no connections to evict.
             mailbox.send_command(WorkerCommand::Evict(each, Arc::clone(counters))).ok();
         }
     }
@@ -329,7 +332,7 @@ mod tests {
     async fn a_connection_that_cannot_be_waited_for_goes_back_with_its_bytes() {
         let dispatcher = dispatcher();
         let lanes = FastPathWorkers::start_workers(&dispatcher).unwrap();
-        // The kernel tells of no file whether it can be read.
+        // The kernel does not report readability of files.
         let file = OwnedFd::from(tempfile::tempfile().unwrap());
         let (_end, ending) = watch::channel(false);
         let lent = LentConnection {

@@ -1,7 +1,7 @@
-//! Reading the head of a request as far as the lane needs it.
+//! Parsing of a request head as far as the fast path needs it.
 //!
-//! The lane refuses nothing: what is not plain is left to hyper with all its bytes, so that only one server judges what is
-//! malformed, and where a request ends.
+//! The fast path refuses nothing: a request that is not plain is left to hyper with all its bytes, so that only one
+//! server decides which requests are malformed, and where a request ends.
 
 use std::mem::MaybeUninit;
 
@@ -12,29 +12,29 @@ use crate::response_memory::{
     RequestFlags, RequestHeaderRole, ResponseKeyRef, header_role, may_hold_credentials,
 };
 
-/// More headers than a browser sends are left to hyper.
+/// The maximum number of headers; requests with more than a browser sends are left to hyper.
 const MAX_FAST_PATH_HEADERS: usize = 48;
 
-/// What stands at the beginning of what a client sent.
+/// The result of parsing the beginning of a client's input.
 #[derive(Debug)]
 pub(crate) enum HeadParseResult<'a> {
-    /// No whole head yet.
+    /// The head is incomplete.
     Partial,
-    /// A request that a kept answer may fit; the length of its head.
+    /// A request that a cached response may match, and the length of its head.
     Eligible(FastRequest<'a>, usize),
-    /// A whole request without a body, of this length.
+    /// A complete request without a body, of this length.
     WithoutBody(usize),
     /// Anything else.
     Other,
 }
 
-/// A request that a kept answer may fit.
+/// A request that a cached response may match.
 #[derive(Debug)]
 pub(crate) struct FastRequest<'a> {
     pub(crate) response_key: ResponseKeyRef<'a>,
-    /// Headers that `plan` looks at.
+    /// The headers that `plan` evaluates.
     pub(crate) conditions: Option<HeaderMap>,
-    /// Whether the client wants the connection to end.
+    /// True if the client requests to close the connection.
     pub(crate) closes_connection: bool,
     /// The value of `Accept-Encoding`.
     pub(crate) accept_encoding: Option<&'a [u8]>,
@@ -42,7 +42,7 @@ pub(crate) struct FastRequest<'a> {
     pub(crate) user_agent: Option<&'a [u8]>,
 }
 
-/// What headers say, one after the other.
+/// The accumulated result of scanning headers.
 #[derive(Default)]
 struct ScannedHeaders<'a> {
     host: Option<&'a [u8]>,
@@ -56,7 +56,7 @@ struct ScannedHeaders<'a> {
     user_agent: Option<&'a [u8]>,
 }
 
-/// Reads the first request in `bytes`; whether the client came by TLS says the proxy before us.
+/// Parses the first request in `bytes`; the proxy in front reports by header if the client used TLS.
 pub(crate) fn parse_request_head(bytes: &[u8], is_tls: bool) -> HeadParseResult<'_> {
     let mut headers =
         [const { MaybeUninit::<httparse::Header<'_>>::uninit() }; MAX_FAST_PATH_HEADERS];
@@ -73,7 +73,7 @@ pub(crate) fn parse_request_head(bytes: &[u8], is_tls: bool) -> HeadParseResult<
     let Some(seen) = ScannedHeaders::scan(request.headers) else { return HeadParseResult::Other };
     let is_head = method == "HEAD";
     if !is_head && method != "GET" {
-        // A body is announced by its headers, whatever the method; `CONNECT` opens a tunnel.
+        // A body is announced by its headers, regardless of the method; `CONNECT` opens a tunnel.
         return if method == "CONNECT" {
             HeadParseResult::Other
         } else {
@@ -98,7 +98,8 @@ pub(crate) fn parse_request_head(bytes: &[u8], is_tls: bool) -> HeadParseResult<
     HeadParseResult::Eligible(plain, length)
 }
 
-/// Reads the fields of a request of HTTP/2 without a body; nothing if no kept answer may fit, or something is wrong.
+/// Parses the fields of an HTTP/2 request without a body; returns `None` if no cached response can match, or if a field
+/// is invalid.
 pub(crate) fn parse_http2_fields(fields: &FieldList, is_tls: bool) -> Option<FastRequest<'_>> {
     let (mut method, mut target, mut host, mut scheme) = (None, None, None, None);
     let mut seen = ScannedHeaders { is_eligible: true, ..ScannedHeaders::default() };
@@ -149,7 +150,7 @@ pub(crate) fn parse_http2_fields(fields: &FieldList, is_tls: bool) -> Option<Fas
     })
 }
 
-/// Tells whether a field is one that HTTP/2 allows, of those that [`header_role`] knows.
+/// Returns true if a field is allowed in HTTP/2 and known to [`header_role`].
 fn is_known_http2_field(name: &[u8], value: &[u8]) -> bool {
     match name {
         b"keep-alive" => false,
@@ -159,7 +160,7 @@ fn is_known_http2_field(name: &[u8], value: &[u8]) -> bool {
 }
 
 impl<'a> ScannedHeaders<'a> {
-    /// Looks through the headers; nothing if there may be a body, or the connection is no ordinary one.
+    /// Scans the headers; returns `None` if there may be a body, or if the connection has special options.
     fn scan(headers: &[httparse::Header<'a>]) -> Option<Self> {
         let mut seen = Self { is_eligible: true, ..Self::default() };
         for header in headers {
@@ -192,7 +193,7 @@ impl<'a> ScannedHeaders<'a> {
                 }
                 _ => {}
             },
-            // Of several, the first counts, as on the way through hyper.
+            // The first of several values counts, as in hyper.
             RequestHeaderRole::Encoding => drop(self.accept_encoding.get_or_insert(value)),
             RequestHeaderRole::Other => self.is_eligible = false,
         }
@@ -207,7 +208,7 @@ impl<'a> ScannedHeaders<'a> {
     }
 }
 
-/// Tells whether a target is a path and query that hyper takes as they are.
+/// Returns true if a target is a path and query that hyper accepts unchanged.
 fn is_origin_form(target: &str) -> bool {
     target.starts_with('/') && target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')
 }

@@ -1,4 +1,4 @@
-//! One thread of the lane: waits for sockets, answers what it can.
+//! One thread of the fast path: waits for sockets and answers eligible requests.
 
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -26,47 +26,48 @@ use crate::response_memory::{
     CachedRepresentation, CachedResponse, LookupTime, encode_response_head,
 };
 
-/// What is read from a socket at once, and the longest head that the lane waits for.
+/// The number of bytes read from a socket at once, and the longest head that the fast path waits for.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
-/// Sockets that are served before the changes of others are read again.
+/// The number of sockets served before the changes of other processes are read again.
 const MAX_EVENTS_PER_BATCH: usize = 256;
-/// The event that tells of orders.
+/// The event ID that signals commands.
 const WAKE_EVENT: u64 = u64::MAX;
-/// Log lines wait for each other this long at most, as handing some on wakes another thread.
+/// The maximum time in milliseconds for which log lines are batched, as passing them on wakes another thread.
 const MAX_LOG_DELAY_MS: u64 = 20;
-/// Timers are this coarse.
+/// The resolution of timers in milliseconds.
 const TIMER_TICK_MS: u64 = 1000;
-/// What is read of one client before the others have their turn, in buffers.
+/// The number of buffers read from one client before the others get their turn.
 const MAX_READS_PER_TURN: usize = 4;
-/// Beside those whose places are wanted, one of so many leaves, but no more than so many: others will come soon.
+/// The divisor of the number of idle connections that gives the additional evictions besides the requested ones,
+/// limited to `MAX_EXTRA_EVICTIONS`: others will connect soon.
 const EXTRA_EVICTION_DIVISOR: usize = 16;
 const MAX_EXTRA_EVICTIONS: usize = 32;
-/// How long the rest of what a client sends is read when nothing more is answered.
+/// The time in milliseconds for which further input of a client is read after the last response.
 const DRAIN_TIMEOUT_MS: u64 = 2000;
 
-/// One thread of the lane.
+/// One thread of the fast path.
 #[derive(Debug)]
 pub(super) struct FastWorker {
     pub(super) dispatcher: Dispatcher,
     pub(super) mailbox: Arc<WorkerMailbox>,
     epoll_fd: OwnedFd,
-    /// Each is of some hundred bytes, which are not to be moved for each turn.
+    /// Boxed, because each is some hundred bytes long and must not be moved for each turn.
     connections: Vec<Option<Box<FastConnection>>>,
     pub(super) free_slots: Vec<usize>,
     pub(super) read_buffer: Vec<u8>,
     response_head: Vec<u8>,
     pub(super) log_buffer: FastLogBuffer,
     pub(super) date_header: DateHeader,
-    /// Slots for which the service did something.
+    /// The slots for which the service made progress.
     ready_slots: Vec<usize>,
-    /// What connections of HTTP/2 use by turns.
+    /// A buffer that HTTP/2 connections use in turn.
     pub(super) http2_fields: FieldList,
     pub(super) http2_output: OutputBuffer,
     started_at: Instant,
     last_sweep_ms: u64,
 }
 
-/// What all requests of a batch share.
+/// The state that all requests of a batch share.
 pub(super) struct RequestBatch {
     pub(super) dispatcher_state: Arc<DispatcherState>,
     pub(super) lookup_time: LookupTime,
@@ -74,7 +75,8 @@ pub(super) struct RequestBatch {
 }
 
 impl RequestBatch {
-    /// Lets `give` answer a request from what is kept; nothing if that does not fit. Parts and conditions come decided.
+    /// Calls `give` with the cached response to a request; returns `None` if there is no match. Ranges and conditions
+    /// are resolved already.
     pub(super) fn with_cached_response<T>(
         &self,
         client: IpAddr,
@@ -94,7 +96,7 @@ impl RequestBatch {
                 Some(shown.conditional_response(form, conditions, is_head, self.lookup_time.now)?)
             }
         };
-        // Last, as whoever answers instead asks again.
+        // Checked last, because the regular path checks again.
         inner.request_gate.admit(client.to_canonical()).ok()?;
         let status = told.as_ref().map_or(StatusCode::OK, |told| told.status);
         inner.record_cached_hit(&ready, is_head, status);
@@ -103,7 +105,7 @@ impl RequestBatch {
     }
 }
 
-/// The date of now as a head has it.
+/// The current date as a header.
 #[derive(Debug, Default)]
 pub(super) struct DateHeader {
     second: u64,
@@ -112,7 +114,8 @@ pub(super) struct DateHeader {
 }
 
 impl DateHeader {
-    /// Sets it, for all answers of a batch. It is the real one, as hyper's, whatever clock the dispatcher was given.
+    /// Updates the date for all responses of a batch. It is the system time, as in hyper, regardless of the
+    /// dispatcher's clock.
     fn update(&mut self) {
         let now = SystemTime::now();
         let second = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -125,12 +128,12 @@ impl DateHeader {
         }
     }
 
-    /// Returns it as a line with the end of the head.
+    /// Returns the header line, followed by the end of the head.
     fn header_line(&self) -> &[u8] {
         self.header_line.as_bytes()
     }
 
-    /// Returns it as a field of HTTP/2.
+    /// Returns the encoded HTTP/2 field.
     pub(super) fn http2_block(&self) -> &[u8] {
         &self.http2_block
     }
@@ -171,7 +174,7 @@ impl FastWorker {
         })
     }
 
-    /// Serves until it is told to stop.
+    /// Serves until the stop command.
     pub(super) fn run_event_loop(mut self) {
         let _closing = MailboxCloser(Arc::clone(&self.mailbox));
         let mut events = Vec::with_capacity(MAX_EVENTS_PER_BATCH);
@@ -237,7 +240,7 @@ impl FastWorker {
         RequestBatch { dispatcher_state: inner, lookup_time: moment, now_ms: self.now_ms() }
     }
 
-    /// Obeys all orders; returns whether one was to stop.
+    /// Processes all commands; returns true if one was to stop.
     fn process_commands(&mut self) -> bool {
         let mut is_stopped = false;
         for order in self.mailbox.take_commands() {
@@ -257,8 +260,8 @@ impl FastWorker {
     fn add_connection(&mut self, connection: Box<FastConnection>) {
         let slot = self.free_slots.pop().unwrap_or(self.connections.len());
         let data = epoll::EventData::new_u64(slot as u64);
-        // Told once for each change, so that waiting for a slow reader costs no call. The first change comes at once, as
-        // a socket can be written to; what came with the connection is answered then.
+        // Report each change once, so that waiting for a slow reader costs no system call. The first event comes at
+        // once, as a socket is writable at first; input that came with the connection is answered then.
         let added = connection
             .wire
             .descriptor()
@@ -272,7 +275,7 @@ impl FastWorker {
         self.put_connection(slot, Some(connection));
     }
 
-    /// Fills a slot, or frees it.
+    /// Fills or frees a slot.
     pub(super) fn put_connection(&mut self, slot: usize, connection: Option<Box<FastConnection>>) {
         if connection.is_none() {
             self.free_slots.push(slot);
@@ -283,7 +286,7 @@ impl FastWorker {
         }
     }
 
-    /// Takes a connection out of its slot if `holds`.
+    /// Takes a connection out of its slot if `holds` returns true for it.
     fn take_connection_if(
         &mut self,
         slot: usize,
@@ -292,10 +295,10 @@ impl FastWorker {
         self.connections.get_mut(slot)?.take_if(|connection| holds(connection))
     }
 
-    /// Ends the connections whose time is over.
+    /// Closes the connections whose deadline has passed.
     fn close_expired(&mut self, now_ms: u64) {
         let is_overdue = |connection: &FastConnection| connection.deadline_ms <= now_ms;
-        // This thread may be what is late: what arrived meanwhile counts.
+        // This thread may itself be late, so input that arrived by now counts.
         for slot in self.serve_matching(is_overdue) {
             if let Some(connection) = self.take_connection_if(slot, is_overdue) {
                 self.free_slots.push(slot);
@@ -304,18 +307,17 @@ impl FastWorker {
         }
     }
 
-    /// Ends the connections that wait for nothing but another request, when all are to end.
+    /// Closes the idle connections, when all are to end.
     fn close_idle(&mut self) {
         let is_over = |connection: &FastConnection| {
             (connection.http2_state.is_some() || connection.is_idle())
                 && connection.should_end_when_idle()
         };
-        // A request that arrived by now is answered.
+        // A request that arrived by now is still answered.
         self.serve_matching(is_over);
     }
 
-    /// Ends connections on which nothing is asked, those first that have been waited for longest; a request that arrived by
-    /// now is answered.
+    /// Closes idle connections, the longest idle first; a request that arrived by now is still answered.
     fn evict_idle(&mut self, count: usize, counters: &ListenerCounters) {
         let now_ms = self.now_ms();
         let since_ms = |place: &Option<Box<FastConnection>>| {
@@ -336,7 +338,7 @@ impl FastWorker {
         self.serve_matching(is_ending);
     }
 
-    /// Serves the connections for which `holds` as if they had news, and returns their slots.
+    /// Serves the connections for which `holds` returns true as if they had events, and returns their slots.
     fn serve_matching(&mut self, holds: impl Fn(&FastConnection) -> bool) -> Vec<usize> {
         let places = self.connections.iter().enumerate();
         let wanted = |(slot, place): (usize, &Option<Box<FastConnection>>)| {
@@ -356,7 +358,7 @@ impl FastWorker {
         slots
     }
 
-    /// Ends a connection whose answers are sent, after hearing its client out.
+    /// Closes a connection whose responses are sent, after reading the client's remaining input.
     pub(super) fn drain_and_close(
         &mut self,
         slot: usize,
@@ -372,7 +374,7 @@ impl FastWorker {
         }
     }
 
-    /// Does what can be done for a connection that has news.
+    /// Serves a connection that has events.
     fn serve_connection(&mut self, slot: usize, flags: epoll::EventFlags, batch: &RequestBatch) {
         let Some(mut connection) = self.take_connection_if(slot, |_| true) else { return };
         if connection.after_send == AfterSendAction::Drain {
@@ -385,7 +387,7 @@ impl FastWorker {
         if let Some(streams) = connection.http2_state.take() {
             return self.serve_http2_connection(slot, (connection, streams), flags, batch);
         }
-        // Errors and ends are found by reading, too.
+        // Errors and ends of input are found by reading, too.
         connection.may_read |= flags != epoll::EventFlags::OUT;
         let sent = connection.sent_bytes;
         let has_ended = flags.contains(epoll::EventFlags::RDHUP);
@@ -412,7 +414,7 @@ impl FastWorker {
         }
     }
 
-    /// Keeps a connection that had sent so many bytes before this turn.
+    /// Stores a connection that had sent the given number of bytes before this turn.
     fn keep_connection(
         &mut self,
         slot: usize,
@@ -423,7 +425,7 @@ impl FastWorker {
         let is_blocked = connection.is_blocked();
         let taken = connection.sent_bytes - sent;
         connection.slow_client_timeout.record_progress(batch.now_ms, taken, is_blocked);
-        // Bytes of a head that goes on, or of one while an answer waits, are no progress.
+        // Bytes of an incomplete head, or input while a response waits, are no progress.
         if let Some(end_ms) = connection.slow_client_timeout.deadline_ms() {
             connection.deadline_ms = end_ms;
         } else if taken > 0 {
@@ -435,14 +437,14 @@ impl FastWorker {
         self.put_connection(slot, Some(connection));
     }
 
-    /// Keeps a connection that is told of anew, behind the others.
+    /// Stores a connection and re-arms its events, behind the others.
     pub(super) fn requeue_connection(&mut self, slot: usize, connection: Box<FastConnection>) {
         let data = epoll::EventData::new_u64(slot as u64);
         let told = connection.wire.descriptor().and_then(|socket| {
             Ok(epoll::modify(&self.epoll_fd, socket, data, socket_event_flags())?)
         });
         if told.is_err() {
-            // Nothing would be told of it any more.
+            // No more events would be reported for it.
             self.dispatcher.current_state().metrics.increment(DispatcherCounter::FastPathRefusals);
             self.free_slots.push(slot);
             return close_connection(connection);
@@ -450,7 +452,7 @@ impl FastWorker {
         self.put_connection(slot, Some(connection));
     }
 
-    /// Goes on until the connection has nothing to read, its client reads too slowly, or it is not for the lane any more.
+    /// Serves a connection until there is nothing to read, its client reads too slowly, or it must leave the fast path.
     fn advance_connection(
         &mut self,
         connection: &mut FastConnection,
@@ -484,7 +486,7 @@ impl FastWorker {
         let outcome = match connection.wire.receive(&mut buffer[..]) {
             Ok(received) if received.bytes == 0 => Err(ConnectionBroken),
             Ok(received) => {
-                // The end that came with these bytes is not told again.
+                // The end of input that came with these bytes is not reported again.
                 connection.may_read = has_ended || received.has_more;
                 let news = buffer.get(..received.bytes).unwrap_or_default();
                 if connection.unread.is_empty() {
@@ -496,7 +498,7 @@ impl FastWorker {
                 }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                // The end that was told is still to be read.
+                // The reported end of input is still to be read.
                 connection.may_read = has_ended;
                 Ok(())
             }
@@ -507,7 +509,7 @@ impl FastWorker {
         outcome
     }
 
-    /// Answers the requests in `bytes` up to the first one that is not for the lane; what is left stays with the
+    /// Answers the requests in `bytes` up to the first one that is not eligible; the remainder stays with the
     /// connection.
     fn answer_requests(
         &mut self,
@@ -538,7 +540,7 @@ impl FastWorker {
         Ok(())
     }
 
-    /// Gives the kept answer to a request; returns whether there was one.
+    /// Sends the cached response to a request; returns true if there was one.
     fn serve_cached(
         &mut self,
         connection: &mut FastConnection,
@@ -597,7 +599,7 @@ impl FastWorker {
         Ok(())
     }
 
-    /// Writes a whole head, from what stands before the age and what stands behind it.
+    /// Writes a complete head from the parts before and after the age.
     fn write_response_head(
         &mut self,
         [before_age, after_age]: [&[u8]; 2],
@@ -617,13 +619,13 @@ impl FastWorker {
     }
 }
 
-/// What the kernel tells of a socket.
+/// Returns the epoll events to watch for on a socket.
 fn socket_event_flags() -> epoll::EventFlags {
     use epoll::EventFlags;
     EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET
 }
 
-/// Ends a connection after what was sent.
+/// Closes a connection after pending output was sent.
 pub(super) fn close_connection(connection: Box<FastConnection>) {
     let FastConnection {
         mut wire,
@@ -635,15 +637,15 @@ pub(super) fn close_connection(connection: Box<FastConnection>) {
     if then != AfterSendAction::Drain {
         wire.close_notify();
     }
-    // Whoever hears that it has ended may end the lane: nothing of it may be held here by then.
+    // The receiver of this notification may end the fast path, so drop all of its resources first.
     drop((wire, closing));
     done.send(None).ok();
 }
 
-/// Gives a connection back to the listener.
+/// Returns a connection to the listener.
 fn hand_back(connection: Box<FastConnection>, request_bytes: Option<usize>) {
     let FastConnection { wire, unread, return_sender: done, requests_left, .. } = *connection;
-    // Nobody waits any more when the runtime has ended.
+    // The receiver is gone when the runtime has ended.
     done.send(Some(ReturnedConnection { socket: wire, unread, requests_left, request_bytes })).ok();
 }
 
@@ -651,7 +653,7 @@ pub(super) fn announced_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Writes a number.
+/// Formats a number in decimal into `digits`.
 pub(super) fn format_decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut start = digits.len();
     loop {

@@ -65,12 +65,12 @@ fn path_parameters_open_nothing() {
             "/content/en.infinity.json;a='/b.html'",
             "/content/en.infinity.json%3Ba=b.html",
             "/content/en.json%3bx",
-            // What no publisher can read.
+            // A path that no publisher can read.
             "/content/en.html;x='1",
             "/content/en.html;x=%zz",
         ],
     );
-    // A path that its parameters bring elsewhere must pass there as well.
+    // A path that changes when its parameters are cut must pass in that form as well.
     check(
         "/0 { /type \"deny\" /url \"*\" } /1 { /type \"allow\" /url \"/a/*.html\" } /2 { /type \"allow\" /url \"/a/*=1\" }",
         &["/a/b.html"],
@@ -98,7 +98,7 @@ fn a_denied_extension_is_denied_wherever_a_publisher_may_read_it() {
     );
     let many = format!("/content/a.html{}", "/b.c".repeat(60));
     check(NO_JSON, &[], &[&many]);
-    // Who writes of suffixes means them.
+    // A rule that mentions suffixes applies to suffixes.
     check(
         "/0 { /type \"allow\" /url \"*\" } /1 { /type \"deny\" /extension \"json\" /suffix '()' }",
         &["/a.html/b.json"],
@@ -138,7 +138,7 @@ fn both_spellings_of_a_prefix_are_closed() {
     let both = ["/a/_jcr_content/b.json", "/a/jcr:content/b.json", "/a/jcr%3Acontent.json"];
     check(&rule("jcr:content"), &["/a/content.html"], &both);
     check(&rule("_jcr_content"), &["/a/content.html"], &both);
-    // What is opened is opened as it is written.
+    // An allowed path is allowed as it is written.
     check(
         "/0 { /type \"deny\" /url \"*\" } /1 { /type \"allow\" /url \"/a/_jcr_content/form.html\" }",
         &["/a/_jcr_content/form.html"],
@@ -172,11 +172,11 @@ fn the_publisher_is_told_which_readings_are_refused() {
     assert_eq!(refused("/content/page.html/a.html"), [0; 0]);
     assert_eq!(refused("/content/page.html/a"), [0; 0]);
     assert_eq!(refused("/content/page.html"), [0; 0]);
-    // Nothing is refused of what a vanity URL let in.
+    // A request that a vanity URL permitted has no refused readings.
     assert_eq!(refused("/promo.html/b.json"), [0; 0]);
 }
 
-/// A rule of which the test knows itself what it matches.
+/// A rule whose matches the test computes independently.
 #[derive(Debug, Clone)]
 struct ModelFilterRule {
     verdict: RuleVerdict,
@@ -196,7 +196,7 @@ impl ModelFilterRule {
         text + &within.unwrap_or_default() + " }\n"
     }
 
-    /// Tells whether the rule matches what a publisher draws; `path` is what it was asked for.
+    /// Returns true if the rule matches what a publisher renders for the request `path`.
     fn matches(&self, reading: &SlingUrlReading<'_>, path: &str) -> bool {
         let mut selectors = reading.selectors.unwrap_or_default().split('.');
         let spellings = [
@@ -269,7 +269,7 @@ fn url() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
-    /// Whatever resources exist: what a request that passes makes a publisher draw is what the rules let in.
+    /// Regardless of which resources exist, a request that passes makes a publisher render only what the rules permit.
     #[test]
     fn what_the_filter_judged_is_what_the_publisher_draws(
         models in vec(model(), 0..5),
@@ -284,7 +284,7 @@ proptest! {
         let refused: Vec<String> =
             refused_readings(&rules, &view).iter().map(ToString::to_string).collect();
         headers.insert(REFUSED_READINGS, HeaderValue::from_str(&refused.join(",")).unwrap());
-        // Resources have whole names, or what stands before the first dot of one.
+        // Resources have whole names, or the part of a name before its first dot.
         let exists = |path: &str| {
             let name = path.rsplit('/').next().unwrap_or_default();
             let names = path.split('/').count();

@@ -1,9 +1,9 @@
-//! The events of one farm that siblings are told, in their order, with the latest kept.
+//! The log of a farm's events for its siblings, in order; the latest events are retained.
 //!
 //! Invariants
-//! * Each event has a position that no other one ever had: the run of the process that wrote it, and its number.
-//! * A file of events is either whole up to some event or counts as lost, and then siblings start anew.
-//! * A file holds every event that was acknowledged, also after the power failed, or is empty and counts as lost.
+//! * Each event has a unique position: the run of the process that wrote it, and its number.
+//! * A file of events is either complete up to some event or counts as lost, and then siblings start anew.
+//! * A file holds every acknowledged event, also after a power failure, or is empty and counts as lost.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,17 +16,17 @@ use super::message::{EventMessage, FlushEvent, LogPosition, MAX_MESSAGE_EVENTS, 
 use super::new_random_id;
 use crate::cache::DocrootState;
 
-/// Events that are kept for siblings that are away.
+/// The maximum number of events retained for unreachable siblings.
 const MAX_LOGGED_EVENTS: usize = 1024;
-/// What they may take, in bytes of their lines.
+/// The maximum size of retained events, in bytes of their lines.
 const MAX_LOGGED_BYTES: usize = 4 * 1024 * 1024;
-/// What is sent at once, but for an event that takes more by itself.
+/// The maximum size of a batch in bytes, except for a single event that is larger.
 const MAX_BATCH_BYTES: usize = 512 * 1024;
-/// A file that would take more is written anew.
+/// The size in bytes above which the file is rewritten.
 const LOG_REWRITE_BYTES: usize = 2 * MAX_LOGGED_BYTES;
-/// A longer file is not ours.
+/// The maximum size of the file in bytes; a longer one was not written by the dispatcher.
 const MAX_LOG_FILE_BYTES: u64 = 4 * MAX_LOGGED_BYTES as u64;
-/// The first word of the file, and its version.
+/// The first word of the file and its version.
 const LOG_FILE_VERSION: &str = "tympan-passed 1";
 
 /// The latest events of a farm.
@@ -34,7 +34,7 @@ const LOG_FILE_VERSION: &str = "tympan-passed 1";
 pub(crate) struct FlushEventLog {
     origin: String,
     run_id: String,
-    /// What the first event that is kept follows.
+    /// The position before the first retained event.
     start_position: LogPosition,
     events: VecDeque<LoggedEvent>,
     total_bytes: usize,
@@ -48,7 +48,7 @@ struct LoggedEvent {
 }
 
 impl FlushEventLog {
-    /// Returns an empty log of a name that nobody had before.
+    /// Returns an empty log with a new unique name.
     pub(crate) fn new(origin: String, run: String) -> Self {
         let start = LogPosition { run: run.clone(), count: 0 };
         Self { origin, run_id: run, start_position: start, events: VecDeque::new(), total_bytes: 0 }
@@ -59,7 +59,7 @@ impl FlushEventLog {
         self.events.back().map_or(&self.start_position, |kept| &kept.position)
     }
 
-    /// Adds an event and returns its line.
+    /// Appends an event and returns its line.
     pub(crate) fn append(&mut self, event: FlushEvent) -> String {
         let position =
             LogPosition { run: self.run_id.clone(), count: self.last_position().count + 1 };
@@ -80,7 +80,8 @@ impl FlushEventLog {
         }
     }
 
-    /// Returns what follows `position`: some events, or the word that everything is out of date where nobody can tell.
+    /// Returns a message for a sibling at `position`: the events that follow, or the event that invalidates everything
+    /// if they are unknown.
     pub(super) fn message_after(
         &self,
         position: Option<&LogPosition>,
@@ -109,9 +110,9 @@ impl FlushEventLog {
         message(next, events)
     }
 
-    /// Returns which of the events that are kept is the first to follow `position`, if that is known.
+    /// Returns the index of the first retained event after `position`; `None` if it is unknown.
     fn index_after(&self, position: Option<&LogPosition>) -> Option<usize> {
-        // Who has heard nothing has missed nothing of a log that is kept from its first event on.
+        // A sibling that received nothing has missed nothing of a log that is retained from its first event on.
         let is_at = |at: &LogPosition| position == Some(at);
         if is_at(&self.start_position) || position.is_none() && self.start_position.count == 0 {
             return Some(0);
@@ -119,7 +120,7 @@ impl FlushEventLog {
         self.events.iter().position(|kept| is_at(&kept.position)).map(|index| index + 1)
     }
 
-    /// Returns the word that everything is out of date, for who is at `position` and cannot be told more.
+    /// Returns the message that invalidates everything, for a sibling at `position` that cannot be sent more.
     fn invalidate_all_message(
         &self,
         position: Option<&LogPosition>,
@@ -133,7 +134,7 @@ impl FlushEventLog {
         }
     }
 
-    /// Returns the whole file.
+    /// Returns the content of the whole file.
     pub(crate) fn to_text(&self) -> String {
         let LogPosition { run, count } = &self.start_position;
         let mut text = format!("{LOG_FILE_VERSION} {} {run} {count}\n", self.origin);
@@ -143,7 +144,8 @@ impl FlushEventLog {
         text
     }
 
-    /// Reads a file, to go on as `run`; nothing if it is anything else. A last line without its end was never answered.
+    /// Parses a file and continues it as `run`; `None` if it is malformed. An incomplete last line was never
+    /// acknowledged.
     pub(crate) fn parse(text: &str, run: String) -> Option<Self> {
         let whole = text.get(..=text.rfind('\n')?)?;
         let mut lines = whole.strip_suffix('\n')?.split('\n');
@@ -164,7 +166,7 @@ impl FlushEventLog {
             if !follows || !position.is_valid() || !event.is_valid() {
                 return None;
             }
-            // As it is written from now on: others may write JSON in other ways.
+            // Use the length as it is written from now on: other versions may format JSON differently.
             let bytes = format_log_line(&position, &event).len();
             log.push(LoggedEvent { position, event, line_bytes: bytes });
         }
@@ -173,42 +175,43 @@ impl FlushEventLog {
 }
 
 fn format_log_line(position: &LogPosition, event: &FlushEvent) -> String {
-    // Events hold nothing that JSON cannot.
+    // Every event can be serialized as JSON.
     let event = serde_json::to_string(event).unwrap_or_default();
     format!("{} {} {event}\n", position.run, position.count)
 }
 
-/// Why an event is in no log, so that siblings that are away would never hear of it.
+/// The error of an event that was not logged, so that unreachable siblings would never receive it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventLogError {
-    /// Another process keeps the log by now.
+    /// Another process has taken over the log.
     TakenOver,
-    /// It cannot be written.
+    /// The log cannot be written.
     WriteFailed,
 }
 
 /// The log of a farm with its file.
 #[derive(Debug)]
 pub(crate) struct FarmEventLog {
-    /// Its name in the document root.
+    /// Its file name in the document root.
     file_name: String,
     state: Mutex<FarmEventLogState>,
-    /// So many lines of [`FarmEventLogState::written_lines`] will outlive a power failure; held by the one who sees to that.
+    /// The number of lines of [`FarmEventLogState::written_lines`] that are durable; locked by the thread that syncs
+    /// the file.
     synced_lines: Mutex<u64>,
-    /// The number of the last event, for those who send and those who watch.
+    /// The number of the last event, for senders and for monitoring.
     last_event: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct FarmEventLogState {
     log: Option<FlushEventLog>,
-    /// What the file holds, if it is as the log is.
+    /// The content of the file; `None` if the file differs from the log.
     file_size: Option<EventFileSize>,
-    /// Lines that were written by this process.
+    /// The number of lines written by this process.
     written_lines: u64,
 }
 
-/// What a file holds.
+/// The size of an event file.
 #[derive(Debug, Clone, Copy)]
 struct EventFileSize {
     lines: usize,
@@ -216,14 +219,14 @@ struct EventFileSize {
 }
 
 impl EventFileSize {
-    /// Tells whether one more line may be added to the file.
+    /// Returns true if one more line may be appended to the file.
     fn has_capacity_for(self, line: &str) -> bool {
         self.lines < 2 * MAX_LOGGED_EVENTS && self.bytes + line.len() <= LOG_REWRITE_BYTES
     }
 }
 
 impl FarmEventLog {
-    /// Returns the log of a farm, not read yet.
+    /// Returns the log of a farm, not loaded yet.
     pub(crate) fn for_farm(farm: &str) -> Self {
         let digest = Sha256::digest(farm.as_bytes());
         let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
@@ -236,19 +239,19 @@ impl FarmEventLog {
         }
     }
 
-    /// Returns what tells that the log has grown.
+    /// Returns a receiver that is notified when the log grows.
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
         self.last_event.subscribe()
     }
 
-    /// Returns the number of the last event, as far as the log was read; waits for nobody.
+    /// Returns the number of the last event loaded so far; does not block.
     pub(crate) fn last_event_number(&self) -> u64 {
         *self.last_event.borrow()
     }
 
-    /// Writes the file if it is not as the log is, as where there is none; does file work.
+    /// Writes the file if it is absent or differs from the log; does file I/O.
     ///
-    /// A line is added to a file that is there also where a full disk has no room for one more file.
+    /// If a file exists, a line can be appended even if a full disk has no space for another file.
     pub(super) fn ensure_file(&self, root: &DocrootState, is_ours: impl Fn() -> bool) {
         let mut state = self.state.lock();
         if !is_ours() {
@@ -262,12 +265,14 @@ impl FarmEventLog {
         }
     }
 
-    /// Adds an event and returns its number; does file work. `is_ours` tells whether no other process keeps the log.
+    /// Appends an event and returns its number; does file I/O. `is_ours` returns true if no other process maintains the
+    /// log.
     ///
-    /// What cannot be written is told siblings nevertheless; after a restart they take everything for out of date then.
+    /// An event that cannot be written is still sent to siblings; after a restart they treat everything as out of date.
     ///
     /// # Errors
-    /// [`EventLogError::TakenOver`], and then nothing was added; [`EventLogError::WriteFailed`] if a restart would lose the event.
+    /// [`EventLogError::TakenOver`] if nothing was added; [`EventLogError::WriteFailed`] if a restart would lose the
+    /// event.
     pub(super) fn append(
         &self,
         root: &DocrootState,
@@ -275,7 +280,7 @@ impl FarmEventLog {
         is_ours: impl Fn() -> bool,
     ) -> Result<u64, EventLogError> {
         let mut state = self.state.lock();
-        // Asked under the lock, which who leaves waits for.
+        // Checked under the lock, which a process that hands over waits for.
         if !is_ours() {
             return Err(EventLogError::TakenOver);
         }
@@ -283,7 +288,7 @@ impl FarmEventLog {
         let line = log.append(event);
         let count = log.last_position().count;
         let written = state.write_line(root, &self.file_name, &line);
-        // Under the lock, so that the number never goes back.
+        // Updated under the lock, so that the number never decreases.
         self.last_event.send_replace(count);
         drop(state);
         match written.and_then(|written| self.sync_file(root, written)) {
@@ -292,7 +297,7 @@ impl FarmEventLog {
         }
     }
 
-    /// Adds an event to what siblings in reach are told, and to no file.
+    /// Adds an event for reachable siblings without writing it to a file.
     pub(super) fn append_unwritten(&self, root: &DocrootState, event: FlushEvent) {
         let mut state = self.state.lock();
         let log = self.open_log(&mut state, root);
@@ -300,12 +305,12 @@ impl FarmEventLog {
         self.last_event.send_replace(log.last_position().count);
     }
 
-    /// Waits until nobody adds to the file any more who found it to be ours.
+    /// Waits until all writers that found the file to be theirs have finished.
     pub(super) fn wait_for_writers(&self) {
         drop(self.state.lock());
     }
 
-    /// Returns the log, reading it first if that was not done yet.
+    /// Returns the log, loading it first if necessary.
     fn open_log<'a>(
         &self,
         state: &'a mut FarmEventLogState,
@@ -315,7 +320,7 @@ impl FarmEventLog {
         let log = state.open_log(root, &self.file_name);
         if is_new {
             let count = log.last_position().count;
-            // What was there before is no growth.
+            // Existing events do not count as growth.
             self.last_event.send_if_modified(|last| {
                 *last = count;
                 false
@@ -324,7 +329,7 @@ impl FarmEventLog {
         log
     }
 
-    /// Lets so many lines outlive a power failure, with all others that were written meanwhile.
+    /// Makes at least the given number of lines durable, together with all lines written in the meantime.
     fn sync_file(&self, root: &DocrootState, written: u64) -> io::Result<()> {
         let mut synced = self.synced_lines.lock();
         if *synced < written {
@@ -335,7 +340,7 @@ impl FarmEventLog {
         Ok(())
     }
 
-    /// Empties the file, which lacks an event: whoever reads it must not take it for whole.
+    /// Truncates the file, which lacks an event, so that readers do not take it for complete.
     fn discard_file(
         &self,
         root: &DocrootState,
@@ -362,8 +367,8 @@ impl FarmEventLog {
         }
     }
 
-    /// Returns what a sibling is told that is at `position`, or, without one, the question whether it has heard everything,
-    /// and whether there is more; does file work.
+    /// Returns the message for a sibling at `position`, or, without a position, the query that checks if it has
+    /// received everything; also returns true if there is more. Does file I/O.
     pub(super) fn message_after(
         &self,
         root: &DocrootState,
@@ -379,7 +384,7 @@ impl FarmEventLog {
         (message, has_more)
     }
 
-    /// Tells whether the log knows what follows `position`; does file work.
+    /// Returns true if the log knows the events after `position`; does file I/O.
     pub(super) fn knows_position(
         &self,
         root: &DocrootState,
@@ -388,12 +393,12 @@ impl FarmEventLog {
         self.open_log(&mut self.state.lock(), root).index_after(position).is_some()
     }
 
-    /// Tells whether the log has this name; does file work.
+    /// Returns true if the log has this name; does file I/O.
     pub(super) fn has_origin(&self, root: &DocrootState, origin: &str) -> bool {
         self.open_log(&mut self.state.lock(), root).origin == origin
     }
 
-    /// Returns what a sibling is told that takes no message of the size that was tried; does file work.
+    /// Returns the message for a sibling that accepts no message of the size that was tried; does file I/O.
     pub(super) fn invalidate_all_message(
         &self,
         root: &DocrootState,
@@ -403,8 +408,8 @@ impl FarmEventLog {
         self.open_log(&mut self.state.lock(), root).invalidate_all_message(position, instance)
     }
 
-    /// Takes a new name if another dispatcher has this one, as after its document root was copied; does file work.
-    /// `is_ours` tells whether no other process keeps the log.
+    /// Renames the log if another dispatcher has the same name, as after its document root was copied; does file I/O.
+    /// `is_ours` returns true if no other process maintains the log.
     pub(super) fn avoid_origin_conflict(
         &self,
         root: &DocrootState,
@@ -416,7 +421,7 @@ impl FarmEventLog {
             return;
         }
         let mut log = FlushEventLog::new(new_random_id(), new_random_id());
-        // What was not passed on yet is not known under the new name.
+        // Events not passed on yet are unknown under the new name.
         log.append(FlushEvent::All);
         self.last_event.send_replace(log.last_position().count);
         *state = FarmEventLogState {
@@ -438,7 +443,7 @@ impl FarmEventLog {
 }
 
 impl FarmEventLogState {
-    /// Returns the log, reading it first if that was not done yet.
+    /// Returns the log, loading it first if necessary.
     fn open_log(&mut self, root: &DocrootState, file: &str) -> &mut FlushEventLog {
         let Self { log, file_size: size, .. } = self;
         log.get_or_insert_with(|| {
@@ -449,7 +454,7 @@ impl FarmEventLogState {
                 Ok(None) => FlushEventLog::new(new_random_id(), new_random_id()),
                 Ok(Some(text)) => match FlushEventLog::parse(&text, new_random_id()) {
                     Some(log) => {
-                        // A line without its end must not get one.
+                        // An incomplete line must not be terminated.
                         let read = EventFileSize { lines: log.events.len(), bytes: text.len() };
                         *size = text.ends_with('\n').then_some(read);
                         log
@@ -461,8 +466,8 @@ impl FarmEventLogState {
         })
     }
 
-    /// Writes a line, or the whole file where that is shorter in the long run or the file is not as it should be. Returns
-    /// how many lines were written by now.
+    /// Writes a line, or the whole file if that is shorter in the long run or the file is not as expected. Returns the
+    /// number of lines written so far.
     fn write_line(&mut self, root: &DocrootState, file: &str, line: &str) -> io::Result<u64> {
         self.written_lines += 1;
         let Some(log) = &self.log else { return Ok(self.written_lines) };
@@ -481,7 +486,7 @@ impl FarmEventLogState {
     }
 }
 
-/// Returns the log in place of one that cannot be read: nobody knows what siblings were not told yet.
+/// Returns a new log in place of an unreadable one: it is unknown what siblings have not received yet.
 fn replace_lost_log(root: &DocrootState, file: &str, reason: &str) -> FlushEventLog {
     let file = root.path().join(file);
     tracing::warn!(file = %file.display(), reason, "cannot read which flushes siblings were not told; they take all pages for out of date");
@@ -511,7 +516,7 @@ mod tests {
         log
     }
 
-    /// A sibling that takes only what follows.
+    /// A sibling that accepts only consecutive messages.
     #[derive(Default)]
     struct TestSibling {
         received: ReceivedPositions,
@@ -550,7 +555,7 @@ mod tests {
         let text = "tympan-passed 1 o r1 4\nr1 5 {\"page\":\"/5.html\"}\nr2 6 \"stats\"\n";
         let log = FlushEventLog::parse(text, "r3".to_owned()).unwrap();
         assert_eq!(log.to_text(), text);
-        // A line that was cut off was never answered.
+        // A truncated line was never acknowledged.
         let cut = format!("{text}r2 7 {{\"pa");
         assert_eq!(FlushEventLog::parse(&cut, "r3".to_owned()), Some(log));
         for broken in [
@@ -593,12 +598,12 @@ mod tests {
         let old = log(5);
         sibling.catch_up(&old);
         sibling.events.clear();
-        // From a backup before the fourth, and beyond the fifth by now.
+        // Restored from a backup made before the fourth event, and now beyond the fifth.
         let mut restored = FlushEventLog::parse(&log(3).to_text(), "r2".to_owned()).unwrap();
         (0..4).for_each(|_| drop(restored.append(page(9))));
         sibling.catch_up(&restored);
         assert_eq!(sibling.events, [FlushEvent::All]);
-        // One that was behind has missed nothing.
+        // A sibling that was behind has missed nothing.
         let mut behind = TestSibling::default();
         behind.catch_up(&log(2));
         behind.events.clear();
@@ -620,7 +625,7 @@ mod tests {
         assert_eq!(first.events.len(), 1);
     }
 
-    /// A document root with the name of the file in it.
+    /// Returns a document root with the path of the event file in it.
     fn root() -> (tempfile::TempDir, DocrootState, std::path::PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let root = DocrootState::open(folder.path(), 0o755).unwrap();
@@ -632,7 +637,7 @@ mod tests {
         log.append(root, event, || true).unwrap();
     }
 
-    /// What a sibling is told after a restart that is where the log was.
+    /// Returns the events that a sibling at the current position receives after a restart.
     fn told_later(log: &FarmEventLog, root: &DocrootState) -> (Vec<FlushEvent>, u64) {
         let (message, _) = log.message_after(root, None, "i");
         let later = FarmEventLog::for_farm("site");
@@ -657,7 +662,7 @@ mod tests {
         let (_folder, root, file) = root();
         let log = FarmEventLog::for_farm("site");
         add(&log, &root, page(1));
-        // As long as the file system lets it be, so that nothing can be added.
+        // At the maximum size that the file system allows, so that nothing can be appended.
         let opened = std::fs::File::options().write(true).open(&file).unwrap();
         let longest = (0..63).rev().fold(0, |length, bit| {
             let longer = length | (1_u64 << bit);
@@ -667,7 +672,7 @@ mod tests {
         add(&log, &root, page(2));
         assert_eq!(file.metadata().unwrap().len(), 0);
         assert_eq!(told_later(&log, &root), (vec![FlushEvent::All], 1));
-        // The next one that can be written brings all of them back.
+        // The next successful write restores all of them.
         add(&log, &root, page(3));
         assert_eq!(told_later(&log, &root), (Vec::new(), 3));
     }
@@ -683,10 +688,10 @@ mod tests {
         add(&log, &root, page(1));
         assert!(std::fs::read_to_string(&file).unwrap().starts_with(&empty));
         assert_eq!(told_later(&log, &root), (Vec::new(), 1));
-        // One that is as it should be stays.
+        // A correct file stays unchanged.
         FarmEventLog::for_farm("site").ensure_file(&root, || true);
         assert_eq!(told_later(&log, &root), (Vec::new(), 1));
-        // One that is lost is written with the word for that.
+        // A lost file is rewritten with a mark for the loss.
         std::fs::write(&file, "").unwrap();
         FarmEventLog::for_farm("site").ensure_file(&root, || true);
         assert!(std::fs::read_to_string(&file).unwrap().ends_with(" 1 \"all\"\n"));
@@ -735,7 +740,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is lost, comes twice or late: each event is taken once, in its order, and all are in the end.
+        /// Whatever is lost, repeated or late, each event is applied once and in order, and finally all are.
         #[test]
         fn each_event_is_taken_once(steps in prop::collection::vec((0..4_u8, 0..40_usize), 1..60)) {
             let (mut log, mut sibling, mut sent) = (log(0), TestSibling::default(), Vec::new());

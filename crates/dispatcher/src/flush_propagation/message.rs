@@ -1,4 +1,4 @@
-//! What dispatchers tell each other, as it goes over the wire; `docs/formats/passed-flushes.md` describes the bytes.
+//! The wire format of messages between dispatchers; `docs/formats/passed-flushes.md` describes the bytes.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use serde::{Deserialize, Serialize};
@@ -6,26 +6,28 @@ use tympan_web::flush_message::{self, FlushMessage, FlushScope};
 
 use crate::request_view::RequestView;
 
-/// Marks a message: the version, and the farm's name in percent-encoding.
+/// The header that marks a message: the version, and the farm's name in percent-encoding.
 pub(crate) const FLUSH_EVENTS_HEADER: HeaderName = HeaderName::from_static("x-tympan-passed");
-/// The version of messages.
+/// The message format version.
 pub(super) const MESSAGE_VERSION: &str = "1";
-/// A longer message is refused. An event is a flush, whose body has at most 1 MiB, and some bytes take more in JSON.
+/// The maximum size of a message in bytes. An event is a flush, whose body has at most 1 MiB, and some bytes need more
+/// in JSON.
 pub(super) const MAX_MESSAGE_BYTES: u64 = 8 * 1024 * 1024;
-/// More events are not sent at once, and refused.
+/// The maximum number of events in a message; more are refused.
 pub(super) const MAX_MESSAGE_EVENTS: usize = 256;
-/// No log grows so long, and every program that reads JSON knows the number.
+/// The maximum event number: no log grows so long, and every JSON implementation can represent it.
 const MAX_EVENT_NUMBER: u64 = 1 << 53;
-/// A longer name of a log or run is none.
+/// The maximum length in bytes of the name of a log or run.
 const MAX_ID_BYTES: usize = 200;
 
-/// How far a log goes, or how far it was heard.
+/// A position in a log: its end, or the point up to which it was received.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LogPosition {
-    /// The run of the process that wrote the event there: a log that was restored from a backup goes on by another one.
+    /// The run of the process that wrote the event at this position: a log restored from a backup continues with
+    /// another run.
     pub(crate) run: String,
-    /// The number of the event, from 1 on.
+    /// The number of the event, starting at 1.
     pub(crate) count: u64,
 }
 
@@ -35,13 +37,13 @@ impl LogPosition {
     }
 }
 
-/// Tells whether a name can stand in a line with others.
+/// Returns true if a name can be written in a line with others.
 pub(super) fn is_valid_id(text: &str) -> bool {
     let is_short = (1..=MAX_ID_BYTES).contains(&text.len());
     is_short && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Something that was flushed.
+/// A flush event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum FlushEvent {
@@ -49,15 +51,15 @@ pub(crate) enum FlushEvent {
     Flush(ForwardedFlush),
     /// `PURGE` of one page: path and query.
     Page(String),
-    /// All pages that carry one of these words.
+    /// All pages that carry one of these surrogate keys.
     Keys(Vec<String>),
-    /// Everything that obeys `.stat` files, as flushes of a publisher were lost.
+    /// Everything that obeys `.stat` files, because flushes of a publisher were lost.
     Stats,
     /// Every file.
     All,
 }
 
-/// A flush message without what is between its sender and the first dispatcher alone (`X-Tympan-Order`).
+/// A flush message without the parts between its sender and the first dispatcher only (`X-Tympan-Order`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForwardedFlush {
@@ -72,7 +74,7 @@ pub(crate) struct ForwardedFlush {
 }
 
 impl FlushEvent {
-    /// Returns what is told of a flush.
+    /// Returns the parts of a flush that are forwarded.
     pub(crate) fn from_flush(message: &FlushMessage) -> Self {
         Self::Flush(ForwardedFlush {
             action: message.action.as_str().to_owned(),
@@ -83,7 +85,7 @@ impl FlushEvent {
         })
     }
 
-    /// Tells whether the event could have come by itself as well.
+    /// Returns true if the event could also have arrived directly.
     pub(super) fn is_valid(&self) -> bool {
         match self {
             Self::Flush(flush) => flush.to_flush_message().is_some(),
@@ -97,7 +99,7 @@ impl FlushEvent {
 }
 
 impl ForwardedFlush {
-    /// Returns the message, read by the rules for those of agents; nothing if they refuse it.
+    /// Returns the message, parsed by the rules for messages of agents; `None` if they reject it.
     pub(super) fn to_flush_message(&self) -> Option<FlushMessage> {
         let mut headers = HeaderMap::new();
         let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).ok();
@@ -110,58 +112,58 @@ impl ForwardedFlush {
     }
 }
 
-/// Returns the request for a page that is to be forgotten.
+/// Returns the request for a page to be purged.
 pub(super) fn page_request(target: &str) -> Option<RequestView> {
     let is_target = target.starts_with('/');
     let view = RequestView::from_url(Method::GET, target, HeaderMap::new());
     view.ok().filter(|_| is_target)
 }
 
-/// Either kind of message.
+/// A message between siblings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum SiblingMessage {
-    /// These events came.
+    /// Events to apply.
     Pass(EventMessage),
-    /// What came since?
+    /// A query for events.
     Ask(EventQuery),
 }
 
-/// Events of one log, from one position to another.
+/// Events of one log, between two positions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventMessage {
     /// The log.
     pub(crate) origin: String,
-    /// The process that sends.
+    /// The sending process.
     pub(crate) instance: String,
-    /// How far who gets it must have heard; `None` if nothing.
+    /// The position that the receiver must have reached; `None` for the beginning.
     pub(crate) prev: Option<LogPosition>,
-    /// How far it has heard then.
+    /// The position of the receiver after the message.
     pub(crate) next: LogPosition,
-    /// What came between.
+    /// The events in between.
     pub(crate) events: Vec<FlushEvent>,
 }
 
-/// A question for what came since.
+/// A query for later events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventQuery {
-    /// The process that asks.
+    /// The querying process.
     pub(crate) instance: String,
-    /// How far it has heard of which log.
+    /// The position received so far in each log.
     pub(crate) heard: Vec<(String, LogPosition)>,
 }
 
-/// The answer to a message whose events do not begin where its receiver is.
+/// The response to a message whose events do not begin at the receiver's position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PositionMismatch {
-    /// How far it has heard.
+    /// The receiver's position.
     pub(crate) position: Option<LogPosition>,
 }
 
 impl SiblingMessage {
-    /// Reads a message; nothing if it is anything else, or too much.
+    /// Parses a message; `None` if it is malformed or too large.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let told: Self = serde_json::from_slice(bytes).ok()?;
         let is_sound = match &told {
@@ -192,7 +194,7 @@ mod tests {
     use super::{FlushEvent, SiblingMessage};
     use tympan_web::flush_message::{FlushAction, FlushMessage, FlushScope};
 
-    /// The bytes of version 1, which every later version must read.
+    /// A message of version 1, which every later version must be able to read.
     const SAMPLE: &str = r#"{"pass":{"origin":"5f","instance":"a1","prev":{"run":"r1","count":2},"next":{"run":"r2","count":7},"events":[{"flush":{"action":"Activate","handle":"/content/übersicht","resource_only":true,"refetch":["/content/a.html?x=1"],"sequence":12}},{"flush":{"action":"Delete","handle":"/content/b"}},{"page":"/content/a%20b.html?x=1"},{"keys":["teaser","nav"]},"stats","all"]}}"#;
 
     #[test]

@@ -1,21 +1,22 @@
-//! Passing flushes on: what one dispatcher is told, its siblings are told, each once and none forgotten (`/x-passFlushes`).
+//! Flush propagation: every flush received by one dispatcher is passed on to its siblings exactly once
+//! (`/x-passFlushes`).
 //!
-//! In: flushes that came to this dispatcher by themselves. Out: the same flushes at every sibling, in their order.
+//! Input: flushes that reached this dispatcher directly. Output: the same flushes at every sibling, in their order.
 //!
-//! Each farm keeps a log of them in its document root ([`event_log`]). A sibling keeps how far it has heard of whom ([`received_position`]), and
-//! takes a message ([`message`]) only if that begins exactly there, so that one that comes twice, too late or too early
-//! changes nothing. Who sends ([`sender`]) goes on from where the sibling says that it is.
+//! Each farm stores a log of them in its document root ([`event_log`]). A sibling stores its position in each log
+//! ([`received_position`]), and accepts a message ([`message`]) only if it begins exactly there, so that repeated, late
+//! or early messages change nothing. The sender ([`sender`]) continues from the position that the sibling reports.
 //!
 //! Invariants
-//! * What came from a sibling is never passed on, so that nothing goes in a circle.
-//! * An event is on the disk before its flush is answered; where that fails, the file says that it is not whole.
-//! * A sibling notes that it has heard an event after it was carried out.
-//! * Where nobody can tell what a sibling has missed, every file of its document root counts as out of date.
-//! * Only who may flush a farm is listened to.
+//! * Events from a sibling are never passed on, so that there are no cycles.
+//! * An event is on the disk before its flush is answered; if that fails, the file shows that it is incomplete.
+//! * A sibling records an event as received after applying it.
+//! * If it is unknown what a sibling has missed, every file of its document root counts as out of date.
+//! * Only messages of clients that may flush a farm are accepted.
 //!
-//! On failure: a sibling that cannot be reached is told later; visitors and other siblings do not wait for it.
+//! On failure: an unreachable sibling receives the events later; visitors and other siblings do not wait for it.
 //!
-//! Not here: what a flush does (`flush`, `storm`), copies that siblings give (`sibling_copy`).
+//! Not here: the effects of a flush (`flush`, `storm`), copies from siblings (`sibling_copy`).
 
 mod event_log;
 mod message;
@@ -34,7 +35,7 @@ pub(crate) use sender::{CatchUpGate, FarmSiblings, SiblingStatus};
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Returns a word that nobody used before.
+/// Returns a new unique ID.
 pub(crate) fn new_random_id() -> String {
     let number = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", number(), number())

@@ -1,4 +1,4 @@
-//! How far the logs of siblings were heard; it is kept in the document root, as it speaks of the files there.
+//! The received positions in the logs of siblings; stored in the document root because they describe the files there.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -8,14 +8,14 @@ use super::message::{LogPosition, is_valid_id};
 
 /// The file in the document root.
 pub(super) const RECEIVED_POSITIONS_FILE: &str = ".tympan-heard";
-/// A longer file is not ours.
+/// The maximum size of the file in bytes; a longer one was not written by the dispatcher.
 pub(super) const MAX_RECEIVED_FILE_BYTES: u64 = 1024 * 1024;
 /// The first line of the file.
 const RECEIVED_FILE_VERSION: &str = "tympan-heard 1";
-/// Logs that are remembered; the one that was heard longest ago is forgotten first, and begins anew then.
+/// The maximum number of logs remembered; the least recently received one is dropped first, and then starts anew.
 const MAX_LOGS: usize = 256;
 
-/// How far which log was heard, the one that was heard last at the end.
+/// The position received in each log, the most recently received one last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ReceivedPositions(Vec<(String, LogPosition)>);
 
@@ -45,7 +45,7 @@ impl ReceivedPositions {
         text
     }
 
-    /// Reads what [`ReceivedPositions::to_text`] wrote; nothing if it is anything else.
+    /// Parses the output of [`ReceivedPositions::to_text`]; `None` if the text is malformed.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut lines = text.strip_suffix('\n')?.split('\n');
         lines.next().filter(|first| *first == RECEIVED_FILE_VERSION)?;
@@ -63,22 +63,22 @@ impl ReceivedPositions {
     }
 }
 
-/// A message that was tried.
+/// A message that was tried before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AttemptedMessage {
-    /// How far it goes.
+    /// The position after the message.
     pub(super) next_position: LogPosition,
-    /// Whether it makes every file out of date.
+    /// True if it invalidates every file.
     pub(super) invalidates_all: bool,
 }
 
-/// Messages that could not be carried out whole, the last one of each log: what was done is not done again when they come
-/// again, or a folder that cannot be read would make pages out of date every few seconds.
+/// The last message of each log that failed partially. The completed part is not repeated when the message comes again;
+/// otherwise an unreadable folder would invalidate pages every few seconds.
 #[derive(Debug, Default)]
 pub(crate) struct FailedMessages(HashMap<String, (AttemptedMessage, SystemTime)>);
 
 impl FailedMessages {
-    /// Returns when a message was tried first, if it failed then.
+    /// Returns the time of the first attempt of a message, if it failed then.
     pub(super) fn first_attempt(
         &self,
         origin: &str,

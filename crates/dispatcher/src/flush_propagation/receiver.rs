@@ -1,4 +1,4 @@
-//! Carrying out what siblings tell.
+//! Application of the messages of siblings.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,11 +29,11 @@ use crate::request_view::RequestView;
 use crate::response_body::{ResponseBody, full_body};
 use crate::upstream::BODY_TIMEOUT;
 
-/// How long events are not answered for the sake of the handler program: well below what the sibling waits, which would tell
-/// all of them again.
+/// The maximum time for which the handler program delays the response to events: well below the timeout of the sibling,
+/// which would send all of them again.
 const HANDLER_WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Why a message was not taken.
+/// The reason why a message was rejected.
 #[derive(Debug)]
 pub(super) enum MessageRejection {
     /// This dispatcher is at another position.
@@ -43,14 +43,14 @@ pub(super) enum MessageRejection {
 }
 
 impl DispatcherState {
-    /// Answers a sibling.
+    /// Responds to a sibling's request.
     pub(crate) async fn handle_sibling_request(
         self: &Arc<Self>,
         view: &RequestView,
         body: Incoming,
     ) -> Response<ResponseBody> {
         let mut response = self.handle_sibling_message(view, body).await;
-        // No other server's answer counts.
+        // Distinguishes this response from those of other servers.
         response
             .headers_mut()
             .insert(FLUSH_EVENTS_HEADER, HeaderValue::from_static(MESSAGE_VERSION));
@@ -64,7 +64,7 @@ impl DispatcherState {
     ) -> Response<ResponseBody> {
         let farm = message_farm(&view.headers);
         let farm = farm.and_then(|name| self.farms.iter().find(|farm| farm.farm.name == name));
-        // Who may not flush learns nothing of the farms.
+        // A client that may not flush must learn nothing about the farms.
         let keys = &self.runtime.flush_keys;
         let Some(farm) = farm.filter(|farm| is_flush_allowed(keys, farm, view)) else {
             if let Some(response) = self.check_rate_limit(view) {
@@ -75,7 +75,7 @@ impl DispatcherState {
             return own_response(StatusCode::FORBIDDEN);
         };
         let Some(root) = &farm.docroot else { return own_response(StatusCode::NOT_FOUND) };
-        // Another process obeys the flushes by now.
+        // Another process handles the flushes now.
         if self.fetch_coalescer.has_stopped_storing() {
             return own_response(StatusCode::SERVICE_UNAVAILABLE);
         }
@@ -102,7 +102,7 @@ impl DispatcherState {
         match told {
             SiblingMessage::Ask(ask) => self.answer_event_query(farm, ask).await,
             SiblingMessage::Pass(message) => {
-                // The sibling may leave; what has begun is carried out.
+                // The sibling may disconnect; an operation that has begun is completed.
                 let (inner, farm, root) = (Arc::clone(self), Arc::clone(farm), Arc::clone(root));
                 let taken = tokio::spawn(async move {
                     let (log, origin) =
@@ -129,7 +129,7 @@ impl DispatcherState {
         }
     }
 
-    /// Tells a sibling that asks what came since it was told last.
+    /// Responds to a sibling's query with the events since its last message.
     async fn answer_event_query(
         &self,
         farm: &Arc<FarmState>,
@@ -151,17 +151,17 @@ impl DispatcherState {
         }
     }
 
-    /// Carries out what a sibling told, if it follows what was heard before.
+    /// Applies a sibling's message if it follows the received position.
     ///
     /// # Errors
-    /// Then nothing is noted as heard, and all of it is told again.
+    /// On failure nothing is recorded as received, and the whole message is sent again.
     pub(super) async fn apply_sibling_message(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
         message: EventMessage,
     ) -> Result<(), MessageRejection> {
         let root = farm.docroot.as_ref().ok_or(MessageRejection::Failed)?;
-        // One message at a time.
+        // Apply one message at a time.
         let mut failed = root.failed_messages.lock().await;
         let docroot = {
             let root = Arc::clone(root);
@@ -206,13 +206,14 @@ impl DispatcherState {
             docroot.write_own_file(RECEIVED_POSITIONS_FILE, &text, 0o600)
         };
         if let Ok(Err(error)) = tokio::task::spawn_blocking(note).await {
-            // It is remembered as long as this process lives; later the same is heard again, which is safe.
+            // It is remembered for the lifetime of this process; after a restart the same events arrive again, which is
+            // safe.
             tracing::warn!(farm = %farm.farm.name, reason = %error, "cannot write down what was heard of siblings");
         }
         Ok(())
     }
 
-    /// Carries events out; `since` is when that was tried first, if it failed.
+    /// Applies events; `since` is the time of the first attempt, if it failed.
     async fn apply_events(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
@@ -232,7 +233,7 @@ impl DispatcherState {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Carries an event out; returns the call of the handler program, which goes on by itself.
+    /// Applies an event; returns the call of the handler program, which continues independently.
     async fn apply_event(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
@@ -273,8 +274,8 @@ impl DispatcherState {
         }
     }
 
-    /// Makes files out of date, whatever they are. What was tried already and failed is only completed: files that were asked
-    /// for after `since` are as new as that can make them.
+    /// Invalidates files. After a failed attempt only the rest is completed: files requested after `since` are as new
+    /// as the invalidation can make them.
     async fn invalidate_scope(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
@@ -294,11 +295,11 @@ impl DispatcherState {
             let docroot = root.docroot_for_writing()?;
             let mut done = inner.touch_all_stat_files(&docroot, since);
             if doubt == InvalidationScope::AllFiles {
-                // A time to come says nothing of when a file was asked for.
+                // A time in the future does not show when a file was requested.
                 let is_meant = |at: SystemTime| since.is_none_or(|since| at <= since || at > now);
                 let mut mark =
                     |file: &Path| done.merge(docroot.mark_file_stale_if(file, &is_meant));
-                // What is stored from now on was asked for after the flushes that were missed.
+                // Files stored from now on were requested after the missed flushes.
                 let listed = docroot.list_servable_files(&mut mark);
                 done.record_outcome(listed);
             }
@@ -310,7 +311,7 @@ impl DispatcherState {
         worked.unwrap_or_else(|_panicked| Err(std::io::ErrorKind::Other.into()))
     }
 
-    /// Returns how far siblings were heard.
+    /// Returns the received positions of siblings.
     pub(super) async fn received_positions(
         &self,
         farm: &FarmState,
@@ -326,16 +327,16 @@ impl DispatcherState {
     }
 }
 
-/// What is made out of date.
+/// The files to invalidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InvalidationScope {
-    /// What obeys `.stat` files.
+    /// Files that obey `.stat` files.
     StatFiles,
     /// Every file.
     AllFiles,
 }
 
-/// Reads how far siblings were heard, if that was not done yet; does file work.
+/// Loads the received positions, if necessary; does file I/O.
 fn load_received_positions(docroot: &Docroot) {
     let mut heard = docroot.received_positions.lock();
     if heard.is_some() {
@@ -358,7 +359,7 @@ fn received_position(docroot: &Docroot, origin: &str) -> Option<LogPosition> {
     docroot.received_positions.lock().as_ref()?.position(origin).cloned()
 }
 
-/// Returns the farm that a message is for; nothing for a version that is not known.
+/// Returns the farm that a message is for; `None` for an unknown version.
 fn message_farm(headers: &HeaderMap) -> Option<String> {
     let (version, name) = headers.get(FLUSH_EVENTS_HEADER)?.to_str().ok()?.split_once(' ')?;
     let name = percent_decode_str(name).decode_utf8().ok()?;

@@ -1,4 +1,4 @@
-//! Telling siblings what was flushed, each by a task of its own that goes on from where the sibling is.
+//! Sending of flushes to siblings, each by its own task that continues from the sibling's position.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,84 +26,85 @@ use crate::dispatcher::{DispatcherRuntime, DispatcherState, FarmState};
 use crate::metrics::{DispatcherCounter, DispatcherMetrics};
 use crate::request_coalescing::FetchCoalescer;
 
-/// How long a sibling may take to accept.
+/// The timeout for connecting to a sibling.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long it may take to carry events out: they may name many files.
+/// The timeout for applying events: they may name many files.
 pub(super) const MESSAGE_RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a flush is not answered for the sake of siblings that are in reach.
+/// The maximum time for which reachable siblings delay the response to a flush.
 const FLUSH_WAIT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a start waits for what siblings tell.
+/// The maximum time for which a start waits for the events of siblings.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a sibling that has heard everything is asked whether that is so: it may have been restored from a backup.
+/// The interval at which an up-to-date sibling is queried for its position, because it may have been restored from a
+/// backup.
 const IDLE_QUERY_INTERVAL: Duration = Duration::from_secs(10);
-/// How often in a row a sibling may say that it is elsewhere before it is left alone for a while.
+/// The number of consecutive position mismatches after which a sibling is paused.
 const MAX_POSITION_MISMATCHES: u32 = 3;
-/// The pause after a failure; it doubles.
+/// The initial pause after a failure; it doubles.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// The siblings of a farm that are told.
+/// The siblings of a farm that receive its flushes.
 #[derive(Debug)]
 pub(crate) struct FarmSiblings {
     siblings: Vec<Arc<FlushSibling>>,
-    /// Rings when a sibling shows that it is there.
+    /// Notified when a sibling shows that it is reachable.
     contact_notifier: Arc<Notify>,
 }
 
-/// A dispatcher that is told.
+/// A dispatcher that receives flushes.
 #[derive(Debug)]
 struct FlushSibling {
     name: String,
     uri: String,
     host_header: Option<HeaderValue>,
-    /// The version and the farm.
+    /// The version and the farm name.
     events_header: HeaderValue,
     token: Option<HeaderValue>,
     client: HttpClient,
     progress: watch::Sender<SiblingProgress>,
 }
 
-/// How a sibling stands.
+/// The progress of a sibling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SiblingProgress {
     contact: SiblingContact,
-    /// The number of the last event that it has carried out.
+    /// The number of the last event that it applied.
     applied_event: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SiblingContact {
-    /// Nobody has tried yet.
+    /// Not tried yet.
     Unknown,
     Reached,
     Unreachable,
-    /// It is this dispatcher.
+    /// The sibling is this dispatcher itself.
     Itself,
 }
 
-/// How a sibling stands, for those who watch.
+/// The status of a sibling, for monitoring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SiblingStatus {
     pub(crate) name: String,
     pub(crate) is_reached: bool,
-    /// Events that it has not carried out yet.
+    /// The number of events that it has not applied yet.
     pub(crate) pending_events: u64,
 }
 
-/// What came of telling something.
+/// The result of sending a message.
 enum SiblingReply {
-    /// It was carried out.
+    /// The message was applied.
     Applied(Bytes),
     /// The sibling is at another position.
     PositionMismatch(Option<LogPosition>),
     Itself,
-    /// It refuses, or cannot.
+    /// The sibling refuses the message or fails.
     Refused(StatusCode),
     NoReply,
 }
 
 impl FarmSiblings {
-    /// Returns the siblings of a farm that passes flushes on.
+    /// Returns the siblings of a farm that passes flushes on; `None` for other farms.
     pub(crate) fn for_farm(farm: &FarmConfig, runtime: &DispatcherRuntime) -> Option<Self> {
         let has_docroot = farm.cache.as_ref().is_some_and(|cache| cache.docroot.is_some());
         if !farm.passes_flushes_to_siblings || farm.siblings.is_empty() || !has_docroot {
@@ -115,12 +116,12 @@ impl FarmSiblings {
         Some(Self { siblings: siblings.collect(), contact_notifier: Arc::default() })
     }
 
-    /// Lets siblings be tried again at once that were away.
+    /// Makes unreachable siblings be retried at once.
     pub(super) fn notify_contact(&self) {
         self.contact_notifier.notify_waiters();
     }
 
-    /// Starts to tell them.
+    /// Starts the sender tasks.
     pub(crate) fn start_senders(
         &self,
         (farm, inner): (&Arc<FarmState>, &DispatcherState),
@@ -150,7 +151,7 @@ impl FarmSiblings {
         self.siblings.iter().map(tell).chain([make]).collect()
     }
 
-    /// Waits until the siblings in reach have carried out the event with this number, but not for long.
+    /// Waits until the reachable siblings have applied the event with this number, up to a short timeout.
     async fn wait_until_applied(&self, count: u64) {
         let heard = self.siblings.iter().map(|sibling| {
             let mut standing = sibling.progress.subscribe();
@@ -168,7 +169,7 @@ impl FarmSiblings {
         tokio::time::timeout(FLUSH_WAIT_TIMEOUT, all).await.ok();
     }
 
-    /// Returns how the siblings stand towards the last event of the log.
+    /// Returns the status of the siblings relative to the last event of the log.
     pub(crate) fn sibling_statuses(&self, last: u64) -> Vec<SiblingStatus> {
         let others = self.siblings.iter().map(|sibling| (sibling, *sibling.progress.borrow()));
         let others = others.filter(|(_, standing)| standing.contact != SiblingContact::Itself);
@@ -232,7 +233,7 @@ impl FlushSibling {
         };
         let body = body.to_bytes();
         match status {
-            // Another server may answer anything with anything.
+            // Another server may give any response.
             _ if !is_of_sibling => SiblingReply::Refused(status),
             StatusCode::OK => SiblingReply::Applied(body),
             StatusCode::LOOP_DETECTED => SiblingReply::Itself,
@@ -258,7 +259,7 @@ impl FlushSibling {
     }
 }
 
-/// Who tells one sibling.
+/// The sender for one sibling.
 struct SiblingSender {
     sibling: Arc<FlushSibling>,
     root: Arc<DocrootState>,
@@ -273,7 +274,7 @@ struct SiblingSender {
 impl SiblingSender {
     async fn run(self) {
         let mut grown = self.log.subscribe();
-        // What the sibling has heard is not known yet.
+        // The sibling's position is not known yet.
         let mut position: Option<Option<LogPosition>> = None;
         let mut pause = MIN_RETRY_DELAY;
         let (mut was_too_large, mut turns) = (false, 0);
@@ -296,7 +297,7 @@ impl SiblingSender {
                     position = Some(Some(next));
                     Ok(has_more)
                 }
-                // It says where it is, and that is another place than a moment ago.
+                // The sibling reports a position that differs from its previous one.
                 SiblingReply::PositionMismatch(other)
                     if position.as_ref() != Some(&other) && turns < MAX_POSITION_MISMATCHES =>
                 {
@@ -321,7 +322,7 @@ impl SiblingSender {
                         return;
                     }
                 }
-                // Its bound for bodies is below ours; it must not stay behind for that.
+                // Its body size limit is below ours; it must not fall behind because of that.
                 Err(Some(StatusCode::PAYLOAD_TOO_LARGE)) if !is_instead && events > 0 => {
                     was_too_large = true;
                 }
@@ -335,7 +336,7 @@ impl SiblingSender {
         }
     }
 
-    /// Returns what the sibling is told next, and whether there is more; nothing if another process tells it.
+    /// Returns the next message for the sibling, and true if there is more; `None` if another process sends to it.
     async fn next_message(
         &self,
         position: Option<Option<LogPosition>>,
@@ -344,7 +345,7 @@ impl SiblingSender {
         let (log, root) = (Arc::clone(&self.log), Arc::clone(&self.root));
         let (flights, instance) = (Arc::clone(&self.fetches), self.instance_id.clone());
         let message = move || match position {
-            // It has heard of the process that goes on with the log.
+            // It knows the process that continues the log.
             Some(at)
                 if flights.has_stopped_storing() && !log.knows_position(&root, at.as_ref()) =>
             {
@@ -379,8 +380,8 @@ impl SiblingSender {
     }
 }
 
-/// Waits until there is more to tell, or until it is time to ask, which only the process that keeps the log does; false if
-/// neither will come.
+/// Waits until there are more events, or until it is time for a query, which only the process that maintains the log
+/// sends; returns false if neither will happen.
 async fn wait_for_events(grown: &mut watch::Receiver<u64>, flights: &FetchCoalescer) -> bool {
     loop {
         tokio::select! {
@@ -390,13 +391,14 @@ async fn wait_for_events(grown: &mut watch::Receiver<u64>, flights: &FetchCoales
     }
 }
 
-/// Waits after a failure until the sibling shows that it is there, or for so long.
+/// Waits after a failure until the sibling shows that it is reachable, or until the delay ends.
 async fn wait_for_retry(
     bell: impl Future<Output = ()>,
     status: Option<StatusCode>,
     pause: Duration,
 ) {
-    // One that refuses is there, and may ring each time it fails to tell something itself: two would drive each other.
+    // A sibling that refuses is reachable, and may signal contact on each of its own failures: two siblings would drive
+    // each other.
     if status.is_some() {
         tokio::time::sleep(MIN_RETRY_DELAY).await;
     }
@@ -406,8 +408,8 @@ async fn wait_for_retry(
     }
 }
 
-/// Holds visitors up until siblings have told what came while this dispatcher was away. Siblings themselves are answered
-/// all the time, so that those that start together do not wait for each other.
+/// Holds visitors back until siblings have sent the events that this dispatcher missed. Requests of siblings are always
+/// answered, so that siblings that start together do not wait for each other.
 #[derive(Debug)]
 pub(crate) struct CatchUpGate {
     is_open: AtomicBool,
@@ -421,13 +423,13 @@ impl CatchUpGate {
 
     pub(crate) async fn wait_until_open(&self) {
         if !self.is_open.load(Ordering::Acquire) {
-            // The sender lives as long as this.
+            // The sender lives as long as this gate.
             self.opened.subscribe().wait_for(|is_set| *is_set).await.ok();
         }
     }
 }
 
-/// Lets visitors in when it is dropped, whatever became of the question.
+/// Opens the gate when dropped, whatever the outcome of the query.
 struct CatchUpGuard<'a>(&'a CatchUpGate);
 
 impl Drop for CatchUpGuard<'_> {
@@ -438,10 +440,10 @@ impl Drop for CatchUpGuard<'_> {
 }
 
 impl DispatcherState {
-    /// Logs an event for the siblings of a farm; returns its number if there are any.
+    /// Logs an event for the siblings of a farm; returns its number if there are siblings.
     ///
     /// # Errors
-    /// Then it must not be answered as done.
+    /// On failure the flush must not be answered as done.
     pub(crate) async fn propagate_event(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
@@ -455,17 +457,17 @@ impl DispatcherState {
         tokio::task::spawn_blocking(note).await.unwrap_or(Err(EventLogError::WriteFailed))
     }
 
-    /// As [`DispatcherState::propagate_event`], for what is found while a flush is carried out; does file work.
+    /// As [`DispatcherState::propagate_event`], for events found while a flush is carried out; does file I/O.
     ///
     /// # Errors
-    /// If siblings that are away might never hear of it.
+    /// Fails if unreachable siblings might never receive the event.
     pub(crate) fn record_for_siblings(
         &self,
         farm: &FarmState,
         event: FlushEvent,
     ) -> std::io::Result<()> {
         match (self.log_event(farm, event.clone()), &farm.docroot) {
-            // Its flush came before this process left; those in reach hear of it.
+            // Its flush came before this process handed over; reachable siblings receive it.
             (Err(EventLogError::TakenOver), Some(root)) => {
                 root.event_log_of(&farm.farm.name).append_unwritten(root, event)
             }
@@ -475,7 +477,7 @@ impl DispatcherState {
         Ok(())
     }
 
-    /// Logs an event for the siblings of a farm, if it has any; does file work.
+    /// Logs an event for the siblings of a farm, if it has any; does file I/O.
     fn log_event(&self, farm: &FarmState, event: FlushEvent) -> Result<Option<u64>, EventLogError> {
         if farm.flush_siblings.is_none() {
             return Ok(None);
@@ -486,7 +488,7 @@ impl DispatcherState {
         log.append(root, event, || !self.fetch_coalescer.has_stopped_storing()).map(Some)
     }
 
-    /// Waits until nothing is added to logs any more that another process goes on with; the cache is closed already.
+    /// Waits until nothing more is added to logs that another process continues; the cache is closed already.
     pub(crate) fn wait_for_log_writers(&self) {
         for farm in &self.farms {
             if let (Some(_), Some(root)) = (&farm.flush_siblings, &farm.docroot) {
@@ -495,14 +497,14 @@ impl DispatcherState {
         }
     }
 
-    /// Waits until siblings in reach have carried out an event.
+    /// Waits until reachable siblings have applied an event.
     pub(crate) async fn wait_for_siblings(&self, farm: &FarmState, event: Option<u64>) {
         if let (Some(peers), Some(count)) = (&farm.flush_siblings, event) {
             peers.wait_until_applied(count).await;
         }
     }
 
-    /// Asks siblings what came while this dispatcher was away, carries it out, and lets visitors in.
+    /// Queries siblings for missed events, applies them, and admits visitors.
     pub(crate) async fn catch_up_with_siblings(self: Arc<Self>) {
         let _opening = CatchUpGuard(&self.catch_up_gate);
         let all = self.farms.iter().flat_map(|farm| {
@@ -529,19 +531,19 @@ impl DispatcherState {
             let Some(root) = farm.docroot.clone() else { return };
             let (log, origin) = (root.event_log_of(&farm.farm.name), message.origin.clone());
             let is_own = tokio::task::spawn_blocking(move || log.has_origin(&root, &origin));
-            // The process that this one takes the place of has nothing new to tell.
+            // The process that this one replaces has no new events.
             if is_own.await.unwrap_or(true) {
                 return;
             }
             let known = heard.into_iter().find(|(origin, _)| *origin == message.origin);
             let before = known.map(|(_, position)| position);
-            // Visitors may be let in meanwhile; what has begun is carried out.
+            // Visitors may be admitted before it ends; an operation that has begun is completed.
             let (inner, own) = (Arc::clone(self), Arc::clone(&farm));
             let taken =
                 tokio::spawn(async move { inner.apply_sibling_message(&own, message).await });
             match taken.await {
                 Ok(Ok(())) if is_new => {}
-                // The sibling tells by itself as well, and was faster; more may follow.
+                // The sibling sends on its own as well, and was faster; more may follow.
                 Ok(Err(MessageRejection::PositionMismatch(now))) if now != before => {}
                 _ => return,
             }
@@ -566,7 +568,7 @@ mod tests {
     use tokio::sync::watch;
     use tokio::time::{Instant, timeout};
 
-    /// A dispatcher that passes flushes on, with this document root.
+    /// Returns a dispatcher with this document root that passes flushes on.
     fn telling(docroot: &Path) -> Dispatcher {
         let text = format!(
             "/farms {{ /site {{ /virtualhosts {{ \"*\" }} /renders {{ /0 {{ /hostname \"h\" }} }}

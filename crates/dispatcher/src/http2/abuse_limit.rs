@@ -1,27 +1,27 @@
-//! How much a client may send that asks for nothing.
+//! A limit on client frames that request nothing.
 //!
-//! Pings, settings, empty frames and frames for streams that have ended cost little each, and a client can send millions.
-//! Honest clients send some, and some of them open both windows again for every 4 KiB that they take: so each frame costs
-//! one unit, and requests, data and time bring units back.
+//! Pings, settings, empty frames and frames for closed streams cost little each, but a client can send millions.
+//! Well-behaved clients send some, and some of them reopen both windows for every 4 KiB that they read. Therefore each
+//! frame costs one credit, and requests, data and time restore credits.
 
 use super::frame::Http2ErrorCode;
 
-/// What a client may save up.
+/// The maximum number of credits of a client.
 const MAX_CREDITS: u32 = 2000;
-/// What a request, and a piece of data in either direction, bring back.
+/// The credits restored by a request and by a piece of data in either direction.
 const CREDITS_PER_REQUEST: u32 = 4;
-/// So many bytes of an answer bring back one more.
+/// The number of response bytes that restore one more credit.
 const BYTES_PER_CREDIT: usize = 1024;
-/// What a second brings back.
+/// The credits restored per second.
 const CREDITS_PER_SECOND: u64 = 100;
-/// So many requests that were taken back before their answer are nobody's impatience, if they are most of all.
+/// The number of requests canceled before their response that is accepted; more are abuse if they are the majority.
 const MAX_CANCELED_REQUESTS: u64 = 100;
 
-/// The patience with one client.
+/// The credits of one client.
 #[derive(Debug)]
 pub(super) struct Http2AbuseLimit {
     credits: u32,
-    /// Until when time has brought units back, in milliseconds.
+    /// The time up to which time-based credits were added, in milliseconds.
     last_credit_ms: u64,
     request_count: u64,
     canceled_count: u64,
@@ -32,7 +32,7 @@ impl Http2AbuseLimit {
         Self { credits: MAX_CREDITS, last_credit_ms: now_ms, request_count: 0, canceled_count: 0 }
     }
 
-    /// Notes the time.
+    /// Sets the current time.
     pub(super) fn advance_time(&mut self, now_ms: u64) {
         let units = now_ms.saturating_sub(self.last_credit_ms) * CREDITS_PER_SECOND / 1000;
         if units > 0 {
@@ -41,19 +41,19 @@ impl Http2AbuseLimit {
         }
     }
 
-    /// Notes a frame that asks for nothing.
+    /// Charges a frame that requests nothing.
     pub(super) fn charge_frame(&mut self) -> Result<(), Http2ErrorCode> {
         self.credits = self.credits.checked_sub(1).ok_or(Http2ErrorCode::ENHANCE_YOUR_CALM)?;
         Ok(())
     }
 
-    /// Notes a request.
+    /// Records a request.
     pub(super) fn record_request(&mut self) {
         self.request_count += 1;
         self.record_data(0);
     }
 
-    /// Notes a piece of data, and how many bytes of an answer it has.
+    /// Records a piece of data with the number of response bytes in it.
     pub(super) fn record_data(&mut self, bytes: usize) {
         self.add_credits(
             CREDITS_PER_REQUEST
@@ -61,7 +61,7 @@ impl Http2AbuseLimit {
         );
     }
 
-    /// Notes a request that was taken back before its answer.
+    /// Records a request that was canceled before its response.
     pub(super) fn record_cancel(&mut self) -> Result<(), Http2ErrorCode> {
         self.canceled_count += 1;
         if self.canceled_count >= MAX_CANCELED_REQUESTS
@@ -105,7 +105,7 @@ mod tests {
         let mut calm = Http2AbuseLimit::new(0);
         for _ in 0..10_000 {
             calm.record_data(16 * 1024);
-            // Two windows for each 4 KiB.
+            // Two window updates for each 4 KiB.
             for _ in 0..8 {
                 calm.charge_frame().unwrap();
             }

@@ -1,15 +1,17 @@
-//! The server's side of one connection of HTTP/2, as a pure machine: bytes in, steps and bytes out.
+//! The server side of one HTTP/2 connection as a pure state machine: bytes in, steps and bytes out.
 //!
 //! Invariants
-//! * At most `max_streams` streams are open; of each, what waits is a reference to a kept body, or at most
-//!   [`service_connection::RESPONSE_WINDOW_BYTES`](super::service_connection::RESPONSE_WINDOW_BYTES) bytes of the service behind.
-//! * What waits to be sent and is no answer is bounded by what was read, and nothing is read while the client takes
-//!   nothing.
-//! * A block of fields is held up to `max_header_bytes` and some; one that goes on, or whose fields count many times that, is
-//!   cut with `ENHANCE_YOUR_CALM`.
-//! * An answer for which its client opens no window, or too small ones, is given up in time, whatever else the client does
-//!   ([`GracePeriod`](tympan_web::slow_client_timeout::SlowClientTimeout)). While the window of all is short, answers that wait get at least as much of it as new ones.
-//! * After an error of the connection nothing is read any more, and a GOAWAY tells why.
+//! * At most `max_streams` streams are open; the pending data of each is a reference to a cached body, or at most
+//!   [`service_connection::RESPONSE_WINDOW_BYTES`](super::service_connection::RESPONSE_WINDOW_BYTES) bytes of the
+//!   service behind.
+//! * Pending output other than responses is bounded by the input, and no input is read while the client accepts no
+//!   output.
+//! * A field block is buffered up to slightly more than `max_header_bytes`; one that continues, or whose fields count
+//!   many times that, is ended with `ENHANCE_YOUR_CALM`.
+//! * A response for which its client opens no window, or too small ones, is given up in time, whatever else the client
+//!   does ([`GracePeriod`](tympan_web::slow_client_timeout::SlowClientTimeout)). While the connection window is short,
+//!   waiting responses get at least as much of it as new ones.
+//! * After a connection error no more input is read, and a GOAWAY reports the reason.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -25,44 +27,44 @@ use super::hpack::{FieldList, HpackDecoder, HpackError, TABLE_SIZE_ZERO};
 use super::output_buffer::OutputBuffer;
 use super::stream::{Http2Stream, StreamPart, StreamSendOutcome, TruncatedBody};
 
-/// The window that both sides begin with.
+/// The initial window size of both sides.
 const INITIAL_WINDOW: u32 = 65_535;
-/// Pieces that one block of fields may come in.
+/// The maximum number of frames of one field block.
 const MAX_BLOCK_FRAMES: u32 = 16;
-/// Less data than this brings a client no patience.
+/// The minimum size of data that earns a client credits.
 const MIN_USEFUL_DATA_BYTES: usize = 256;
-/// Streams that this side ended and of which the client may not know.
+/// The maximum number of streams remembered that this side reset and that the client may still use.
 const MAX_REMEMBERED_RESETS: usize = 128;
-/// The ping whose answer tells that the client knows of the end.
+/// The payload of the ping whose acknowledgment shows that the client received the shutdown notice.
 const FAREWELL_PING: &[u8] = b"farewell";
 
-/// The bounds of a session.
+/// The limits of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Http2Limits {
-    /// Streams at once.
+    /// The maximum number of concurrent streams.
     pub(crate) max_streams: u32,
-    /// What the fields of a request may count.
+    /// The maximum size of the fields of a request.
     pub(crate) max_header_bytes: usize,
-    /// How long the client may open no window for an answer.
+    /// The maximum time for which the client may open no window for a response.
     pub(crate) stall_timeout: Duration,
 }
 
-/// What was read.
+/// The result of reading.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Http2ReadStep<'a> {
     /// More bytes are needed.
     NeedMoreData,
-    /// A request, whose fields were read; whether it is without a body.
+    /// A request whose fields were read; `is_complete` is true if it has no body.
     Request { stream: u32, is_complete: bool },
-    /// The trailers of a request that the service behind answers, whose fields were read.
+    /// The trailers of a request that the service behind handles, whose fields were read.
     Trailers { service_stream: u32 },
-    /// A piece of the body of a request that the service behind answers.
+    /// A piece of the body of a request that the service behind handles.
     Data { service_stream: u32, bytes: &'a [u8], is_last: bool },
-    /// Nothing is read any more.
+    /// No more input is read.
     Closed,
 }
 
-/// A block of fields that is not whole.
+/// An incomplete field block.
 #[derive(Debug)]
 struct PartialFieldBlock {
     stream: u32,
@@ -71,57 +73,57 @@ struct PartialFieldBlock {
     frame_count: u32,
 }
 
-/// How far the end of a connection has come.
+/// The state of a connection's shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Http2Shutdown {
     Open,
-    /// The client was told that the end comes, and may not have heard of it.
+    /// The shutdown notice was sent, but the client may not have received it.
     Announced,
-    /// Requests beyond this stream are not looked at.
+    /// Requests beyond this stream are not processed.
     LastStream(u32),
-    /// Nothing is read, and nothing is answered.
+    /// No input is read, and no response is sent.
     Immediate,
 }
 
-/// A connection.
+/// The state of an HTTP/2 connection.
 #[derive(Debug)]
 pub(crate) struct Http2Connection {
     limits: Http2Limits,
-    /// What was read of the preface.
+    /// The number of bytes of the preface read so far.
     preface_bytes: usize,
     has_client_settings: bool,
     decoder: HpackDecoder,
     partial_block: Option<PartialFieldBlock>,
     streams: HashMap<u32, Http2Stream>,
-    /// Those that have something to send and a window.
+    /// The streams that have data to send and a window.
     ready_streams: VecDeque<u32>,
-    /// What is to be sent next.
+    /// The output to send next.
     pub(crate) output: OutputBuffer,
     send_window: i64,
-    /// The window of a new stream.
+    /// The initial window of a new stream.
     initial_send_window: i64,
     receive_window: i64,
     last_stream: u32,
     reset_streams: VecDeque<u32>,
     abuse_limit: Http2AbuseLimit,
-    /// The time, as it was noted last.
+    /// The current time as last set.
     now_ms: u64,
-    /// How many bytes of bodies were sent.
+    /// The number of body bytes sent.
     sent_body_bytes: u64,
     shutdown: Http2Shutdown,
     is_table_size_sent: bool,
-    /// Changes whenever the client did something useful, or took something of an answer.
+    /// Changes whenever the client makes progress or reads part of a response.
     progress: u64,
-    /// What the service behind is still to be told.
+    /// The pending notices for the service behind.
     notices: Vec<(u32, StreamNotice)>,
 }
 
-/// What the service behind is told of one of its streams.
+/// A notice for the service behind about one of its streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamNotice {
-    /// So many bytes of its answer were taken.
+    /// The number of bytes of its response that were sent.
     WindowOpened(u32),
-    /// Its answer is not wanted any more.
+    /// Its response is no longer wanted.
     Reset(Http2ErrorCode),
 }
 
@@ -165,13 +167,13 @@ impl Http2Connection {
         }
     }
 
-    /// Notes the time.
+    /// Sets the current time.
     pub(crate) fn advance_time(&mut self, now_ms: u64) {
         self.abuse_limit.advance_time(now_ms);
         self.now_ms = now_ms;
     }
 
-    /// Ends the answers for which the client opened no window in time; returns how many.
+    /// Resets the responses for which the client opened no window in time; returns their number.
     pub(crate) fn reset_stalled_streams(&mut self) -> usize {
         let now_ms = self.now_ms;
         let mut late = Vec::new();
@@ -186,55 +188,55 @@ impl Http2Connection {
         late.len()
     }
 
-    /// Returns when the next of these answers is given up.
+    /// Returns the time at which the next stalled response is given up.
     pub(crate) fn next_stall_deadline_ms(&mut self) -> Option<u64> {
         let now_ms = self.now_ms;
         self.streams.values_mut().filter_map(|stream| stream.update_stall(now_ms)).min()
     }
 
-    /// Tells whether answers wait for nothing but the window of all.
+    /// Returns true if responses wait only for the connection window.
     pub(crate) fn is_blocked_by_window(&self) -> bool {
         let wants = |stream: &Http2Stream| stream.has_pending_output() && !stream.is_stalled();
         self.send_window <= 0 && self.streams.values().any(wants)
     }
 
-    /// Returns how many bytes of bodies the client took.
+    /// Returns the number of body bytes that the client accepted.
     pub(crate) fn sent_body_bytes(&self) -> u64 {
         self.sent_body_bytes
     }
 
-    /// Returns a number that changes when the client does something useful.
+    /// Returns a number that changes when the client makes progress.
     pub(crate) fn progress_count(&self) -> u64 {
         self.progress
     }
 
-    /// Returns how many answers wait for their client.
+    /// Returns the number of responses that wait for their client.
     pub(crate) fn waiting_count(&self) -> usize {
         self.streams.values().filter(|stream| stream.has_pending_output()).count()
     }
 
-    /// Returns how many bytes wait that are nowhere else.
+    /// Returns the number of pending bytes that are stored nowhere else.
     #[cfg(test)]
     pub(super) fn waiting_bytes(&self) -> usize {
         self.streams.values().map(Http2Stream::waiting_bytes).sum()
     }
 
-    /// Tells whether requests are not answered whole.
+    /// Returns true if requests are not completely answered.
     pub(crate) fn has_streams(&self) -> bool {
         !self.streams.is_empty()
     }
 
-    /// Tells whether a block of fields has begun and not ended.
+    /// Returns true if a field block has begun but not ended.
     pub(crate) fn is_within_block(&self) -> bool {
         self.partial_block.is_some() || !self.has_client_settings
     }
 
-    /// Tells whether there is something to send, and a window for it.
+    /// Returns true if there is data to send and a window for it.
     pub(crate) fn can_send(&self) -> bool {
         !self.output.is_empty() || (self.send_window > 0 && !self.ready_streams.is_empty())
     }
 
-    /// Tells whether the connection ends when `out` is sent.
+    /// Returns true if the connection ends when `out` is sent.
     pub(crate) fn is_closing(&self) -> bool {
         match self.shutdown {
             Http2Shutdown::Immediate => true,
@@ -243,12 +245,12 @@ impl Http2Connection {
         }
     }
 
-    /// Takes what the service behind is to be told of its streams.
+    /// Takes the pending notices for the service behind.
     pub(super) fn take_notices(&mut self) -> Vec<(u32, StreamNotice)> {
         std::mem::take(&mut self.notices)
     }
 
-    /// Ends the connection: those requests are answered that the client sends before it hears of it.
+    /// Starts a graceful shutdown: requests that the client sends before it receives the notice are still answered.
     pub(crate) fn begin_shutdown(&mut self) {
         if self.shutdown == Http2Shutdown::Open {
             self.shutdown = Http2Shutdown::Announced;
@@ -257,11 +259,11 @@ impl Http2Connection {
         }
     }
 
-    /// Ends the connection at once.
+    /// Ends the connection at once with an error.
     pub(crate) fn close_with_error(&mut self, reason: Http2ErrorCode) {
         if self.shutdown != Http2Shutdown::Immediate {
             let last = match self.shutdown {
-                // Later ones are never said to have been looked at.
+                // The last stream ID in a GOAWAY must not increase.
                 Http2Shutdown::LastStream(last) => last,
                 Http2Shutdown::Open | Http2Shutdown::Announced | Http2Shutdown::Immediate => {
                     self.last_stream
@@ -276,7 +278,7 @@ impl Http2Connection {
         }
     }
 
-    /// Reads the next frames of `input` up to one that concerns others.
+    /// Reads the next frames of `input` up to one that concerns the caller.
     pub(crate) fn read_step<'a>(
         &mut self,
         input: &mut &'a [u8],
@@ -414,7 +416,7 @@ impl Http2Connection {
         Ok(None)
     }
 
-    /// Reads a whole block: every block, as all of them change the table.
+    /// Reads a whole field block. Every block must be read, because each changes the table.
     fn read_block<'a>(
         &mut self,
         (number, ends_stream): (u32, bool),
@@ -456,7 +458,7 @@ impl Http2Connection {
     ) -> Result<Option<Http2ReadStep<'a>>, Http2ErrorCode> {
         let Some(stream) = self.streams.get_mut(&number) else {
             self.abuse_limit.charge_frame()?;
-            // They may have been on their way when the stream was reset.
+            // The frames may have been in transit when the stream was reset.
             let is_late = self.reset_streams.contains(&number);
             return if is_late { Ok(None) } else { Err(Http2ErrorCode::STREAM_CLOSED) };
         };
@@ -514,7 +516,7 @@ impl Http2Connection {
             self.grant_connection_window(u32::try_from(bytes.len()).unwrap_or(0));
         }
         if padding > 0 {
-            // Nobody behind hears of it.
+            // The service behind does not receive the padding.
             self.grant_connection_window(padding);
             self.grant_stream_window(head.stream, padding);
         }
@@ -609,11 +611,11 @@ impl Http2Connection {
                     return Err(Http2ErrorCode::PROTOCOL_ERROR);
                 }
                 setting_id::INITIAL_WINDOW_SIZE => {
-                    // Each costs as much as there are streams.
+                    // Each change costs time proportional to the number of streams.
                     self.abuse_limit.charge_frame()?;
                     self.set_initial_window(value)?;
                 }
-                // This side writes with no table, and no frame beyond what every client takes.
+                // This side encodes without a table, and sends no frame larger than the default maximum.
                 _ => {}
             }
         }
@@ -662,7 +664,7 @@ impl Http2Connection {
         Ok(())
     }
 
-    /// Lets the client send so many bytes more, in all.
+    /// Grants the client more bytes of the connection window.
     fn grant_connection_window(&mut self, bytes: u32) {
         self.receive_window += i64::from(bytes);
         frame::push_window_update(&mut self.output.frames, 0, bytes);
@@ -677,7 +679,7 @@ impl Http2Connection {
         }
     }
 
-    /// Answers that the fields are too many.
+    /// Responds that the fields are too large.
     fn refuse_oversized_fields(&mut self, number: u32, is_whole: bool) {
         let mut block = Vec::new();
         super::hpack::push_status(&mut block, http::StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
@@ -687,7 +689,7 @@ impl Http2Connection {
         }
     }
 
-    /// Ends a stream at once for a mistake of the client, who took its request back by it.
+    /// Resets a stream because of a client error, which counts as a canceled request.
     fn reset_for_client_error(
         &mut self,
         number: u32,
@@ -700,7 +702,7 @@ impl Http2Connection {
         Ok(())
     }
 
-    /// Ends a stream at once.
+    /// Resets a stream.
     fn reset_stream(&mut self, number: u32, reason: Http2ErrorCode) {
         let stream = self.streams.remove(&number);
         let behind = stream.and_then(|stream| stream.service_stream);
@@ -734,12 +736,12 @@ impl Http2Connection {
             self.ready_streams.push_back(number);
         }
         if self.ready_streams.len() > 2 * self.limits.max_streams as usize {
-            // Of streams that ended before their turn, as none comes while the window of all is closed.
+            // Remove streams that ended before their turn, as no turn comes while the connection window is closed.
             self.ready_streams.retain(|number| self.streams.contains_key(number));
         }
     }
 
-    /// Forgets a stream on which both sides have said everything.
+    /// Removes a stream that both sides have ended.
     fn remove_if_done(&mut self, number: u32) {
         let is_done = |stream: &Http2Stream| {
             stream.is_request_complete
@@ -752,9 +754,9 @@ impl Http2Connection {
     }
 }
 
-/// Answers.
+/// Sending of responses.
 impl Http2Connection {
-    /// Answers a request without a body: a head in parts, and what stands behind it.
+    /// Leave window for one frame of the waiting streams for each frame sent here.
     pub(crate) fn send_response(&mut self, number: u32, head: &[&[u8]], body: Http2ResponseBody) {
         let length = body.length();
         self.push_head(number, length == 0, head);
@@ -765,7 +767,7 @@ impl Http2Connection {
             && self.send_window >= length
             && self.initial_send_window >= length
             && bytes.len() <= MAX_PAYLOAD_BYTES
-            // Those that wait have a frame for each of these.
+            // Each waiting stream has a frame for each of these.
             && (self.ready_streams.is_empty() || self.has_window_for_frame(length))
         {
             self.send_window -= length;
@@ -793,12 +795,12 @@ impl Http2Connection {
         self.mark_stream_ready(number);
     }
 
-    /// Tells whether the window of all has room for a frame beside so many bytes.
+    /// Returns true if the connection window has space for a frame besides `length` bytes.
     fn has_window_for_frame(&self, length: i64) -> bool {
         usize::try_from(self.send_window - length).is_ok_and(|rest| rest >= MAX_PAYLOAD_BYTES)
     }
 
-    /// Leaves a request to the service behind, which calls it by another number.
+    /// Assigns a request to the service behind, which uses another stream number for it.
     pub(super) fn assign_to_service(&mut self, number: u32, is_whole: bool, behind: u32) {
         let windows = (self.initial_send_window, HTTP2_STREAM_WINDOW.into());
         let mut stream = Http2Stream::new(windows, is_whole, self.limits.stall_timeout);
@@ -806,12 +808,12 @@ impl Http2Connection {
         self.streams.insert(number, stream);
     }
 
-    /// Says that a request was not looked at.
+    /// Refuses a stream as not processed.
     pub(crate) fn refuse_stream(&mut self, number: u32) {
         self.reset_stream(number, Http2ErrorCode::REFUSED_STREAM);
     }
 
-    /// Passes a head, interim or last, or trailers on.
+    /// Forwards a head, interim or final, or trailers.
     pub(super) fn forward_head(&mut self, number: u32, block: &[u8], ends_stream: bool) {
         let Some(stream) = self.streams.get_mut(&number) else { return };
         stream.is_response_started = true;
@@ -824,7 +826,7 @@ impl Http2Connection {
         self.remove_if_done(number);
     }
 
-    /// Passes a piece of a body on.
+    /// Forwards a piece of a body.
     pub(super) fn forward_data(&mut self, number: u32, bytes: bytes::Bytes, is_last: bool) {
         let Some(stream) = self.streams.get_mut(&number) else { return };
         stream.is_response_complete |= is_last;
@@ -844,7 +846,7 @@ impl Http2Connection {
         }
     }
 
-    /// Passes on that the service behind ended a stream.
+    /// Forwards a reset by the service behind.
     pub(super) fn forward_reset(&mut self, number: u32, reason: Http2ErrorCode) {
         let Some(stream) = self.streams.get_mut(&number) else { return };
         stream.service_stream = None;
@@ -855,7 +857,7 @@ impl Http2Connection {
         self.reset_stream(number, reason);
     }
 
-    /// Passes on that the service behind took so many bytes of a body; of all bodies, for stream 0.
+    /// Forwards a window update of the service behind; stream 0 means the connection window.
     pub(super) fn forward_window_update(&mut self, number: u32, bytes: u32) {
         match number {
             0 => self.grant_connection_window(bytes),
@@ -863,7 +865,7 @@ impl Http2Connection {
         }
     }
 
-    /// Ends all streams that a service that has gone had not ended, and takes back what it holds of the window.
+    /// Ends all streams that a closed service had not ended, and restores the window that it held.
     pub(crate) fn abandon_service_streams(&mut self) {
         let mut left = Vec::new();
         for (number, stream) in &mut self.streams {
@@ -920,7 +922,7 @@ impl Http2Connection {
     }
 }
 
-/// A body that is kept.
+/// A cached body.
 #[derive(Debug)]
 pub(crate) enum Http2ResponseBody {
     Bytes(bytes::Bytes),

@@ -1,15 +1,15 @@
-//! Frames, RFC 9113, section 4: their heads, and how they are written.
+//! HTTP/2 frames (RFC 9113, section 4): their headers and their encoding.
 
-/// What stands in front of each frame's payload.
+/// The size of the header before each frame's payload.
 pub(super) const FRAME_HEADER_BYTES: usize = 9;
-/// The largest payload that each side may send if nothing else is agreed upon; this side never agrees on another one.
+/// The maximum payload that each side may send by default; this side never negotiates another one.
 pub(super) const MAX_PAYLOAD_BYTES: usize = 16 * 1024;
-/// What a client sends first.
+/// The client's connection preface.
 pub(super) const CLIENT_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The largest window, and the largest number of a stream.
+/// The largest window, and the largest stream number.
 pub(super) const MAX_31_BIT: u32 = 0x7fff_ffff;
 
-/// What a frame is.
+/// The type of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FrameKind {
     Data,
@@ -22,7 +22,7 @@ pub(super) enum FrameKind {
     Goaway,
     WindowUpdate,
     Continuation,
-    /// One of an extension, which is ignored.
+    /// A frame of an extension, which is ignored.
     Unknown,
 }
 
@@ -44,7 +44,7 @@ impl FrameKind {
     }
 }
 
-/// Bits of a frame's flags.
+/// Flag bits of frames.
 pub(super) mod frame_flag {
     pub(crate) const END_STREAM: u8 = 0x1;
     pub(crate) const ACK: u8 = 0x1;
@@ -53,7 +53,7 @@ pub(super) mod frame_flag {
     pub(crate) const PRIORITY: u8 = 0x20;
 }
 
-/// Settings by their numbers.
+/// Setting identifiers.
 pub(super) mod setting_id {
     pub(crate) const ENABLE_PUSH: u16 = 2;
     pub(crate) const MAX_CONCURRENT_STREAMS: u16 = 3;
@@ -62,7 +62,7 @@ pub(super) mod setting_id {
     pub(crate) const MAX_HEADER_LIST_SIZE: u16 = 6;
 }
 
-/// Why a stream or a connection ends (RFC 9113, section 7).
+/// The error code of a stream or a connection (RFC 9113, section 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Http2ErrorCode(pub(crate) u32);
 
@@ -79,7 +79,7 @@ impl Http2ErrorCode {
     pub(crate) const ENHANCE_YOUR_CALM: Self = Self(11);
 }
 
-/// The head of a frame.
+/// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     pub(super) length: usize,
@@ -93,7 +93,7 @@ impl FrameHeader {
         self.flags & flag != 0
     }
 
-    /// Reads the head at the beginning of `bytes`, if all of it is there.
+    /// Parses the header at the beginning of `bytes`; `None` if it is incomplete.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let (&[a, b, c, kind, flags, s, t, u, v], _) =
             bytes.split_first_chunk::<FRAME_HEADER_BYTES>()?;
@@ -106,12 +106,12 @@ impl FrameHeader {
     }
 }
 
-/// Reads a number of four bytes at the beginning of a payload.
+/// Reads a four-byte number at the beginning of a payload.
 pub(super) fn read_u32(payload: &[u8]) -> Option<u32> {
     payload.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }
 
-/// Takes the padding from the payload of a frame that may have some; nothing if there is more of it than there can be.
+/// Removes the padding from the payload of a frame that may be padded; `None` if the padding length is invalid.
 pub(super) fn strip_padding(head: FrameHeader, payload: &[u8]) -> Option<&[u8]> {
     if !head.has_flag(frame_flag::PADDED) {
         return Some(payload);
@@ -120,14 +120,14 @@ pub(super) fn strip_padding(head: FrameHeader, payload: &[u8]) -> Option<&[u8]> 
     rest.get(..rest.len().checked_sub(usize::from(*padding))?)
 }
 
-/// Returns the bytes of a head.
+/// Returns the encoded header.
 pub(super) fn encode_frame_header(
     length: usize,
     kind: FrameKind,
     flags: u8,
     stream: u32,
 ) -> [u8; FRAME_HEADER_BYTES] {
-    // No payload is longer than three bytes can say.
+    // Every payload length fits three bytes.
     let [_, a, b, c] = u32::try_from(length).unwrap_or(0).to_be_bytes();
     let [s, t, u, v] = stream.to_be_bytes();
     [a, b, c, kind as u8, flags, s, t, u, v]
@@ -144,7 +144,7 @@ pub(super) fn push_frame(
     out.extend_from_slice(payload);
 }
 
-/// Writes a whole block of fields; `parts` follow each other in it.
+/// Writes a complete field block; `parts` are concatenated in it.
 pub(super) fn push_field_block(out: &mut Vec<u8>, stream: u32, ends_stream: bool, parts: &[&[u8]]) {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let end = if ends_stream { frame_flag::END_STREAM } else { 0 };
@@ -166,19 +166,19 @@ pub(super) fn push_field_block(out: &mut Vec<u8>, stream: u32, ends_stream: bool
     }
 }
 
-/// Writes that so many bytes more may be sent.
+/// Writes a window update.
 pub(super) fn push_window_update(out: &mut Vec<u8>, stream: u32, bytes: u32) {
     if bytes > 0 {
         push_frame(out, FrameKind::WindowUpdate, (0, stream), &bytes.to_be_bytes());
     }
 }
 
-/// Writes that a stream ends before its time.
+/// Writes a stream reset.
 pub(super) fn push_reset(out: &mut Vec<u8>, stream: u32, reason: Http2ErrorCode) {
     push_frame(out, FrameKind::Reset, (0, stream), &reason.0.to_be_bytes());
 }
 
-/// Writes settings.
+/// Writes a settings frame.
 pub(super) fn push_settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
     out.extend_from_slice(&encode_frame_header(settings.len() * 6, FrameKind::Settings, 0, 0));
     for (number, value) in settings {
@@ -187,7 +187,7 @@ pub(super) fn push_settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
     }
 }
 
-/// Writes that no stream beyond `last` is looked at.
+/// Writes a GOAWAY frame: no stream beyond `last` is processed.
 pub(super) fn push_goaway(out: &mut Vec<u8>, last: u32, reason: Http2ErrorCode) {
     let mut payload = [0; 8];
     let (stream, number) = payload.split_at_mut(4);

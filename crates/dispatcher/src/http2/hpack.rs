@@ -1,13 +1,13 @@
-//! Header compression, RFC 7541: reading with a dynamic table, writing without one.
+//! Header compression (RFC 7541): decoding with a dynamic table, encoding without one.
 //!
-//! What is written refers to the static table alone, so that the block of a kept answer is the same on every connection
-//! and is made once.
+//! The encoder refers only to the static table, so that the block of a cached response is the same on every connection
+//! and is built once.
 //!
 //! Invariants
-//! * What is read takes at most the bytes that its reader allows, however often the block refers to a long field: fields
-//!   beyond that are left out, and the list is marked as too long. A block that goes on far beyond is not read to its end:
-//!   two bytes of it can mean 4 KiB to be copied, each time.
-//! * The dynamic table never counts more than [`DYNAMIC_TABLE_BYTES`], as the specification counts.
+//! * The decoded fields take at most the number of bytes that the caller allows, however often the block refers to a
+//!   long field: fields beyond that are dropped, and the list is marked as too long. A block far beyond the limit is
+//!   not read to its end, because every two bytes of it can require a copy of 4 KiB.
+//! * The dynamic table never exceeds [`DYNAMIC_TABLE_BYTES`], counted as in the specification.
 
 use std::collections::VecDeque;
 
@@ -15,25 +15,25 @@ use http::{HeaderMap, HeaderName, StatusCode, header};
 
 use super::huffman;
 
-/// What the dynamic table may hold: the default, which nothing else is agreed upon.
+/// The maximum size of the dynamic table: the default; no other size is negotiated.
 pub(super) const DYNAMIC_TABLE_BYTES: usize = 4096;
 
-/// What each field counts beyond its bytes.
+/// The number of bytes counted for each field beyond its content.
 const FIELD_OVERHEAD_BYTES: usize = 32;
 
-/// Says that the writer uses no dynamic table; it stands at the beginning of a connection's first block.
+/// The size update for an encoder without a dynamic table; sent at the beginning of a connection's first block.
 pub(super) const TABLE_SIZE_ZERO: u8 = 0x20;
 
-/// A block cannot be read; the tables of both sides differ from now on.
+/// A block that cannot be decoded; the tables of both sides are out of sync afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MalformedBlock;
 
-/// Why a block was not read to its end.
+/// The reason why a block was not read to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HpackError {
-    /// It cannot be.
+    /// The block is malformed.
     Malformed,
-    /// Its fields count [`OVERSIZE_FACTOR`] what they may.
+    /// Its fields exceed [`OVERSIZE_FACTOR`] times their limit.
     TooLarge,
 }
 
@@ -43,7 +43,7 @@ impl From<MalformedBlock> for HpackError {
     }
 }
 
-/// Fields that count more often than this what they may are no mistake of an honest client.
+/// The factor by which fields may exceed their limit; more is no mistake of a well-behaved client.
 const OVERSIZE_FACTOR: usize = 4;
 
 /// A list of fields, in one buffer.
@@ -51,7 +51,7 @@ const OVERSIZE_FACTOR: usize = 4;
 pub(crate) struct FieldList {
     bytes: Vec<u8>,
     spans: Vec<FieldSpan>,
-    /// What the fields count, also those that were left out.
+    /// The total size of the fields, including those that were dropped.
     size: usize,
     limit: usize,
 }
@@ -72,12 +72,12 @@ impl FieldList {
         })
     }
 
-    /// Tells whether fields were left out.
+    /// Returns true if fields were dropped.
     pub(super) fn is_too_long(&self) -> bool {
         self.size > self.limit
     }
 
-    /// Tells whether the rest of the block is not worth its reading.
+    /// Returns true if the rest of the block is not worth reading.
     fn is_far_too_long(&self) -> bool {
         self.size > self.limit.saturating_mul(OVERSIZE_FACTOR)
     }
@@ -105,12 +105,12 @@ impl FieldList {
 /// A name and its value.
 type HpackTableEntry = (Box<[u8]>, Box<[u8]>);
 
-/// The reading side of one direction of a connection.
+/// The decoder of one direction of a connection.
 #[derive(Debug)]
 pub(super) struct HpackDecoder {
-    /// The newest first.
+    /// The entries, newest first.
     entries: VecDeque<HpackTableEntry>,
-    /// What the table counts, and may count.
+    /// The current size of the table, and its maximum.
     table_size: usize,
     max_table_size: usize,
     field_buffers: (Vec<u8>, Vec<u8>),
@@ -128,7 +128,7 @@ impl Default for HpackDecoder {
 }
 
 impl HpackDecoder {
-    /// Reads a whole block into `fields`, of which it keeps what counts at most `limit`.
+    /// Decodes a whole block into `fields`, which stores fields up to a total size of `limit`.
     pub(super) fn decode_block(
         &mut self,
         block: &[u8],
@@ -199,7 +199,7 @@ impl HpackDecoder {
     fn insert_entry(&mut self, name: &[u8], value: &[u8]) {
         let size = name.len() + value.len() + FIELD_OVERHEAD_BYTES;
         self.shrink_table(self.max_table_size.saturating_sub(size));
-        // One that is larger than the table leaves it empty.
+        // An entry larger than the table leaves it empty.
         if size <= self.max_table_size {
             self.entries.push_front((name.into(), value.into()));
             self.table_size += size;
@@ -215,7 +215,7 @@ impl HpackDecoder {
     }
 }
 
-/// Reads an integer whose first byte leaves it `bits` bits; numbers beyond what a block can hold are malformed.
+/// Reads an integer with a prefix of `bits` bits; a number larger than a block can hold is malformed.
 fn read_integer(rest: &mut &[u8], bits: u32) -> Result<usize, MalformedBlock> {
     let (first, mut behind) = rest.split_first().ok_or(MalformedBlock)?;
     let mask = (1_usize << bits) - 1;
@@ -248,7 +248,7 @@ fn read_string(rest: &mut &[u8], out: &mut Vec<u8>) -> Result<(), MalformedBlock
     Ok(())
 }
 
-/// Writes an integer behind the bits `first`.
+/// Writes an integer after the bits `first`.
 fn push_integer(out: &mut Vec<u8>, first: u8, bits: u32, number: usize) {
     let mask = (1_usize << bits) - 1;
     if number < mask {
@@ -264,13 +264,13 @@ fn push_integer(out: &mut Vec<u8>, first: u8, bits: u32, number: usize) {
     out.push(left as u8);
 }
 
-/// Writes a string as it is.
+/// Writes a string without Huffman coding.
 pub(crate) fn push_plain_string(out: &mut Vec<u8>, text: &[u8]) {
     push_integer(out, 0, 7, text.len());
     out.extend_from_slice(text);
 }
 
-/// Writes a string in the shorter of both ways.
+/// Writes a string plain or with Huffman coding, whichever is shorter.
 fn push_shorter_string(out: &mut Vec<u8>, text: &[u8]) {
     let length = huffman::huffman_encoded_length(text);
     if length >= text.len() {
@@ -280,14 +280,14 @@ fn push_shorter_string(out: &mut Vec<u8>, text: &[u8]) {
     huffman::huffman_encode(text, out);
 }
 
-/// Writes a field that refers to nothing.
+/// Writes a literal field without references.
 pub(crate) fn push_literal(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.push(0);
     push_plain_string(out, name);
     push_plain_string(out, value);
 }
 
-/// Writes a status.
+/// Writes the status field.
 pub(super) fn push_status(out: &mut Vec<u8>, status: StatusCode) {
     match status.as_u16() {
         200 => out.push(0x88),
@@ -304,10 +304,10 @@ pub(super) fn push_status(out: &mut Vec<u8>, status: StatusCode) {
     }
 }
 
-/// Writes a field's name: its place in the static table if it has one.
+/// Writes a field name: its index in the static table if it has one.
 fn push_field_name(out: &mut Vec<u8>, name: &str) {
     match STATIC_TABLE.iter().position(|(own, _)| *own == name) {
-        // Proxies are asked to never keep it in a table, where someone could guess at it.
+        // Never-indexed: proxies must not store it in a table, where it could be guessed.
         Some(index) if name == "set-cookie" => push_integer(out, 0x10, 4, index + 1),
         Some(index) => push_integer(out, 0, 4, index + 1),
         None => {
@@ -317,18 +317,18 @@ fn push_field_name(out: &mut Vec<u8>, name: &str) {
     }
 }
 
-/// Writes the field `age` up to the text of its number.
+/// Writes the field `age` up to the digits of its value.
 pub(super) fn push_age_name(out: &mut Vec<u8>) {
     push_field_name(out, "age");
 }
 
-/// Writes a date.
+/// Writes the date field.
 pub(crate) fn push_date(out: &mut Vec<u8>, date: &str) {
     push_field_name(out, "date");
     push_plain_string(out, date.as_bytes());
 }
 
-/// Writes a field; one that says something of the connection has no place here and is left out.
+/// Writes a field; connection-specific fields are not allowed in HTTP/2 and are dropped.
 pub(super) fn push_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
     if is_connection_header(name) {
         return;
@@ -337,7 +337,7 @@ pub(super) fn push_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
     push_shorter_string(out, value);
 }
 
-/// Writes a field that came as bytes.
+/// Writes a field given as bytes.
 pub(super) fn push_raw_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     match std::str::from_utf8(name) {
         Ok(name) => push_field_name(out, name),
@@ -354,7 +354,7 @@ fn is_connection_header(name: &HeaderName) -> bool {
         || matches!(name.as_str(), "keep-alive" | "proxy-connection")
 }
 
-/// Writes a head without the date, in two parts: up to the text of its age, and from behind that.
+/// Encodes a head without the date in two parts: up to the digits of its age, and the rest.
 pub(crate) fn encode_hpack_response_head(
     status: StatusCode,
     headers: &HeaderMap,
@@ -374,7 +374,7 @@ pub(crate) fn encode_hpack_response_head(
     (before, behind)
 }
 
-/// RFC 7541, appendix A.
+/// The static table of RFC 7541, appendix A.
 const STATIC_TABLE: [(&str, &str); 61] = [
     (":authority", ""),
     (":method", "GET"),

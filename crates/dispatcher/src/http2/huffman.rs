@@ -1,11 +1,12 @@
 //! The Huffman code of RFC 7541, appendix B.
 //!
-//! The code is canonical: symbols of one length have consecutive codes, and lengths follow each other. So the lengths
-//! are the whole of it.
+//! The code is canonical: symbols of one length have consecutive codes in order of length. The lengths therefore define
+//! it completely.
 
 use std::sync::LazyLock;
 
-/// How many bits each byte takes; the end of a string, which nobody sends, would be the last code of 30 bits.
+/// The code length of each byte in bits; the end-of-string symbol, which is never sent, would be the last code of 30
+/// bits.
 const CODE_LENGTHS: [u8; 256] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28,
     28, 28, 28, 28, 28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5,
@@ -19,7 +20,7 @@ const CODE_LENGTHS: [u8; 256] = [
     22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
 ];
 
-/// The shortest and the longest code.
+/// The lengths of the shortest and the longest code.
 const MIN_CODE_LENGTH: u8 = 5;
 const MAX_CODE_LENGTH: u8 = 30;
 
@@ -29,9 +30,10 @@ static HUFFMAN_CODE: LazyLock<HuffmanCode> = LazyLock::new(HuffmanCode::new);
 struct HuffmanCode {
     /// The code of each byte.
     codes: Vec<u32>,
-    /// For each value of the next eight bits, the byte whose code they begin with, and its length; none if it is longer.
+    /// For each value of the next eight bits, the byte whose code they begin with, and its length; the length is 0 if
+    /// the code is longer.
     short_codes: Vec<(u8, u8)>,
-    /// Of codes longer than eight bits.
+    /// The codes longer than eight bits.
     long_codes: Vec<HuffmanLengthGroup>,
 }
 
@@ -40,7 +42,7 @@ struct HuffmanCode {
 struct HuffmanLengthGroup {
     bits: u8,
     first_code: u32,
-    /// Their bytes, in the order of the codes.
+    /// The bytes with this code length, in the order of the codes.
     symbols: Vec<u8>,
 }
 
@@ -74,14 +76,14 @@ impl HuffmanCode {
     }
 }
 
-/// Returns how many bytes `text` takes in the code.
+/// Returns the encoded length of `text` in bytes.
 pub(super) fn huffman_encoded_length(text: &[u8]) -> usize {
     let bits =
         |byte: &u8| CODE_LENGTHS.get(usize::from(*byte)).map_or(0, |bits| usize::from(*bits));
     text.iter().map(bits).sum::<usize>().div_ceil(8)
 }
 
-/// Adds the code of `text` to `out`.
+/// Appends the encoded `text` to `out`.
 pub(super) fn huffman_encode(text: &[u8], out: &mut Vec<u8>) {
     let (mut held, mut count) = (0_u64, 0_u32);
     for byte in text {
@@ -98,16 +100,16 @@ pub(super) fn huffman_encode(text: &[u8], out: &mut Vec<u8>) {
         }
     }
     if count > 0 {
-        // What is left of the last byte begins the code of the end, which is all ones.
+        // The rest of the last byte is the beginning of the end-of-string code, which is all ones.
         out.push((held << (8 - count) & 0xff) as u8 | 0xff >> count);
     }
 }
 
-/// Adds the text of a code to `out`; nothing if it is none.
+/// Appends the decoded text to `out`; `None` if the code is invalid.
 pub(super) fn huffman_decode(code: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let table = &*HUFFMAN_CODE;
     let mut rest = code.iter();
-    // The next bits stand at the top.
+    // The next bits are the most significant ones.
     let (mut held, mut count) = (0_u64, 0_u32);
     loop {
         while count <= 56 {
@@ -140,7 +142,7 @@ fn find_long_code(table: &HuffmanCode, held: u64) -> Option<(u8, u8)> {
     })
 }
 
-/// Tells whether the last bits are less than a byte of ones.
+/// Returns true if the last bits are ones and fewer than eight.
 fn is_valid_padding(held: u64, count: u32) -> bool {
     count < 8 && (count == 0 || held >> (64 - count) == (1 << count) - 1)
 }
@@ -174,7 +176,7 @@ mod tests {
 
     #[test]
     fn what_ends_wrongly_is_no_text() {
-        // `0` takes five zeros.
+        // The code of `0` is five zeros.
         assert_eq!(decoded(&[0x07]), Some(b"0".to_vec()));
         assert_eq!(decoded(&[0x06]), None, "padded with something else");
         assert_eq!(decoded(&[0x07, 0xff]), None, "a byte of padding");

@@ -1,14 +1,14 @@
-//! HTTP/2 without a runtime (RFC 9113 and RFC 7541): what the lane for kept answers speaks with clients that can.
+//! HTTP/2 without a runtime (RFC 9113 and RFC 7541), for clients of the fast path.
 //!
-//! In: bytes of a client, and kept answers. Out: bytes for the client, and what is not answered from the memory, which goes
-//! to the service behind ([`service_connection`]) stream by stream.
+//! Input: bytes of a client, and cached responses. Output: bytes for the client, and the requests not answered from
+//! memory, which go to the service behind ([`service_connection`]) stream by stream.
 //!
 //! Invariants
-//! * No call waits, and nothing here touches a socket.
-//! * A client that takes nothing costs what [`connection`] says; what it sends without asking for anything is counted, and
-//!   ends its connection with `ENHANCE_YOUR_CALM`.
-//! * What a request means is decided elsewhere: only a request that is plainly one of a kept answer is looked up, and hyper
-//!   judges all others, malformed ones too.
+//! * No call blocks, and nothing here uses a socket.
+//! * The cost of a client that accepts no output is bounded by [`connection`]; frames that request nothing are counted,
+//!   and too many end its connection with `ENHANCE_YOUR_CALM`.
+//! * The meaning of a request is decided elsewhere: only a request that plainly may match a cached response is looked
+//!   up, and hyper handles all others, including malformed ones.
 //!
 //! Not here: the rules (`memory`, `plan`), sockets and time (`fast_path`).
 

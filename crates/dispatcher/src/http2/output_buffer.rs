@@ -1,18 +1,18 @@
-//! What is to be sent next: frames, and in between bodies that are held elsewhere, which are not copied.
+//! The output buffer: frames, interleaved with bodies that are stored elsewhere and not copied.
 
 use std::io::IoSlice;
 
 use bytes::Bytes;
 
-/// A shorter body is copied, which costs less than a slice of its own.
+/// The maximum size of a body that is copied, which costs less than a separate slice.
 const MAX_COPIED_BODY_BYTES: usize = 4 * 1024;
 
-/// Bytes in the order in which they are sent.
+/// Output bytes in sending order.
 #[derive(Debug, Default)]
 pub(crate) struct OutputBuffer {
-    /// Everything but the bodies.
+    /// All bytes except the bodies.
     pub(super) frames: Vec<u8>,
-    /// Bodies, and how many bytes of `frames` come before each.
+    /// The bodies, each with the number of bytes of `frames` before it.
     bodies: Vec<(usize, Bytes)>,
     body_bytes: usize,
 }
@@ -26,12 +26,12 @@ impl OutputBuffer {
         self.len() == 0
     }
 
-    /// Returns how much room it holds.
+    /// Returns the allocated capacity.
     pub(crate) fn capacity(&self) -> usize {
         self.frames.capacity()
     }
 
-    /// Adds a body behind everything else.
+    /// Appends a body.
     pub(super) fn push_body(&mut self, body: Bytes) {
         if body.len() < MAX_COPIED_BODY_BYTES {
             self.frames.extend_from_slice(&body);
@@ -41,7 +41,7 @@ impl OutputBuffer {
         }
     }
 
-    /// Returns all bytes, in pieces.
+    /// Returns all bytes as slices.
     pub(crate) fn io_slices(&self) -> Vec<IoSlice<'_>> {
         let mut slices = Vec::with_capacity(2 * self.bodies.len() + 1);
         let mut seen = 0;
@@ -60,7 +60,7 @@ impl OutputBuffer {
             return self.clear();
         }
         if count > 0 {
-            // Rare, as a client that keeps pace is sent everything.
+            // Rare, because a client that reads fast enough is sent everything.
             let mut rest = Vec::with_capacity(self.len() - count);
             let mut left = count;
             for slice in self.io_slices() {
@@ -78,7 +78,7 @@ impl OutputBuffer {
         self.body_bytes = 0;
     }
 
-    /// Returns all bytes in one piece.
+    /// Returns all bytes as one vector.
     #[cfg(test)]
     pub(super) fn to_vec(&self) -> Vec<u8> {
         self.io_slices().iter().flat_map(|slice| slice.iter().copied()).collect()

@@ -25,18 +25,18 @@ use super::frame::{
 };
 use super::hpack::{FieldList, HpackDecoder, push_literal, push_raw_field};
 
-/// What the service may send of one answer before the client takes it.
+/// The number of bytes of one response that the service may send ahead of the client.
 pub(super) const RESPONSE_WINDOW_BYTES: u32 = 32 * 1024;
-/// The pipe holds so much in each direction.
+/// The capacity of the pipe in each direction, in bytes.
 const PIPE_BYTES: usize = 64 * 1024;
-/// With so much waiting for the pipe nothing is read of the client.
+/// The number of bytes waiting for the pipe at which reading from the client stops.
 const MAX_UNWRITTEN_BYTES: usize = 256 * 1024;
 const INITIAL_WINDOW: i64 = 65_535;
 const READ_BUFFER_BYTES: usize = 16 * 1024;
-/// The fields of an answer may count this; the service's own limits are lower.
+/// The maximum size of the fields of a response; the service's own limits are lower.
 const MAX_RESPONSE_FIELD_BYTES: usize = 1024 * 1024;
 
-/// Tells a lane that the service did something; at most once until [`ServiceNotifier::reset`].
+/// Notifies a fast-path worker that the service made progress; at most once until [`ServiceNotifier::reset`].
 pub(crate) struct ServiceNotifier {
     notify: Box<dyn Fn() + Send + Sync>,
     is_notified: AtomicBool,
@@ -73,7 +73,7 @@ impl Wake for ServiceNotifier {
     }
 }
 
-/// The service has gone.
+/// The service closed its connection.
 #[derive(Debug)]
 pub(crate) struct ServiceGone;
 
@@ -83,19 +83,19 @@ pub(crate) struct ServiceConnection {
     pipe: DuplexStream,
     notifier: Arc<ServiceNotifier>,
     waker: Waker,
-    /// What is to be written, and how much of it was.
+    /// The output, and the number of its bytes already written.
     write_buffer: Vec<u8>,
     written_bytes: usize,
-    /// What waits until the service has said what it takes.
+    /// The frames that wait for the settings of the service.
     deferred_frames: Vec<u8>,
     has_service_settings: bool,
     send_window: i64,
-    /// The window from which on the service has said what it takes.
+    /// The initial window size from the settings of the service.
     initial_send_window: i64,
     read_buffer: Vec<u8>,
     decoder: HpackDecoder,
     fields: FieldList,
-    /// A head that is not whole: its stream, whether it ends that, and the fields.
+    /// An incomplete head: its stream, true if it ends the stream, and the fields.
     partial_block: Option<(u32, bool, Vec<u8>)>,
     streams: HashMap<u32, ServiceStream>,
     next_stream: u32,
@@ -104,14 +104,15 @@ pub(crate) struct ServiceConnection {
 /// A stream of the service.
 #[derive(Debug)]
 struct ServiceStream {
-    /// Its number at the client.
+    /// The stream number at the client.
     client_stream: u32,
     is_request_complete: bool,
     is_response_complete: bool,
 }
 
 impl ServiceConnection {
-    /// Opens a connection; the other end is for the service. `bell` rings when [`ServiceConnection::pump`] has something to do.
+    /// Opens a connection; the returned stream is for the service. `bell` is notified when [`ServiceConnection::pump`]
+    /// has work to do.
     pub(crate) fn open(bell: Arc<ServiceNotifier>, max_streams: u32) -> (Self, DuplexStream) {
         let (pipe, far) = tokio::io::duplex(PIPE_BYTES);
         let mut out = CLIENT_PREFACE.to_vec();
@@ -120,7 +121,7 @@ impl ServiceConnection {
             (setting_id::INITIAL_WINDOW_SIZE, RESPONSE_WINDOW_BYTES),
         ];
         frame::push_settings(&mut out, &settings);
-        // The windows of the streams bound what comes.
+        // The stream windows bound the amount of data.
         frame::push_window_update(
             &mut out,
             0,
@@ -146,18 +147,18 @@ impl ServiceConnection {
         (behind, far)
     }
 
-    /// Tells whether more is to be written than the service takes.
+    /// Returns true if more output is pending than the service accepts.
     pub(crate) fn is_full(&self) -> bool {
         self.write_buffer.len() - self.written_bytes + self.deferred_frames.len()
             > MAX_UNWRITTEN_BYTES
     }
 
-    /// Tells whether the service answers nothing.
+    /// Returns true if the service handles no requests.
     pub(crate) fn is_idle(&self) -> bool {
         self.streams.is_empty()
     }
 
-    /// Tells whether there is a number for another stream.
+    /// Returns true if a stream number is available.
     pub(crate) fn has_free_stream_id(&self) -> bool {
         self.next_stream <= MAX_31_BIT
     }
@@ -166,7 +167,7 @@ impl ServiceConnection {
         if self.has_service_settings { &mut self.write_buffer } else { &mut self.deferred_frames }
     }
 
-    /// Leaves a request to the service.
+    /// Forwards a request to the service.
     pub(crate) fn forward_request(
         &mut self,
         session: &mut Http2Connection,
@@ -188,7 +189,7 @@ impl ServiceConnection {
         session.assign_to_service(front, is_whole, number);
     }
 
-    /// Passes a piece of a request's body on.
+    /// Forwards a piece of a request's body.
     pub(crate) fn forward_data(&mut self, number: u32, bytes: &[u8], is_last: bool) {
         if !self.streams.contains_key(&number) {
             return;
@@ -200,7 +201,7 @@ impl ServiceConnection {
         }
     }
 
-    /// Passes the trailers of a request on.
+    /// Forwards the trailers of a request.
     pub(crate) fn forward_trailers(&mut self, number: u32, fields: &FieldList) {
         if self.streams.contains_key(&number) {
             let block = encode_fields(fields);
@@ -227,10 +228,10 @@ impl ServiceConnection {
         }
     }
 
-    /// Writes and reads what can be without waiting.
+    /// Writes and reads as much as possible without blocking.
     ///
     /// # Errors
-    /// [`ServiceGone`]; what the service holds is lost then.
+    /// [`ServiceGone`]; the requests that the service holds are then lost.
     pub(crate) fn pump(&mut self, session: &mut Http2Connection) -> Result<(), ServiceGone> {
         self.notifier.reset();
         loop {
@@ -260,7 +261,7 @@ impl ServiceConnection {
             }
             StreamNotice::Reset(reason) => {
                 self.streams.remove(&number);
-                // Of a client's mistakes the service is not to be told as its own.
+                // A client error must not be reported to the service as the service's own error.
                 let reason = if reason == Http2ErrorCode::NO_ERROR {
                     reason
                 } else {
@@ -289,7 +290,7 @@ impl ServiceConnection {
         Ok(())
     }
 
-    /// Reads what is there; returns whether there was something.
+    /// Reads the available input; returns true if there was any.
     fn read_available(&mut self, session: &mut Http2Connection) -> Result<bool, ServiceGone> {
         let mut has_read = false;
         let mut room = [0; READ_BUFFER_BYTES];
@@ -370,7 +371,7 @@ impl ServiceConnection {
                 if let Some(front) = front {
                     session.forward_window_update(front, bytes);
                 } else if head.stream > 0 {
-                    // It has ended.
+                    // The connection has ended.
                 } else if self.has_service_settings {
                     session.forward_window_update(0, bytes);
                 } else {
@@ -399,7 +400,7 @@ impl ServiceConnection {
             }
             FrameKind::Goaway => {
                 let reason = payload.get(4..).and_then(read_u32).ok_or(ServiceGone)?;
-                // What the service minds, it minds of the client.
+                // An error reported by the service is an error of the client.
                 if reason != Http2ErrorCode::NO_ERROR.0 {
                     session.close_with_error(Http2ErrorCode(reason));
                 }
@@ -468,7 +469,7 @@ mod tests {
     const PAGE: usize = 500_000;
     const MAX_STREAMS: u32 = 100;
 
-    /// Answers with a large page, or with the length of what was sent.
+    /// Responds with a large page, or with the length of the request body.
     async fn serve(stream: DuplexStream) {
         let answer = |request: Request<Incoming>| async move {
             let body = match request.uri().path() {
@@ -504,7 +505,7 @@ mod tests {
         frame(FrameKind::Headers, flags | frame_flag::END_HEADERS, stream, &block)
     }
 
-    /// A client, the lane between, and a service.
+    /// A client, the fast path in between, and a service.
     struct TestServicePair {
         session: Http2Connection,
         service: ServiceConnection,
@@ -558,7 +559,7 @@ mod tests {
             }
         }
 
-        /// Lets all go on until nobody does anything, and returns what was sent.
+        /// Runs all sides until no one makes progress; returns the output.
         async fn settle(&mut self) -> Vec<(FrameHeader, Vec<u8>)> {
             let mut sent = Vec::new();
             for _ in 0..1000 {
@@ -597,7 +598,7 @@ mod tests {
         assert!(pair.notify_count.load(Ordering::SeqCst) > 0);
         let held = pair.session.waiting_bytes();
         assert!(held > 0 && held <= 10 * RESPONSE_WINDOW_BYTES as usize, "{held} bytes wait");
-        // The windows open, and everything comes.
+        // The windows open, and all data arrives.
         let open = frame(FrameKind::WindowUpdate, 0, 0, &10_000_000_u32.to_be_bytes());
         pair.feed(&open);
         pair.feed(&frame(FrameKind::Settings, 0, 0, &[0, 4, 0, 0x7f, 0xff, 0xff]));
@@ -610,9 +611,9 @@ mod tests {
     async fn a_body_passes_as_far_as_the_service_takes_it() {
         let mut pair = TestServicePair::new();
         pair.feed(&request(1, 0, "/length"));
-        // The greeting tells of the first windows.
+        // The preface exchange sets the initial windows.
         pair.settle().await;
-        // Of all streams, and of this one.
+        // The connection window and the stream window.
         let mut windows =
             [http2_connection_window(MAX_STREAMS), HTTP2_STREAM_WINDOW].map(i64::from);
         let piece = frame(FrameKind::Data, 0, 1, &[0; 16_000]);

@@ -1,4 +1,4 @@
-//! One stream of a client: what of its answer waits to be sent.
+//! One stream of a client, with the pending parts of its response.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -13,7 +13,7 @@ use super::frame::{self, FrameKind, Http2ErrorCode, MAX_PAYLOAD_BYTES, frame_fla
 use super::output_buffer::OutputBuffer;
 use super::service_connection::RESPONSE_WINDOW_BYTES;
 
-/// A piece of an answer behind its head.
+/// A part of a response after its head.
 #[derive(Debug)]
 pub(super) enum StreamPart {
     Bytes(Bytes),
@@ -22,45 +22,45 @@ pub(super) enum StreamPart {
         offset: u64,
         remaining: u64,
     },
-    /// Trailers, after which nothing comes.
+    /// Trailers, which end the response.
     Trailers(Vec<u8>),
-    /// The stream ends before its client has said everything.
+    /// The stream ends before its client has sent everything.
     Reset(Http2ErrorCode),
 }
 
-/// A stream whose answer, or request, is not whole yet.
+/// A stream whose response or request is incomplete.
 #[derive(Debug)]
 pub(super) struct Http2Stream {
-    /// What may be sent.
+    /// The number of bytes that may be sent.
     pub(super) send_window: i64,
-    /// What the client may send.
+    /// The number of bytes that the client may send.
     pub(super) receive_window: i64,
-    /// Whether the client has sent everything.
+    /// True if the client has sent everything.
     pub(super) is_request_complete: bool,
-    /// Whether some of the answer was sent or waits to be.
+    /// True if part of the response was sent or is pending.
     pub(super) is_response_started: bool,
-    /// Whether nothing is added to the answer any more.
+    /// True if nothing more is added to the response.
     pub(super) is_response_complete: bool,
-    /// Its number at the service behind, if that answers it.
+    /// Its stream number at the service behind, if that handles it.
     pub(super) service_stream: Option<u32>,
-    /// What was sent of data of the service behind, and not told to it yet.
+    /// The number of bytes sent for the service behind that were not reported to it yet.
     pub(super) unreported_bytes: u32,
-    /// Whether it waits for its turn to send.
+    /// True if it is queued for sending.
     pub(super) is_queued: bool,
-    /// With a client that opens no window for it.
+    /// The timeout for a client that opens no window for it.
     stall_timeout: SlowClientTimeout,
-    /// What was sent since that was noted last.
+    /// The number of bytes sent since the last progress record.
     sent_bytes: u64,
-    /// Never begins with an empty piece, trailers or a reset.
+    /// Never begins with an empty part, trailers or a reset.
     parts: VecDeque<StreamPart>,
 }
 
-/// What a stream did in its turn.
+/// The outcome of a stream's turn to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamSendOutcome {
     /// It has more to send, if its window allows.
     Pending,
-    /// Nothing waits, and more will come.
+    /// Nothing is pending, but more will come.
     Empty,
     /// It has sent everything.
     Done,
@@ -68,7 +68,7 @@ pub(super) enum StreamSendOutcome {
     Reset,
 }
 
-/// A kept body was cut, so that its announced length cannot be kept.
+/// A cached body was truncated, so that its announced length cannot be met.
 #[derive(Debug)]
 pub(super) struct TruncatedBody;
 
@@ -93,17 +93,17 @@ impl Http2Stream {
         }
     }
 
-    /// Tells whether something waits to be sent.
+    /// Returns true if output is pending.
     pub(super) fn has_pending_output(&self) -> bool {
         !self.parts.is_empty()
     }
 
-    /// Tells whether it waits for nothing but its own window.
+    /// Returns true if it waits only for its own window.
     pub(super) fn is_stalled(&self) -> bool {
         self.has_pending_output() && self.send_window <= 0
     }
 
-    /// Notes whether it is stalled from now on; returns when it is given up then.
+    /// Updates the stall state; returns the time at which a stalled stream is given up.
     pub(super) fn update_stall(&mut self, now_ms: u64) -> Option<u64> {
         let is_stalled = self.is_stalled();
         self.stall_timeout.record_progress(
@@ -114,7 +114,7 @@ impl Http2Stream {
         self.stall_timeout.deadline_ms()
     }
 
-    /// Returns how many bytes wait that are nowhere else.
+    /// Returns the number of pending bytes that are stored nowhere else.
     #[cfg(test)]
     pub(super) fn waiting_bytes(&self) -> usize {
         let bytes = |part: &StreamPart| match part {
@@ -124,7 +124,7 @@ impl Http2Stream {
         self.parts.iter().map(bytes).sum()
     }
 
-    /// Adds a piece; one without a byte is left out.
+    /// Appends a part; an empty one is dropped.
     pub(super) fn push_part(&mut self, part: StreamPart) {
         let is_empty = match &part {
             StreamPart::Bytes(bytes) => bytes.is_empty(),
@@ -136,8 +136,8 @@ impl Http2Stream {
         }
     }
 
-    /// Writes one frame of data of at most `most` bytes and what needs no window behind it; returns how many bytes of the
-    /// window that takes.
+    /// Writes one data frame of at most `most` bytes and the following parts that need no window; returns the number of
+    /// window bytes used.
     pub(super) fn send_data_frame(
         &mut self,
         number: u32,
@@ -190,7 +190,7 @@ impl Http2Stream {
         }
     }
 
-    /// Writes what needs no window, if it is next.
+    /// Writes the next parts if they need no window.
     pub(super) fn send_windowless_parts(
         &mut self,
         number: u32,
@@ -214,11 +214,12 @@ impl Http2Stream {
         }
     }
 
-    /// Notes that so much was sent; returns what the service behind is to be told of it, and when enough has gathered.
+    /// Records that `length` bytes were sent; returns the report for the service behind once enough bytes have
+    /// accumulated.
     pub(super) fn record_sent(&mut self, length: usize) -> Option<(u32, u32)> {
         let behind = self.service_stream.filter(|_| !self.is_response_complete)?;
         self.unreported_bytes += u32::try_from(length).unwrap_or(0);
-        // Told in halves, so that most frames need no answer.
+        // Reported in halves of the window, so that most frames need no report.
         if self.unreported_bytes < RESPONSE_WINDOW_BYTES / 2 {
             return None;
         }

@@ -1,12 +1,13 @@
-//! `Require`, `AllowDenyOrder`, `Allow` and `Deny` in the sections of a host, as `[[dispatcher.host.access]]`.
+//! Conversion of `Require`, `AllowDenyOrder`, `Allow` and `Deny` in the sections of a host to
+//! `[[dispatcher.host.access]]`.
 //!
 //! Invariants
-//! * A section whose requirements cannot be written is refused as a whole and told as an error: what was closed never
-//!   opens by being converted.
-//! * As in httpd, the last section that a request is in decides: folders from short to long, then files, then locations
-//!   in their order. `Require` and the older `AllowDenyOrder` are judged apart.
-//! * As in httpd, locations are about the URL's path, which `[PT]` alone changes, and folders and files about the path that
-//!   all rewrites led to; the latter say nothing about what is proxied, for which no file is looked up.
+//! * A section whose requirements cannot be expressed is refused as a whole and reported as an error: conversion never
+//!   opens what was closed.
+//! * As in httpd, the last section that contains a request decides: folders from short to long, then files, then
+//!   locations in their order. `Require` and the older `AllowDenyOrder` are evaluated separately.
+//! * As in httpd, locations match the URL's path, which only `[PT]` changes, and folders and files match the path that
+//!   results from all rewrites. The latter do not apply to proxied requests, for which no file is looked up.
 
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -17,20 +18,20 @@ use super::environment::HttpdEnvironment;
 use super::{format_condition, quote_toml, with_or_flag, write_conditions};
 use crate::any_syntax::{DiagnosticCollector, SourcePosition};
 
-/// `<Location>`, `<Directory>`, `<Files>`, `<Limit>` or a relative: a part of the requests.
+/// `<Location>`, `<Directory>`, `<Files>`, `<Limit>` or a similar section, which applies to a part of the requests.
 #[derive(Debug, Clone)]
 pub(super) struct HttpdSection {
     position: SourcePosition,
-    /// Folders, files and locations, in the order in which httpd merges them.
+    /// The rank of folders, files and locations in the order in which httpd merges them.
     merge_rank: u8,
-    /// The how many-th section it is.
+    /// The ordinal number of the section.
     section_index: usize,
     folder: Option<String>,
     path_patterns: Vec<SectionPathPattern>,
     method: Option<MethodRestriction>,
-    /// Why nothing tells which pages these are.
+    /// The reason why the section's pages cannot be determined.
     unknown_scope_reason: Option<&'static str>,
-    /// The argument of a `<Location>` and whether it is a pattern.
+    /// The argument of a `<Location>`, and true if it is a pattern.
     location: Option<(String, bool)>,
     open_groups: Vec<RequireGroup>,
     any_requirements: Vec<RequireDirective>,
@@ -42,12 +43,12 @@ pub(super) struct HttpdSection {
     is_order_unconvertible: bool,
 }
 
-/// What a request's path must hold.
+/// The pattern that a request's path must match.
 #[derive(Debug, Clone)]
 enum SectionPathPattern {
     /// The path of the URL.
     Url(String),
-    /// The path that is looked up.
+    /// The path of the file that is looked up.
     File(String),
 }
 
@@ -92,7 +93,7 @@ enum RequireTest {
     Denied,
     Address(String),
     Method(String),
-    /// One of these variables of the environment is set.
+    /// One of these environment variables is set.
     Environment(Vec<String>),
 }
 
@@ -100,7 +101,7 @@ enum RequireTest {
 enum AllowDenySource {
     All,
     Address(String),
-    /// Whoever has this variable of the environment set, or not.
+    /// Clients for which this environment variable is set, or is not set.
     Environment {
         name: String,
         is_set: bool,
@@ -108,7 +109,7 @@ enum AllowDenySource {
 }
 
 impl AllowDenySource {
-    /// Reads `env=NAME` and `env=!NAME`.
+    /// Parses `env=NAME` and `env=!NAME`.
     fn parse_environment(text: &str) -> Option<Self> {
         let text =
             text.get(..4).filter(|start| start.eq_ignore_ascii_case("env=")).and(text.get(4..))?;
@@ -120,13 +121,13 @@ impl AllowDenySource {
     }
 }
 
-/// Returns the condition that a variable of the environment is set, or is not. What may be empty although it is set is not
-/// asked for.
+/// Returns the condition that an environment variable is set, or is not set. The condition cannot tell an empty
+/// variable from an unset one.
 fn environment_condition(name: &str, is_set: bool) -> String {
     format_condition(&format!("%{{ENV:{name}}}"), "^$", is_set)
 }
 
-/// Returns the variables of the environment that an access rule asks for.
+/// Returns the environment variables that an access rule uses.
 pub(super) fn environment_variables_of<'a>(
     name: &str,
     words: &'a [String],
@@ -150,41 +151,41 @@ pub(super) fn environment_variables_of<'a>(
     })
 }
 
-/// Two modules of httpd that both must agree.
+/// The two modules of httpd that must both grant access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AccessModule {
     Require,
     Order,
 }
 
-/// When a requirement is not met.
+/// The cases in which a requirement is not met.
 enum RequirementFailure {
     Never,
     Always,
-    /// When all of these conditions hold.
+    /// If all of these conditions hold.
     When(Vec<String>),
 }
 
-/// Which pages of a host a section is about.
+/// The pages of a host to which a section applies.
 enum SectionReach {
-    /// Those that are in all places.
+    /// Pages that match all of these patterns.
     Paths(Vec<SectionPathPattern>),
-    /// None that are served.
+    /// No served pages.
     Nothing,
     Unknown(&'static str),
 }
 
-/// Requests that are refused: an entry of `[[dispatcher.host.access]]`.
+/// A refusal of requests: an entry of `[[dispatcher.host.access]]`.
 #[derive(Debug)]
 pub(super) struct AccessRefusal {
-    /// The path that the pattern is about.
+    /// The path that the pattern applies to.
     path_kind: &'static str,
     pattern: Option<String>,
     conditions: Vec<String>,
 }
 
 impl AccessRefusal {
-    /// Returns the same about what is looked up, for one about URLs.
+    /// Returns the equivalent refusal for the looked-up path, if this one applies to URLs.
     pub(super) fn for_file_path(&self) -> Option<Self> {
         let by_file = |when: &String| when.replace("%{REQUEST_URI}", "%{REQUEST_FILENAME}");
         (self.path_kind == "url").then(|| Self {
@@ -194,7 +195,7 @@ impl AccessRefusal {
         })
     }
 
-    /// Returns the same about the path that was sent, whatever rules made of it.
+    /// Returns the equivalent refusal for the path as sent, regardless of rewrites.
     pub(super) fn for_sent_path(&self) -> Self {
         Self {
             path_kind: "sent",
@@ -213,19 +214,19 @@ impl AccessRefusal {
     }
 }
 
-/// The rank of `<Location>`, which is merged last.
+/// The merge rank of `<Location>`, which is merged last.
 const LOCATION_MERGE_RANK: u8 = 2;
 
-/// Why nothing tells which pages a folder with wildcards holds.
+/// The message for a folder with wildcards, whose pages cannot be determined.
 const FOLDER_PATTERN_MESSAGE: &str = "patterns for folders are not known here";
 
-/// Tells whether a directive is about who may see something.
+/// Returns true if a directive controls access.
 pub(super) fn is_access_directive(name: &str) -> bool {
     const NAMES: [&str; 6] = ["require", "order", "allow", "deny", "satisfy", "authmerging"];
     NAMES.contains(&name.to_ascii_lowercase().as_str())
 }
 
-/// Tells whether a directive restricts nothing.
+/// Returns true if a directive restricts nothing.
 pub(super) fn is_unrestricted(name: &str, words: &[String]) -> bool {
     let words: Vec<String> = words.iter().map(|word| word.to_ascii_lowercase()).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -239,7 +240,7 @@ pub(super) fn is_unrestricted(name: &str, words: &[String]) -> bool {
 }
 
 impl HttpdSection {
-    /// Opens a section, within `outer` if it stands in one.
+    /// Opens a section, nested in `outer` if present.
     pub(super) fn open(
         (at, number): (&SourcePosition, usize),
         name: &str,
@@ -308,7 +309,7 @@ impl HttpdSection {
         }
     }
 
-    /// Returns a section about the same requests, without requirements.
+    /// Returns a section for the same requests without requirements.
     fn same_scope(&self) -> Self {
         Self {
             merge_rank: self.merge_rank,
@@ -342,12 +343,12 @@ impl HttpdSection {
         }
     }
 
-    /// Returns the argument of a `<Location>` and whether it is a pattern.
+    /// Returns the argument of a `<Location>`, and true if it is a pattern.
     pub(super) fn location(&self) -> Option<(&str, bool)> {
         self.location.as_ref().map(|(text, is_pattern)| (text.as_str(), *is_pattern))
     }
 
-    /// Tells whether it says who may see something.
+    /// Returns true if it has access requirements.
     pub(super) fn has_requirements(&self) -> bool {
         self.has_rules_of(AccessModule::Require) || self.has_rules_of(AccessModule::Order)
     }
@@ -366,7 +367,7 @@ impl HttpdSection {
         }
     }
 
-    /// Opens `<RequireAny>` or a relative.
+    /// Opens `<RequireAny>` or a similar group.
     pub(super) fn open_group(&mut self, name: &str) {
         let group = match (self.open_groups.as_slice(), name.to_ascii_lowercase().as_str()) {
             ([], "requireany") => RequireGroup::Any,
@@ -384,7 +385,7 @@ impl HttpdSection {
     /// Reads a directive for which [`is_access_directive`] holds.
     ///
     /// # Errors
-    /// Why it cannot be converted; the section is refused as a whole then.
+    /// Returns the reason why it cannot be converted; the section is then refused as a whole.
     pub(super) fn read_directive(
         &mut self,
         name: &str,
@@ -483,7 +484,7 @@ impl HttpdSection {
         if name == "allow" { &mut self.allowed_sources } else { &mut self.denied_sources }
     }
 
-    /// Returns the conditions under each of which a request is refused.
+    /// Returns the alternative lists of conditions under which a request is refused.
     fn denial_conditions(&self, family: AccessModule) -> Vec<Vec<String>> {
         match family {
             AccessModule::Require if self.is_require_unconvertible => vec![Vec::new()],
@@ -519,7 +520,7 @@ impl HttpdSection {
         let allowed = source_list_failure(&self.allowed_sources, true);
         let denied = source_list_failure(&self.denied_sources, false);
         match (self.allow_deny_order.unwrap_or(AllowDenyOrder::DenyAllow), allowed, denied) {
-            // Who is denied and not allowed.
+            // Denied and not allowed.
             (AllowDenyOrder::DenyAllow, RequirementFailure::Never, _)
             | (AllowDenyOrder::DenyAllow, _, RequirementFailure::Never) => Vec::new(),
             (AllowDenyOrder::DenyAllow, allowed, denied) => {
@@ -533,7 +534,7 @@ impl HttpdSection {
                         .collect(),
                 ]
             }
-            // Who is not allowed, and who is denied.
+            // Not allowed, or denied.
             (AllowDenyOrder::AllowDeny, allowed, denied) => [allowed, denied]
                 .into_iter()
                 .filter_map(|part| match part {
@@ -568,7 +569,7 @@ impl HttpdSection {
         SectionReach::Paths(paths)
     }
 
-    /// Returns the refusal of what is in all `places`, and not `elsewhere`, where `denial` holds.
+    /// Returns the refusal of paths in all `places` but not in `elsewhere`, where `denial` holds.
     fn to_refusal(
         &self,
         places: &[SectionPathPattern],
@@ -594,12 +595,12 @@ impl HttpdSection {
     }
 }
 
-/// Returns what stands behind `outer` in a path within it.
+/// Returns the part of the path `inner` after `outer`; `None` if it is not within `outer`.
 fn path_below<'a>(inner: &'a str, outer: &str) -> Option<&'a str> {
     inner.strip_prefix(outer).filter(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Returns when somebody is not on the list, or, with `is_negated` false, when somebody is.
+/// Returns the failure for a client that is not on the list, or, with `is_negated` false, for one that is.
 fn source_list_failure(list: &[AllowDenySource], is_negated: bool) -> RequirementFailure {
     let mut patterns = Vec::new();
     let mut conditions = Vec::new();
@@ -629,7 +630,7 @@ fn source_list_failure(list: &[AllowDenySource], is_negated: bool) -> Requiremen
     }
 }
 
-/// Returns conditions of which one is enough.
+/// Joins conditions as alternatives.
 fn join_alternatives(mut conditions: Vec<String>) -> Vec<String> {
     let last = conditions.pop();
     conditions.iter().map(|condition| with_or_flag(condition)).chain(last).collect()
@@ -671,7 +672,7 @@ impl RequireDirective {
     }
 }
 
-/// Returns what the sections refuse of a host with this document root.
+/// Returns the refusals of the sections of a host with this document root.
 pub(super) fn collect_refusals(
     sections: &[&HttpdSection],
     root: Option<&str>,
@@ -679,7 +680,7 @@ pub(super) fn collect_refusals(
 ) -> Vec<AccessRefusal> {
     let mut sorted = sections.to_vec();
     sorted.sort_by_key(|section| {
-        // As in httpd, patterns come behind folders that are written out.
+        // As in httpd, patterns are merged after literal folders.
         let is_pattern = section.unknown_scope_reason == Some(FOLDER_PATTERN_MESSAGE);
         let length = section.folder.as_ref().map_or(0, String::len);
         let length = if is_pattern { usize::MAX } else { length };
@@ -706,7 +707,7 @@ pub(super) fn collect_refusals(
                     continue;
                 }
             };
-            // What may let visitors in again, nobody knows where.
+            // It is unknown where these sections may grant access again.
             for later in later.iter().filter(|later| later.has_rules_of(family)) {
                 if let SectionReach::Unknown(why) = later.covered_paths(root) {
                     report_unconverted_section(later, why, findings);
@@ -720,7 +721,7 @@ pub(super) fn collect_refusals(
     refusals
 }
 
-/// Tells once that a section is not converted.
+/// Reports once that a section is not converted.
 fn report_unconverted_section(
     section: &HttpdSection,
     why: &str,
@@ -733,7 +734,7 @@ fn report_unconverted_section(
     }
 }
 
-/// Returns the conditions under which none of the later sections decides; nothing if one of them always does.
+/// Returns the conditions under which none of the later sections decides; `None` if one of them always does.
 fn undecided_conditions(
     later: &[&HttpdSection],
     family: AccessModule,
@@ -766,13 +767,13 @@ fn method_pattern<'a>(methods: impl Iterator<Item = &'a str>) -> String {
     format!("^(?:{})$", names.join("|"))
 }
 
-/// A path and what is below it, in whole segments.
+/// Returns a pattern for a path and everything below it, in whole segments.
 fn prefix_pattern(path: &str) -> String {
     let rest = if path.ends_with('/') { "" } else { "(?:/|$)" };
     format!("^{}{rest}", regex::escape(path))
 }
 
-/// A glob in which wildcards stand for no slash.
+/// Returns a pattern for a glob whose wildcards do not match slashes.
 fn glob_pattern(glob: &str) -> Option<String> {
     let mut pattern = String::new();
     for char in glob.chars() {
@@ -786,12 +787,12 @@ fn glob_pattern(glob: &str) -> Option<String> {
     Some(pattern)
 }
 
-/// A glob for a file's name.
+/// Returns a pattern for a glob on a file name.
 fn name_glob(glob: &str) -> Option<String> {
     glob_pattern(glob).map(|pattern| format!("(?:^|/){pattern}$"))
 }
 
-/// A pattern that is searched in a file's name, which is the last part of a path.
+/// Returns a pattern for one that is searched in a file name, the last part of a path.
 fn name_pattern(pattern: &str) -> Option<String> {
     Regex::new(pattern).ok()?;
     match pattern.strip_prefix('^') {
@@ -810,7 +811,7 @@ fn addresses_pattern(list: &[&str]) -> Result<String, String> {
     Ok(format!("^(?:{})$", patterns.join("|")))
 }
 
-/// Reads an address, its beginning (`10.1`), a network (`10.0.0.0/8`) or one with a mask.
+/// Parses an address, an address prefix (`10.1`), a network (`10.0.0.0/8`) or one with a mask.
 fn address_pattern(text: &str) -> Option<String> {
     if let Ok(address) = text.parse::<Ipv6Addr>() {
         return Some(regex::escape(&address.to_canonical().to_string()));

@@ -1,6 +1,6 @@
-//! The words of a directive, and conditions of containers that can be judged without a request.
+//! The arguments of a directive, and static conditions of containers.
 
-/// Splits a line at white space; quotes hold a word together, a backslash before a quote in them is dropped.
+/// Splits a line at white space; quoted text is one word, and a backslash before a quote in it is removed.
 pub(super) fn split_words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut chars = line.chars().peekable();
@@ -28,10 +28,10 @@ pub(super) fn split_words(line: &str) -> Vec<String> {
     words
 }
 
-/// The version that is converted from.
+/// The httpd version assumed as the source.
 const HTTPD_VERSION: [u32; 3] = [2, 4, 62];
 
-/// Judges `<IfVersion >= 2.4>`.
+/// Evaluates a version condition such as `<IfVersion >= 2.4>`.
 pub(super) fn matches_httpd_version(argument: &str) -> bool {
     let (is_negated, argument) = match argument.strip_prefix('!') {
         Some(argument) => (true, argument),
@@ -54,7 +54,8 @@ pub(super) fn matches_httpd_version(argument: &str) -> bool {
     holds != is_negated
 }
 
-/// Judges `<If "0 == 1">`, as variables leave it; nothing where a request decides.
+/// Evaluates a constant condition such as `<If "0 == 1">`, after variables are replaced; `None` if it depends on the
+/// request.
 pub(super) fn evaluate_static_condition(argument: &str) -> Option<bool> {
     let words = split_words(argument.trim().trim_matches('"'));
     let [left, operator, right] = words.as_slice() else { return None };

@@ -1,12 +1,13 @@
-//! `SetEnv`, `SetEnvIf`, `BrowserMatch` and their relatives: variables of the environment beside those that rules set.
+//! Conversion of `SetEnv`, `SetEnvIf`, `BrowserMatch` and similar directives: environment variables other than those
+//! that rules set.
 //!
-//! In: directives outside every section. Out: rules that set a variable before all other rules of a host, for those that
-//! something converted asks for.
+//! Input: directives outside every section. Output: rules that set a variable before all other rules of a host, for the
+//! variables that converted directives use.
 //!
 //! Invariants
-//! * As in httpd, `SetEnvIf` counts before all rules, wherever it stands, and `SetEnv` after rules and access, so that only
-//!   `Header … env=` sees it. The files are read twice for that: the first time tells which variables there are.
-//! * Access that hangs on a variable which could not be converted is refused as a whole (`access`).
+//! * As in httpd, `SetEnvIf` applies before all rules, regardless of its position, and `SetEnv` after rules and access,
+//!   so that only `Header … env=` sees it. The files are therefore read twice: the first pass collects the variables.
+//! * Access that depends on a variable which could not be converted is refused as a whole (`access`).
 
 use std::collections::BTreeSet;
 
@@ -15,32 +16,32 @@ use regex::Regex;
 use super::host::HttpdHostRule;
 use super::{HttpdConfigReader, HttpdDirective, expression, quote_toml};
 
-/// The variables of all files, as they were read.
+/// The environment variables of all files, as read.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HttpdEnvironment {
-    /// Set by `SetEnvIf` and its relatives.
+    /// Variables set by `SetEnvIf` and similar directives.
     set_before_rules: BTreeSet<String>,
-    /// Set by rules.
+    /// Variables set by rules.
     set_by_rules: BTreeSet<String>,
-    /// Set by `SetEnv`, for a host or, without its number, for all.
+    /// Variables set by `SetEnv`, for the host with this number, or for all hosts.
     set_after_rules: BTreeSet<(Option<usize>, String)>,
-    /// Set by something that was not converted.
+    /// Variables set by a directive that was not converted.
     unconverted: BTreeSet<String>,
-    /// Set to a text that may be empty, which is not told apart from a variable that is not set.
+    /// Variables set to a text that may be empty, which cannot be distinguished from an unset variable.
     possibly_empty: BTreeSet<String>,
-    /// Asked for by conditions, targets, values and access rules.
+    /// Variables used by conditions, targets, values and access rules.
     queried: BTreeSet<String>,
-    /// Asked for by `Header`.
+    /// Variables used by `Header`.
     queried_by_headers: BTreeSet<String>,
 }
 
 impl HttpdEnvironment {
-    /// Tells whether rules may read a variable that `SetEnvIf` sets.
+    /// Returns true if rules may read a variable that `SetEnvIf` sets.
     pub(super) fn is_set_before_rules(&self, name: &str) -> bool {
         self.set_before_rules.contains(name) && !self.unconverted.contains(name)
     }
 
-    /// Tells whether `SetEnv` alone sets a variable, for one host at least.
+    /// Returns true if only `SetEnv` sets a variable, for at least one host.
     pub(super) fn is_set_only_after_rules(&self, name: &str) -> bool {
         let is_set_otherwise = [&self.set_before_rules, &self.set_by_rules, &self.unconverted]
             .iter()
@@ -48,13 +49,13 @@ impl HttpdEnvironment {
         !is_set_otherwise && self.set_after_rules.iter().any(|(_, own)| own == name)
     }
 
-    /// Tells whether access rules may ask whether a variable is set.
+    /// Returns true if access rules may test if a variable is set.
     pub(super) fn is_testable(&self, name: &str) -> bool {
         let is_set = self.set_before_rules.contains(name) || self.set_by_rules.contains(name);
         is_set && !self.unconverted.contains(name) && !self.possibly_empty.contains(name)
     }
 
-    /// Notes what rules set.
+    /// Records the variables that a rule sets.
     pub(super) fn record_rule(&mut self, variables: &[(String, String)], is_converted: bool) {
         for (name, value) in variables {
             if is_converted {
@@ -72,13 +73,13 @@ impl HttpdEnvironment {
         }
     }
 
-    /// Notes that something asks for a variable.
+    /// Records that a variable is used.
     pub(super) fn record_query(&mut self, name: &str) {
         self.queried.insert(name.to_owned());
     }
 }
 
-/// A variable that `SetEnvIf` sets to the template of a value, or unsets.
+/// A variable that `SetEnvIf` sets to a value template, or unsets.
 struct SetEnvIfAssignment {
     name: String,
     value: Option<String>,
@@ -96,7 +97,7 @@ impl SetEnvIfAssignment {
     }
 }
 
-/// Turns `$1`, a group of the own pattern, into `%1`, a group of the rule's condition.
+/// Replaces `$1`, a group of the directive's own pattern, by `%1`, a group of the rule's condition.
 fn value_template(value: &str) -> String {
     let mut template = String::with_capacity(value.len());
     let mut chars = value.chars().peekable();
@@ -110,7 +111,7 @@ fn value_template(value: &str) -> String {
     template
 }
 
-/// Tells whether a directive is about variables of the environment.
+/// Returns true if a directive concerns environment variables.
 pub(super) fn is_environment_directive(name: &str) -> bool {
     const NAMES: [&str; 8] = [
         "setenv",
@@ -126,7 +127,7 @@ pub(super) fn is_environment_directive(name: &str) -> bool {
 }
 
 impl HttpdConfigReader<'_> {
-    /// Returns the number of the host that is being read; nothing outside every one.
+    /// Returns the number of the current host; `None` outside every host.
     fn host_number(&self) -> Option<usize> {
         self.is_within(super::HttpdContainerKind::Host).then_some(self.hosts.len())
     }
@@ -143,7 +144,7 @@ impl HttpdConfigReader<'_> {
         }
     }
 
-    /// Notes that what a section sets is not converted.
+    /// Records that the variables set by a section are not converted.
     pub(super) fn record_unconverted_variables(&mut self, line: &HttpdDirective<'_>) {
         let first = match line.name.to_ascii_lowercase().as_str() {
             "setenvif" | "setenvifnocase" => 2,
@@ -245,7 +246,7 @@ impl HttpdConfigReader<'_> {
         )])
     }
 
-    /// Turns an expression into conditions that all must hold.
+    /// Converts an expression to conditions that must all hold.
     fn expression_conditions(&mut self, text: &str) -> Result<Vec<String>, String> {
         let mut when = Vec::new();
         for clause in expression::expression_to_conditions(text)? {
@@ -261,7 +262,7 @@ impl HttpdConfigReader<'_> {
         Ok(when)
     }
 
-    /// Returns the template for what `SetEnvIf` looks at.
+    /// Returns the template for the attribute that `SetEnvIf` tests.
     fn subject_template(&mut self, attribute: &str) -> Result<String, String> {
         let variable = match attribute.to_ascii_lowercase().as_str() {
             "remote_host" => "REMOTE_HOST",
@@ -288,7 +289,8 @@ impl HttpdConfigReader<'_> {
         Ok(format!("%{{{variable}}}"))
     }
 
-    /// Tells whether a header with `env=NAME` or `env=!NAME` is always sent, or never; nothing if the request decides.
+    /// Returns true if a header with `env=NAME` or `env=!NAME` is always sent, and false if never; `None` if it depends
+    /// on the request.
     pub(super) fn is_header_always_sent(&mut self, condition: &str) -> Option<bool> {
         let text = condition.strip_prefix("env=")?;
         let (name, is_wanted) = match text.strip_prefix('!') {
@@ -302,7 +304,7 @@ impl HttpdConfigReader<'_> {
         let is_set_for =
             |host| self.known_environment.set_after_rules.contains(&(host, name.to_owned()));
         let (is_for_all, host) = (is_set_for(None), self.host_number());
-        // Outside every host it would be sent by hosts that do not set it.
+        // Outside every host it would also be sent by hosts that do not set the variable.
         (is_for_all || host.is_some_and(|host| is_set_for(Some(host)))).then_some(is_wanted)
     }
 }

@@ -1,24 +1,24 @@
-//! `RewriteCond expr`: an expression of httpd as conditions of a rule.
+//! Conversion of `RewriteCond expr`: an httpd expression to conditions of a rule.
 //!
-//! In: the text of an expression. Out: a list of alternatives, of each of which one must hold: so conditions are written, with
-//! `or` between alternatives. An expression that compares what only a request knows with what only a request knows has no
-//! counterpart, nor has one that looks at numbers other than for equality, at networks, or at subrequests.
+//! Input: the text of an expression. Output: a list of clauses, of each of which one alternative must hold; conditions
+//! are written in this form, with `or` between alternatives. Comparisons of two values that both depend on the request
+//! have no counterpart, nor have numeric comparisons other than equality, networks, and subrequests.
 
 use regex::Regex;
 
 use super::quote_toml;
 use crate::host_routing::is_supported_variable;
 
-/// More conditions than anybody writes; expressions grow when they are turned into alternatives.
+/// The maximum number of conditions; expressions grow when they are converted to alternatives.
 const MAX_EXPRESSION_CONDITIONS: usize = 64;
 
-/// Deeper expressions are mistakes.
+/// The maximum depth of an expression; deeper ones are mistakes.
 const MAX_EXPRESSION_DEPTH: usize = 64;
 
-/// A test that a request passes or not.
+/// A test of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ExpressionTest {
-    /// The template of what is tested.
+    /// The template of the tested value.
     subject: String,
     check: ExpressionCheck,
     is_negated: bool,
@@ -40,11 +40,11 @@ enum HttpdExpression {
     Any(Vec<Self>),
 }
 
-/// Reads an expression; the conditions that are alternatives of each other stand together. Whether something sets the variables
-/// of the environment that it asks for is up to the caller.
+/// Converts an expression to conditions, with alternatives grouped together. The caller must check that the environment
+/// variables in it are set somewhere.
 ///
 /// # Errors
-/// What has no counterpart.
+/// Returns the part that has no counterpart.
 pub(super) fn expression_to_conditions(text: &str) -> Result<Vec<Vec<String>>, String> {
     let tokens = tokenize_expression(text)?;
     let mut parser = HttpdExpressionParser { tokens: &tokens, next_index: 0, depth: 0 };
@@ -83,7 +83,7 @@ impl ExpressionTest {
     }
 }
 
-/// Returns alternatives that all must be met, as the expression is or as its opposite.
+/// Returns the clauses that must all hold for the expression or its negation.
 fn conjunctive_clauses(
     expression: &HttpdExpression,
     is_negated: bool,
@@ -103,7 +103,7 @@ fn conjunctive_clauses(
         if is_all {
             found.extend(own);
         } else {
-            // One of two holds if of each pair of their alternatives one does.
+            // A disjunction holds if one alternative of each pair of clauses does.
             let pairs = found.iter().flat_map(|left| own.iter().map(move |right| (left, right)));
             found = pairs.map(|(left, right)| [&**left, &**right].concat()).collect();
         }
@@ -114,10 +114,10 @@ fn conjunctive_clauses(
     Ok(found)
 }
 
-/// A piece of an expression.
+/// A token of an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum HttpdExpressionToken {
-    /// A text as a template, and whether it holds variables.
+    /// A text as a template, and its literal value if it has no variables.
     Text { template: String, literal: Option<String> },
     /// A regular expression with its flags.
     Pattern { pattern: String, ignores_case: bool },
@@ -138,7 +138,7 @@ impl HttpdExpressionToken {
 const OPERATOR_SYMBOLS: [&str; 16] =
     ["&&", "||", "==", "!=", "=~", "!~", "<=", ">=", "(", ")", "{", "}", ",", "!", "<", ">"];
 
-/// Splits an expression.
+/// Splits an expression into tokens.
 fn tokenize_expression(text: &str) -> Result<Vec<HttpdExpressionToken>, String> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
@@ -178,7 +178,7 @@ fn tokenize_expression(text: &str) -> Result<Vec<HttpdExpressionToken>, String> 
     Ok(tokens)
 }
 
-/// Returns a text without variables.
+/// Returns the token for a text without variables.
 fn literal_token(text: &str) -> HttpdExpressionToken {
     let mut template = String::with_capacity(text.len());
     for char in text.chars() {
@@ -190,7 +190,7 @@ fn literal_token(text: &str) -> HttpdExpressionToken {
     HttpdExpressionToken::Text { template, literal: Some(text.to_owned()) }
 }
 
-/// Returns the text that a variable or a look-up stands for.
+/// Returns the text token for a variable or a look-up.
 fn variable_token(name: &str) -> Result<HttpdExpressionToken, String> {
     let name = match name.split_once(':') {
         Some((function, argument)) => function_variable(function, argument)?,
@@ -211,7 +211,7 @@ fn function_variable(function: &str, argument: &str) -> Result<String, String> {
     }
 }
 
-/// Reads a text in quotes, which may hold variables.
+/// Reads a quoted text, which may contain variables.
 fn read_quoted(text: &str, quote: char) -> Result<(HttpdExpressionToken, &str), String> {
     let unclosed = || "a text does not end".to_owned();
     let (mut template, mut value, mut is_plain) = (String::new(), String::new(), true);
@@ -303,7 +303,7 @@ impl<'a> HttpdExpressionParser<'a> {
         token
     }
 
-    /// Takes a symbol or word if it comes next.
+    /// Consumes a symbol or word if it is next.
     fn take_word(&mut self, word: &str) -> bool {
         let is_next = matches!(self.peek(), Some(HttpdExpressionToken::Word(own)) if own == word);
         self.next_index += usize::from(is_next);
@@ -394,7 +394,7 @@ impl<'a> HttpdExpressionParser<'a> {
         self.parse_comparison(left, operator)
     }
 
-    /// Reads what a text is compared with.
+    /// Parses the right side of a comparison.
     fn parse_comparison(
         &mut self,
         left: (String, Option<String>),
@@ -454,7 +454,7 @@ impl<'a> HttpdExpressionParser<'a> {
         Ok(HttpdExpression::Test(ExpressionTest { is_negated: is_opposite, ..test }))
     }
 
-    /// Reads a text: its template, and its value if it holds no variables. A function of one argument is one, too.
+    /// Parses a text: its template, and its value if it has no variables. A function of one argument is also a text.
     fn parse_text(&mut self) -> Result<(String, Option<String>), String> {
         match self.next() {
             Some(HttpdExpressionToken::Text { template, literal: plain }) => {
@@ -475,7 +475,7 @@ impl<'a> HttpdExpressionParser<'a> {
     }
 }
 
-/// Turns wildcards into a regular expression; those of a path do not go beyond a slash.
+/// Converts wildcards to a regular expression; those of a path do not match slashes.
 fn wildcards_to_regex(wildcards: &str, is_path: bool) -> Result<String, String> {
     let (any, one) = if is_path { ("[^/]*", "[^/]") } else { (".*", ".") };
     let mut pattern = "^".to_owned();
@@ -495,7 +495,7 @@ fn wildcards_to_regex(wildcards: &str, is_path: bool) -> Result<String, String> 
 mod tests {
     use super::expression_to_conditions;
 
-    /// Writes conditions shortly: alternatives with `|`, groups of them with `&`.
+    /// Formats conditions compactly: alternatives with `|`, groups of them with `&`.
     fn told(text: &str) -> String {
         match expression_to_conditions(text) {
             Err(why) => format!("error: {why}"),

@@ -1,7 +1,7 @@
-//! The hosts of the output: one for each set of names that httpd answers alike, whatever the port.
+//! The hosts of the output: one for each set of names that httpd treats alike, regardless of the port.
 //!
-//! httpd looks first for a port and then for a name, and takes the first host of a port where no name matches. Hosts of
-//! `tympan.toml` have names only, so those that share a name become one, and each rule asks for its port.
+//! httpd first selects by port and then by name, and uses the first host of a port if no name matches. Hosts of
+//! `tympan.toml` have names only, so those that share a name are merged, and each rule tests its port.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,14 +15,14 @@ use crate::glob::Glob;
 #[derive(Debug, Clone)]
 pub(super) struct HttpdHostRule {
     pub(super) position: SourcePosition,
-    /// What the path must hold; nothing for any path.
+    /// The pattern for the path; `None` for any path.
     pub(super) pattern: Option<String>,
     pub(super) ignores_case: bool,
-    /// Conditions, as they are written.
+    /// The conditions in their textual form.
     pub(super) conditions: Vec<String>,
-    /// The other keys, a line each.
+    /// The other keys, one per line.
     pub(super) action_toml: String,
-    /// Whether httpd asks itself for the path that it makes.
+    /// True if httpd processes the resulting path as an internal redirect.
     pub(super) is_lookup_repeated: bool,
 }
 
@@ -35,7 +35,7 @@ impl HttpdHostRule {
         if self.ignores_case {
             toml.push_str("ignore_case = true\n");
         }
-        // Those of the port come first, as `%1` stands for a group of the last one.
+        // The conditions on the port come first, as `%1` refers to a group of the last one.
         write_conditions(toml, guard, &self.conditions);
         toml.push_str(&self.action_toml);
         if keeps_host && self.action_toml.lines().any(|line| line.starts_with("proxy = ")) {
@@ -44,7 +44,7 @@ impl HttpdHostRule {
     }
 }
 
-/// Which hosts get the rewrite rules that stand outside every host.
+/// The hosts that inherit the rewrite rules outside every host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum RewriteInheritance {
     #[default]
@@ -53,7 +53,7 @@ pub(super) enum RewriteInheritance {
     After,
 }
 
-/// A `<VirtualHost>`, or what stands outside every one.
+/// A `<VirtualHost>`, or the directives outside every one.
 #[derive(Debug, Default)]
 pub(super) struct HttpdHost {
     pub(super) position: Option<SourcePosition>,
@@ -64,7 +64,7 @@ pub(super) struct HttpdHost {
     pub(super) headers: BTreeMap<String, String>,
     pub(super) error_documents: BTreeMap<String, String>,
     pub(super) sections: Vec<HttpdSection>,
-    /// Rules that set variables before all others, whether or not rewriting is on.
+    /// Rules that set variables before all others, even if rewriting is off.
     pub(super) environment_rules: Vec<HttpdHostRule>,
     pub(super) rewrite_rules: Vec<HttpdHostRule>,
     pub(super) proxy_rules: Vec<HttpdHostRule>,
@@ -72,9 +72,9 @@ pub(super) struct HttpdHost {
     pub(super) pending_conditions: Vec<String>,
     pub(super) is_condition_unconvertible: bool,
     pub(super) is_rewrite_enabled: Option<bool>,
-    /// Whether proxied servers are told the host that the visitor asked for.
+    /// True if proxied servers get the host that the visitor requested.
     pub(super) keeps_host: Option<bool>,
-    /// Of this host, or of all hosts where it stands outside them.
+    /// The inheritance of this host, or of all hosts if this holds the directives outside them.
     pub(super) inheritance: RewriteInheritance,
 }
 
@@ -87,7 +87,7 @@ impl HttpdHost {
         Self { position: Some(at.clone()), addresses: addresses.collect(), ..Self::default() }
     }
 
-    /// Returns the ports, nothing for those that no other host has.
+    /// Returns the ports; `None` stands for ports that no other host has.
     fn ports(&self) -> Vec<Option<&str>> {
         match self.addresses.as_slice() {
             [] => vec![None],
@@ -99,7 +99,7 @@ impl HttpdHost {
         self.names.iter().any(|own| own == name || Glob::new(own).matches(name))
     }
 
-    /// Returns the rewrite rules in force.
+    /// Returns the effective rewrite rules.
     fn effective_rewrite_rules<'a>(
         &'a self,
         global: &'a Self,
@@ -133,14 +133,14 @@ impl HttpdHost {
     }
 }
 
-/// Adds a warning once, though several hosts give it.
+/// Adds a warning once, even if several hosts cause it.
 fn add_warning_once(findings: &mut DiagnosticCollector, at: &SourcePosition, message: &str) {
     if !findings.0.iter().any(|found| found.position == *at && found.message == message) {
         findings.add_warning(at, message);
     }
 }
 
-/// Tells of rules whose path alone is asked about, where httpd asks about the one that was sent, too.
+/// Warns of rules for which only the rewritten path is checked, where httpd also checks the path as sent.
 fn warn_of_path_rules(rewrites: &[&HttpdHostRule], findings: &mut DiagnosticCollector) {
     for rule in rewrites.iter().filter(|rule| rule.is_lookup_repeated) {
         add_warning_once(
@@ -152,7 +152,7 @@ fn warn_of_path_rules(rewrites: &[&HttpdHostRule], findings: &mut DiagnosticColl
     }
 }
 
-/// Tells of rules that refuse something at one port, which is what a visitor writes.
+/// Warns of rules that refuse requests at one port, because the visitor chooses the port in the request.
 fn warn_of_port_rules(host: &HttpdHost, global: &HttpdHost, findings: &mut DiagnosticCollector) {
     let own =
         host.effective_rewrite_rules(global, findings).into_iter().chain(&host.redirect_rules);
@@ -168,7 +168,7 @@ fn warn_of_port_rules(host: &HttpdHost, global: &HttpdHost, findings: &mut Diagn
     }
 }
 
-/// Writes the hosts; `global` is what stands outside them.
+/// Writes the hosts; `global` holds the directives outside them.
 pub(super) fn write_hosts(
     toml: &mut String,
     hosts: &[HttpdHost],
@@ -176,7 +176,7 @@ pub(super) fn write_hosts(
     findings: &mut DiagnosticCollector,
 ) {
     if hosts.is_empty() {
-        // A file of rules for an `Include` switches nothing on by itself.
+        // A file of rules for an `Include` does not enable rewriting itself.
         let is_rewriting = Some(global.is_rewrite_enabled.unwrap_or(true));
         let only = HttpdHost {
             is_rewrite_enabled: is_rewriting,
@@ -193,7 +193,7 @@ pub(super) fn write_hosts(
     }
 }
 
-/// Returns the ports that hosts have, in the order of their appearance.
+/// Returns the ports of the hosts in the order of their appearance.
 fn listening_ports(hosts: &[HttpdHost]) -> Vec<Option<&str>> {
     let mut doors = Vec::new();
     for port in hosts.iter().flat_map(HttpdHost::ports) {
@@ -204,7 +204,7 @@ fn listening_ports(hosts: &[HttpdHost]) -> Vec<Option<&str>> {
     doors
 }
 
-/// Returns the host that httpd takes at a port: the first one of this name, or else the first one.
+/// Returns the host that httpd selects at a port: the first one of this name, or else the first one.
 fn select_host<'a>(
     hosts: &'a [HttpdHost],
     door: Option<&str>,
@@ -215,7 +215,7 @@ fn select_host<'a>(
     name.and_then(|name| at_door.find(|host| host.has_name(name))).or(first)
 }
 
-/// Names for which httpd takes the same hosts.
+/// Names for which httpd selects the same hosts.
 struct HttpdHostGroup<'a> {
     names: Vec<String>,
     hosts: Vec<(Option<&'a str>, &'a HttpdHost)>,
@@ -246,9 +246,9 @@ fn group_hosts<'a>(hosts: &'a [HttpdHost], doors: &[Option<&'a str>]) -> Vec<Htt
         Some(at) => groups.remove(at),
         None => HttpdHostGroup { names: Vec::new(), hosts: rest },
     };
-    // A name that is written out is never meant by a pattern of another group.
+    // A literal name must never be matched by a pattern of another group.
     groups.sort_by_key(|group| group.names.iter().any(|name| name.contains(['*', '?'])));
-    // Without any name it is for all.
+    // Without names the group is for all hosts.
     if !last.names.is_empty() && !last.names.iter().any(|name| name == "*") {
         last.names.push("*".to_owned());
     }
@@ -292,8 +292,8 @@ fn warn_of_unreachable_hosts(
     }
 }
 
-/// Returns the conditions that hold for visitors of a port. They are such that one port always gets a request: a proxy
-/// in front may have taken it at another port, and then the request tells only whether it came by TLS.
+/// Returns the conditions for visitors of a port. Exactly one port matches each request: a proxy in front may have
+/// received it at another port, and then the request shows only if it used TLS.
 fn port_guard_conditions(door: Option<&str>, doors: &[Option<&str>]) -> Vec<String> {
     if doors.len() < 2 {
         return Vec::new();
@@ -310,7 +310,7 @@ fn port_guard_conditions(door: Option<&str>, doors: &[Option<&str>]) -> Vec<Stri
     let others = doors.iter().copied().filter(|other| *other != rest && *other != door).flatten();
     match door {
         door if door == rest => others.map(|port| asks(port, true)).collect(),
-        // A port that is told stands before the way that it was reached.
+        // An explicit port takes precedence over the scheme.
         Some("443") => {
             let own = asks("443", false);
             others.map(|port| asks(port, true)).chain([own]).collect()
@@ -321,7 +321,7 @@ fn port_guard_conditions(door: Option<&str>, doors: &[Option<&str>]) -> Vec<Stri
 }
 
 impl<'a> HttpdHostGroup<'a> {
-    /// Returns the hosts, each once.
+    /// Returns the distinct hosts.
     fn distinct_hosts(&self) -> Vec<&'a HttpdHost> {
         let mut parts: Vec<&'a HttpdHost> = Vec::new();
         for (_, host) in &self.hosts {
@@ -370,7 +370,7 @@ impl<'a> HttpdHostGroup<'a> {
         global: &HttpdHost,
         findings: &mut DiagnosticCollector,
     ) {
-        // Where one host has all ports, its rules need not ask for them.
+        // If one host has all ports, its rules need no test of the port.
         let is_one = self.distinct_hosts().len() < 2;
         let guarded: Vec<(Vec<String>, &HttpdHost)> = match self.hosts.first() {
             Some((_, host)) if is_one => vec![(Vec::new(), *host)],
@@ -401,7 +401,7 @@ impl<'a> HttpdHostGroup<'a> {
         self.write_access(toml, (&guarded, is_one), (doors, global), findings);
     }
 
-    /// Writes who may see what.
+    /// Writes the access rules.
     fn write_access(
         &self,
         toml: &mut String,
@@ -409,7 +409,7 @@ impl<'a> HttpdHostGroup<'a> {
         (doors, global): (&[Option<&str>], &HttpdHost),
         findings: &mut DiagnosticCollector,
     ) {
-        // The port is what the visitor writes, unless TLS alone tells the doors apart: what is closed at one of them is
+        // The port is chosen by the visitor, unless only TLS distinguishes the ports: what is closed at one of them is
         // closed at all.
         let is_written = doors.iter().filter(|door| **door != Some("443")).count() > 1;
         let is_unguarded = !is_one && is_written;
@@ -431,12 +431,13 @@ impl<'a> HttpdHostGroup<'a> {
                 has_access_rules = true;
                 let guard = if is_unguarded { &[] } else { guard.as_slice() };
                 refusal.write_toml(toml, guard);
-                // A visitor may write the port of a host whose rewrites lead to what is closed by its URL at this one.
+                // A visitor may name the port of a host whose rewrites lead to a path that is closed by its URL at this
+                // one.
                 if let Some(refusal) = refusal.for_file_path().filter(|_| is_unguarded && rewrites)
                 {
                     refusal.write_toml(toml, guard);
                 }
-                // Or of one whose rewrites lead away from it, where farms look up what was sent.
+                // Likewise for a host whose rewrites lead away from it, where farms look up the path as sent.
                 if is_unguarded && rewrites {
                     refusal.for_sent_path().write_toml(toml, guard);
                 }
@@ -453,7 +454,7 @@ impl<'a> HttpdHostGroup<'a> {
         }
     }
 
-    /// Joins what hosts set for all their answers; the last one counts.
+    /// Merges the response settings of hosts; the last one wins.
     fn merge_settings(
         &self,
         name: &str,

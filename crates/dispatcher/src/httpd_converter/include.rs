@@ -1,26 +1,26 @@
-//! Where the files of an `Include` are.
+//! The search for the files of an `Include`.
 //!
-//! httpd looks below its own folder (`ServerRoot`). A copy of that folder, or a project that will become one, has the same
-//! folders within it, so the file is looked for in each folder above the one that includes it.
+//! httpd resolves them below its own folder (`ServerRoot`). A copy of that folder, or a project that will become one,
+//! has the same folders within it, so the file is searched in each folder above the including one.
 
 use std::path::{Component, Path, PathBuf};
 
 use crate::any_syntax::expand_pattern;
 use crate::glob::Glob;
 
-/// httpd's own folder, unless the files tell.
+/// The default `ServerRoot`, if the files do not set it.
 pub(super) const DEFAULT_SERVER_ROOT: &str = "/etc/httpd";
 
-/// What an `Include` leads to.
+/// The files that an `Include` refers to.
 #[derive(Debug)]
 pub(super) enum IncludeMatch {
-    /// Files that were given, by their place in the list.
+    /// Supplied files, by their index in the list.
     Supplied(Vec<usize>),
-    /// Files on the disk.
+    /// Files on disk.
     OnDisk(Vec<PathBuf>),
 }
 
-/// Where to look.
+/// The search locations.
 pub(super) struct IncludeSearch<'a> {
     pub(super) supplied_files: &'a [(&'a Path, &'a str)],
     pub(super) root: Option<&'a Path>,
@@ -28,7 +28,7 @@ pub(super) struct IncludeSearch<'a> {
 }
 
 impl IncludeSearch<'_> {
-    /// Returns the files that `wanted`, a path or pattern in `file`, names; nothing if there is none.
+    /// Returns the files that `wanted`, a path or pattern in `file`, names; `None` if there are none.
     pub(super) fn find_included(&self, file: &Path, wanted: &str) -> Option<IncludeMatch> {
         let below = wanted.strip_prefix(self.server_root).unwrap_or(wanted);
         let below = below.trim_start_matches('/');
@@ -60,7 +60,7 @@ impl IncludeSearch<'_> {
             .map(IncludeMatch::OnDisk)
     }
 
-    /// Returns the given files whose last folders and name are these.
+    /// Returns the supplied files whose last folders and name match.
     fn find_supplied(&self, below: &str) -> Vec<usize> {
         let glob = Glob::new(below);
         let depth = below.split('/').count();
@@ -79,13 +79,13 @@ impl IncludeSearch<'_> {
     }
 }
 
-/// Returns the files of a path, a pattern or a folder, in the order of their names.
+/// Returns the files of a path, a pattern or a folder, sorted by name.
 fn files_on_disk(path: &Path) -> Vec<PathBuf> {
     let pattern = if path.is_dir() { path.join("*") } else { path.to_path_buf() };
     expand_pattern(&pattern).unwrap_or_default()
 }
 
-/// Returns the file that a link leads to which was checked out as text.
+/// Returns the target of a link that was checked out as text.
 pub(super) fn link_target(file: &Path, text: &str) -> Option<PathBuf> {
     let target = text.trim();
     let is_link = target.starts_with("../") && !target.contains(char::is_whitespace);

@@ -1,4 +1,4 @@
-//! `RewriteCond`, `RewriteRule`, `Redirect…` and `ProxyPass…` as rules of a host.
+//! Conversion of `RewriteCond`, `RewriteRule`, `Redirect…` and `ProxyPass…` to rules of a host.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::host_routing::{URL_PATH_ESCAPE_SET, is_supported_variable};
 
-/// What the flags of a `RewriteRule` say.
+/// The flags of a `RewriteRule`.
 #[derive(Debug, Default)]
 struct RewriteFlags {
     redirect_status: Option<u16>,
@@ -23,13 +23,13 @@ struct RewriteFlags {
     appends_query: bool,
     discards_query: bool,
     no_escape: bool,
-    /// Variables that are set, with templates of their values.
+    /// The variables it sets, with their value templates.
     variables: Vec<(String, String)>,
     restarts_rules: bool,
     escapes_groups: bool,
-    /// The characters of groups that are escaped, where not all but letters, digits and `_` are.
+    /// The characters to escape in groups, if not all except letters, digits and `_`.
     escaped_characters: Option<String>,
-    /// Whether a space in a group is `%20` and not `+`.
+    /// True if a space in a group becomes `%20` instead of `+`.
     escapes_space_as_percent: bool,
     unknown_flags: Vec<String>,
 }
@@ -164,7 +164,7 @@ impl HttpdConfigReader<'_> {
             Ok(clauses)
         });
         let clauses = match conditions {
-            // Beside alternatives, what is more than one of them has no counterpart.
+            // Among alternatives, an expression of more than one clause has no counterpart.
             Ok(clauses) if is_alternative && clauses.len() != 1 => {
                 self.report_unconverted_rule(
                     line,
@@ -180,7 +180,7 @@ impl HttpdConfigReader<'_> {
         };
         for mut clause in clauses {
             let Some(last) = clause.pop() else {
-                // It never holds.
+                // This condition never holds.
                 self.current_host().pending_conditions.push(format_condition("", ".", false));
                 continue;
             };
@@ -191,8 +191,8 @@ impl HttpdConfigReader<'_> {
         }
     }
 
-    /// Tells whether `SetEnvIf` or a rule before this line sets a variable of the environment. httpd sets one by itself, on
-    /// what it asks itself for again, which does not happen here.
+    /// Returns true if `SetEnvIf` or an earlier rule sets an environment variable. The variables that httpd itself sets
+    /// for internal redirects do not exist here.
     fn is_known_variable(&mut self, line: &HttpdDirective<'_>, name: &str) -> bool {
         self.recorded_environment.record_query(name);
         if self.known_environment.is_set_only_after_rules(name) {
@@ -217,7 +217,7 @@ impl HttpdConfigReader<'_> {
 
     fn read_rewrite_rule(&mut self, line: &HttpdDirective<'_>) {
         let conditions = std::mem::take(&mut self.current_host().pending_conditions);
-        // A rule that lost a condition would do too much, so it is left out; its condition was reported.
+        // A rule without its condition would apply too often, so it is left out; its condition was reported.
         if std::mem::take(&mut self.current_host().is_condition_unconvertible) {
             return;
         }
@@ -265,7 +265,7 @@ impl HttpdConfigReader<'_> {
             add(format!("proxy = {}", quote_toml(target)));
         } else {
             add(format!("rewrite = {}", quote_toml(target)));
-            // A proxied path of this host is asked for anew, so that it meets the `ProxyPass` rules that follow.
+            // A proxied path of this host is requested anew, so that it meets the `ProxyPass` rules that follow.
             if flags.passes_through || flags.is_proxy {
                 add("pass_through = true".to_owned());
             } else if flags.is_last {
@@ -309,7 +309,7 @@ impl HttpdConfigReader<'_> {
             .add_error(line.position, format!("`{}` is not converted: {why}", line.name));
     }
 
-    /// Tells whether rules can use a pattern; if not, that is reported.
+    /// Returns true if rules can use a pattern; otherwise reports it.
     fn can_use_pattern(&mut self, line: &HttpdDirective<'_>, pattern: &str) -> bool {
         let is_readable = Regex::new(pattern).is_ok();
         if !is_readable {
@@ -321,8 +321,8 @@ impl HttpdConfigReader<'_> {
         is_readable
     }
 
-    /// Returns a rule for paths of URLs, without conditions. Such a rule sees what `[PT]` passes through; another rewrite
-    /// has found the file already.
+    /// Returns a rule for URL paths, without conditions. Such a rule sees the result of `[PT]`; another rewrite has
+    /// determined the file already.
     fn new_url_rule(line: &HttpdDirective<'_>, pattern: &str, action: &str) -> HttpdHostRule {
         HttpdHostRule {
             position: line.position.clone(),
@@ -334,7 +334,7 @@ impl HttpdConfigReader<'_> {
         }
     }
 
-    /// Reads `Redirect [status] PATH URL` and its relatives.
+    /// Reads `Redirect [status] PATH URL` and similar directives.
     pub(super) fn read_redirect(&mut self, line: &HttpdDirective<'_>) {
         let name = line.name.to_ascii_lowercase();
         let words: Vec<&str> = line.arguments.iter().map(String::as_str).collect();
@@ -349,7 +349,7 @@ impl HttpdConfigReader<'_> {
             return self.report_unconverted_rule(line, "its arguments are not understood");
         };
         let (pattern, target, escapes) = if name == "redirectmatch" {
-            // Only `$` has a meaning there.
+            // Only `$` is special there.
             (path.to_owned(), target.replace('%', r"\%"), true)
         } else {
             let rest = if path.ends_with('/') { "(.*)$" } else { "(/.*)?$" };
@@ -382,7 +382,7 @@ impl HttpdConfigReader<'_> {
         }
     }
 
-    /// Reads `ProxyPass URL` in a `<Location>`, whose rules come before those of the host, the last one first.
+    /// Reads `ProxyPass URL` in a `<Location>`; its rules come before those of the host, the last one first.
     pub(super) fn read_location_proxy(
         &mut self,
         line: &HttpdDirective<'_>,
@@ -446,12 +446,12 @@ impl HttpdConfigReader<'_> {
             return None;
         };
         if is_pattern {
-            // A target without a group gets the whole path.
+            // A target without a group gets the whole path appended.
             let mut rule = Self::new_url_rule(line, "^(/.*)$", &proxy(format!("{template}$1")));
             rule.conditions.push(format_condition("%{REQUEST_URI}", path, false));
             return Some(rule);
         }
-        // `ProxyPass / http://server` needs the slash that both leave out.
+        // `ProxyPass / http://server` needs the slash that both omit.
         if is_folder && !server.contains('/') {
             template.push('/');
         }
@@ -464,8 +464,8 @@ impl HttpdConfigReader<'_> {
     }
 }
 
-/// Writes a URL that httpd takes as it stands as a template whose path is escaped when it is filled; nothing if that
-/// would not give the same URL.
+/// Converts a literal URL to a template whose path is escaped when it is expanded; `None` if the result would be a
+/// different URL.
 fn url_template(url: &str) -> Option<String> {
     let (path, query) = match url.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -479,7 +479,7 @@ fn url_template(url: &str) -> Option<String> {
     })
 }
 
-/// Writes a text as a template that stands for it.
+/// Returns a template that expands to exactly this text.
 fn literal_template(text: &str) -> String {
     let mut template = String::with_capacity(text.len());
     for char in text.chars() {
@@ -491,7 +491,7 @@ fn literal_template(text: &str) -> String {
     template
 }
 
-/// Returns the table of a `RewriteMap` that a text looks something up in.
+/// Returns the name of the `RewriteMap` used in a text; `None` if it uses none.
 fn rewrite_map_name(text: &str) -> Option<&str> {
     let mut names = text.split("${").skip(1).filter_map(|rest| rest.split_once('}'));
     names.find_map(|(inside, _)| inside.split_once(':')).map(|(name, _)| name)
@@ -501,14 +501,14 @@ fn rewrite_map_message(map: &str) -> String {
     format!("it looks something up in the table `{map}`, and rules do not look up tables")
 }
 
-/// Tests on files and numbers such as `-s` and `-eq`.
+/// Returns true for tests of files and numbers such as `-s` and `-eq`.
 fn is_file_or_number_test(pattern: &str) -> bool {
     let Some(rest) = pattern.strip_prefix('-') else { return false };
     let name = rest.chars().take_while(char::is_ascii_alphabetic).count();
     (1..=2).contains(&name) && rest.len() <= name + 8
 }
 
-/// Turns the comparison `=text` into a pattern for exactly this text.
+/// Converts the comparison `=text` to a pattern for exactly this text.
 fn exact_pattern(pattern: &str) -> String {
     match pattern.strip_prefix('=') {
         Some(text) => format!("^{}$", regex::escape(text.trim_matches('"'))),

@@ -1,4 +1,4 @@
-//! Converted rules and sections beside a plain model of what httpd does with them.
+//! Converted rules and sections compared with a simple model of httpd.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ enum GeneratedSectionKind {
     Location,
 }
 
-/// `<Location ARGUMENT>` or a relative, with `Require all granted` or `denied`.
+/// `<Location ARGUMENT>` or a similar section, with `Require all granted` or `denied`.
 #[derive(Debug, Clone)]
 struct GeneratedSection {
     kind: GeneratedSectionKind,
@@ -46,7 +46,7 @@ struct GeneratedSection {
 #[derive(Debug, Clone)]
 struct GeneratedVirtualHost {
     rewrites: Vec<GeneratedRewrite>,
-    /// Paths that `RedirectKind` sends elsewhere.
+    /// The paths that `RedirectKind` redirects.
     redirects: Vec<String>,
     sections: Vec<GeneratedSection>,
 }
@@ -82,7 +82,7 @@ impl GeneratedVirtualHost {
         text + "</VirtualHost>\n"
     }
 
-    /// Returns the status, or the path that is looked up, as httpd has it: translate_name, then the directory, file and
+    /// Returns the status, or the path that is looked up, as in httpd: translate_name, then the directory, file and
     /// location walks, of which the last section with requirements decides.
     fn answer(&self, sent: &str) -> Result<String, u16> {
         let (mut uri, mut file) = (sent.to_owned(), sent.to_owned());
@@ -91,7 +91,7 @@ impl GeneratedVirtualHost {
             let Some(rest) = within(&file, &rule.from) else { continue };
             match rule.flag {
                 GeneratedRewriteFlag::Forbidden => return Err(403),
-                // Without another path it is the own one, so that the visitor is sent there.
+                // Without a target the visitor is redirected to the same path.
                 GeneratedRewriteFlag::Redirect => return Err(302),
                 GeneratedRewriteFlag::None
                 | GeneratedRewriteFlag::Last
@@ -129,7 +129,7 @@ impl GeneratedVirtualHost {
     }
 }
 
-/// Returns what of `path` stands below `folder`, in whole segments.
+/// Returns the part of `path` below `folder`, in whole segments.
 fn within<'a>(path: &'a str, folder: &str) -> Option<&'a str> {
     path.strip_prefix(folder).filter(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -148,7 +148,7 @@ fn converted(vhost: &GeneratedVirtualHost, sent: &str) -> Result<String, u16> {
     }
 }
 
-/// Few paths, so that what one rule makes meets another one.
+/// A small set of paths, so that the result of one rule often matches another.
 fn path() -> impl Strategy<Value = String> {
     prop_oneof![2 => "/[ab]", 1 => "/[ab]/[ab]"]
 }

@@ -1,7 +1,8 @@
-//! One kept answer: the head that the full way gave, ready to be sent, and the body.
+//! A cached response: the head that the regular path produced, ready to send, and the body.
 //!
 //! Invariants
-//! * Heads come from an answer of the full way; only age, date and what `plan` decides about conditions are added here.
+//! * Heads come from a response of the regular path; only age, date and the decisions of `plan` about conditions are
+//!   added here.
 
 use std::fs::File;
 use std::path::Path;
@@ -24,12 +25,12 @@ use crate::response_plan::StoredEntity;
 use super::response_encoding::{self, ResponseEncoding, choose_encoding};
 use super::response_key::RequestFlags;
 
-/// Bodies up to this size are held in memory; the kernel sends larger ones from their file.
+/// The maximum size in bytes of bodies held in memory; the kernel sends larger ones from their file.
 pub(crate) const SMALL_BODY_BYTES: u64 = 16 * 1024;
-/// The same for visitors over TLS, as the kernel cannot send them a file: it would be read anew for each of them.
+/// The same limit for visitors over TLS. The kernel cannot send them a file, so it would be read anew for each of them.
 pub(crate) const SMALL_TLS_BODY_BYTES: u64 = 128 * 1024;
 
-/// A body that is kept.
+/// A cached body.
 #[derive(Debug, Clone)]
 pub(crate) enum CachedBody {
     Memory(Bytes),
@@ -40,7 +41,7 @@ impl CachedBody {
     /// Reads a body of up to `most` bytes into memory; a larger one stays in its file.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// Fails if the file cannot be read.
     pub(crate) fn read(file: File, length: u64, most: u64) -> std::io::Result<Self> {
         if length <= most {
             return read_file_at(&file, 0, length).map(Self::Memory);
@@ -48,10 +49,10 @@ impl CachedBody {
         Ok(Self::File(Arc::new(file)))
     }
 
-    /// Returns a part of the body; it must lie within it.
+    /// Returns a part of the body; the range must lie within it.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// Fails if the file cannot be read.
     pub(crate) fn read_part(&self, start: u64, length: u64) -> std::io::Result<ResponseBody> {
         match self {
             Self::File(file) => file_body(Arc::clone(file), start, length),
@@ -60,120 +61,120 @@ impl CachedBody {
     }
 }
 
-/// Returns a part of `bytes`, or what there is of it.
+/// Returns a part of `bytes`, clamped to its length.
 pub(crate) fn slice_bytes(bytes: &Bytes, start: u64, length: u64) -> Bytes {
     let end = usize::try_from(start.saturating_add(length)).unwrap_or(usize::MAX).min(bytes.len());
     let start = usize::try_from(start).unwrap_or(usize::MAX).min(end);
     bytes.slice(start..end)
 }
 
-/// What the full way leaves on an answer from a file, for the memory to keep: a valid one, or one that visitors get while a
-/// newer one is fetched.
+/// The extension that the regular path adds to a response from a file, to be stored in memory. The file is valid, or is
+/// served while a newer one is fetched.
 ///
-/// Whoever changes the body of an answer takes this extension away from it.
+/// Code that changes the body of a response must remove this extension.
 #[derive(Debug, Clone)]
 pub(crate) struct CacheableResponse {
     pub(crate) source: Arc<ResponseSource>,
     pub(crate) body: CachedBody,
 }
 
-/// Where an answer came from.
+/// The source of a response.
 #[derive(Debug)]
 pub(crate) struct ResponseSource {
     pub(crate) farm: Arc<FarmState>,
-    /// Of the configuration that gave it.
+    /// The serial number of the configuration that produced it.
     pub(crate) config_serial: u64,
-    /// Below the document root.
+    /// The file below the document root.
     pub(crate) file: Box<Path>,
-    /// The canonical path, by which the rules know the page.
+    /// The canonical path of the page, as rules see it.
     pub(crate) path: Box<str>,
     pub(crate) length: u64,
     pub(crate) file_stamp: CacheFileStamp,
     pub(crate) fetch_time: SystemTime,
     pub(crate) etag: HeaderValue,
     pub(crate) modification_time: SystemTime,
-    /// What the dispatcher's own log is warned of at each use.
+    /// The warning written to the dispatcher's own log at each use.
     pub(crate) warning: Option<Box<str>>,
-    /// Whether the file is out of date, and a newer one is awaited.
+    /// True if the file is stale, and a newer one is awaited.
     pub(crate) is_stale: bool,
 }
 
-/// One kept answer.
+/// A cached response.
 #[derive(Debug)]
 pub(crate) struct CachedResponse {
     pub(crate) source: Arc<ResponseSource>,
-    /// What it answers.
+    /// The flags of the requests that it answers.
     flags: RequestFlags,
-    /// The answer as the full way gave it.
+    /// The response as produced by the regular path.
     identity: CachedRepresentation,
-    /// The same in encodings, if there are any.
+    /// The encoded representations, if there are any.
     encoded: Option<Box<[Option<CachedRepresentation>; ResponseEncoding::ALL.len()]>>,
-    /// What the dispatcher's own log says of an answer, without time; nothing if it says nothing.
+    /// The text for the dispatcher's own log, without time; empty if nothing is logged.
     pub(crate) log_text: Box<str>,
-    /// When the file was last compared.
+    /// The last check of the file.
     pub(crate) last_check: Mutex<LastFileCheck>,
-    /// What counts its uses beside those of pages near it.
+    /// The counter of requests for pages with the same prefix.
     pub(crate) prefix_counter: Arc<PrefixCounter>,
     hits: AtomicU32,
 }
 
-/// One representation of an answer.
+/// One representation of a response.
 #[derive(Debug)]
 pub(crate) struct CachedRepresentation {
-    /// The head of the whole answer as bytes of its protocol.
+    /// The encoded head of the whole response in its protocol.
     pub(crate) head: CompactResponseHead,
-    /// The same as lines of HTTP/1.1, from which the map of headers is made where one is needed: a map takes four times the
-    /// memory. Nothing for HTTP/1.1, where they are the same bytes.
+    /// The head as HTTP/1.1 lines, from which the header map is built when needed: a map takes four times the memory.
+    /// `None` for HTTP/1.1, where the bytes are the same.
     http1_head: Option<Box<CompactResponseHead>>,
     etag: HeaderValue,
     pub(crate) body: CachedBody,
     pub(crate) length: u64,
 }
 
-/// What the last comparison with the file found.
+/// The result of the last check of the file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LastFileCheck {
-    /// The change counter before the comparison; nothing if its folders cannot be watched.
+    /// The change counter before the check; `None` if the folders cannot be watched.
     pub(crate) change_count: Option<u64>,
-    /// Milliseconds of the memory's own clock.
+    /// The time in milliseconds on the memory's own clock.
     pub(crate) memory_ms: u64,
     pub(crate) valid_until: Option<SystemTime>,
 }
 
-/// A head around the age.
+/// A head split at the age value.
 #[derive(Debug)]
 pub(crate) struct SplitResponseHead {
-    /// From the status on, up to the age's value.
+    /// From the status to the age value.
     before_age: Vec<u8>,
-    /// From behind the age on, without the end.
+    /// From after the age value, without the end of the head.
     after_age: Vec<u8>,
 }
 
 impl SplitResponseHead {
-    /// Returns what stands before the age's value, and what stands behind it.
+    /// Returns the parts before and after the age value.
     pub(crate) fn parts(&self) -> [&[u8]; 2] {
         [&self.before_age, &self.after_age]
     }
 }
 
-/// The same in memory that is just large enough.
+/// A split head in a single allocation of exact size.
 #[derive(Debug)]
 pub(crate) struct CompactResponseHead {
     bytes: Box<[u8]>,
-    /// Where the age's value stands.
+    /// The offset of the age value.
     age_offset: u32,
 }
 
 impl From<SplitResponseHead> for CompactResponseHead {
     fn from(head: SplitResponseHead) -> Self {
-        // A head that is read or made has no more than some thousand bytes.
+        // A head has at most some thousand bytes.
         let age_at = u32::try_from(head.before_age.len()).unwrap_or(u32::MAX);
         Self { bytes: head.parts().concat().into(), age_offset: age_at }
     }
 }
 
 impl CompactResponseHead {
-    /// Returns what stands before the age's value, and what stands behind it.
+    /// Returns the parts before and after the age value.
     pub(crate) fn parts(&self) -> [&[u8]; 2] {
         let (before, after) = self.bytes.split_at_checked(self.age_offset()).unwrap_or_default();
         [before, after]
@@ -183,12 +184,12 @@ impl CompactResponseHead {
         usize::try_from(self.age_offset).unwrap_or(usize::MAX)
     }
 
-    /// Returns what it takes beside itself.
+    /// Returns the heap size in bytes.
     fn heap_bytes(&self) -> usize {
         self.bytes.len() + ALLOCATION_OVERHEAD_BYTES
     }
 
-    /// Reads lines of HTTP/1.1 back into a map, in the same order; the age in it is not of now.
+    /// Parses HTTP/1.1 lines back into a map, in the same order; the age in it is not current.
     fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::with_capacity(16);
         // All values share one copy.
@@ -197,7 +198,7 @@ impl CompactResponseHead {
         for part in [before, after] {
             for line in part.split(|&byte| byte == b'\n') {
                 let line = line.strip_suffix(b"\r").unwrap_or(line);
-                // The status line has no colon. Behind the colon of a header stands one space.
+                // The status line has no colon. One space follows the colon of a header.
                 let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
                 let name = HeaderName::from_bytes(line.get(..colon).unwrap_or_default());
                 let value = part.slice_ref(line.get(colon + 2..).unwrap_or_default());
@@ -210,9 +211,9 @@ impl CompactResponseHead {
     }
 }
 
-/// What an allocation takes beyond what was asked for, in the mean: allocators round up.
+/// The average overhead of an allocation in bytes: allocators round up.
 const ALLOCATION_OVERHEAD_BYTES: usize = 16;
-/// What counts the users of shared bytes.
+/// The size of the reference counter of shared bytes.
 const SHARED_OVERHEAD_BYTES: usize = 32;
 
 impl CachedRepresentation {
@@ -236,7 +237,7 @@ impl CachedRepresentation {
         self.http1_head.as_deref().unwrap_or(&self.head).headers()
     }
 
-    /// Returns what it takes beside itself.
+    /// Returns the heap size in bytes.
     fn heap_bytes(&self) -> usize {
         let body = match &self.body {
             CachedBody::Memory(bytes) => {
@@ -278,7 +279,7 @@ impl CachedResponse {
         }
     }
 
-    /// Returns about how many bytes of memory it takes; this never changes, as the memory's bound relies on it.
+    /// Returns the approximate memory size in bytes; it never changes, as the memory's limit relies on it.
     pub(crate) fn memory_bytes(&self) -> usize {
         let encoded = self.encoded.iter().map(|forms| {
             size_of_val::<[_]>(&**forms)
@@ -288,7 +289,7 @@ impl CachedResponse {
         let warning = source.warning.as_ref().map_or(0, |warning| warning.len());
         let names =
             source.path.len() + source.file.as_os_str().len() + self.log_text.len() + warning;
-        // Both structures, with what counts their users, and the names.
+        // Both structures, with their reference counters, and the names.
         let around = size_of::<Self>()
             + size_of::<ResponseSource>()
             + 2 * 16
@@ -296,7 +297,7 @@ impl CachedResponse {
         self.identity.heap_bytes() + encoded.sum::<usize>() + names + around
     }
 
-    /// Returns the body as it is in the file.
+    /// Returns the unencoded body.
     pub(crate) fn identity_body(&self) -> &CachedBody {
         &self.identity.body
     }
@@ -306,23 +307,23 @@ impl CachedResponse {
         self.hits.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns how often it was used.
+    /// Returns the number of uses.
     pub(crate) fn hits(&self) -> u32 {
         self.hits.load(Ordering::Relaxed)
     }
 
-    /// Goes on counting where another one ended.
+    /// Sets the use count, to continue that of an earlier response.
     pub(crate) fn set_hits(&self, hits: u32) {
         self.hits.store(hits, Ordering::Relaxed);
     }
 
-    /// Returns its age in whole seconds.
+    /// Returns the age in whole seconds.
     pub(crate) fn age_seconds(&self, now: SystemTime) -> u64 {
         cache_file_response::cache_age(self.source.fetch_time, now).as_secs()
     }
 
-    /// Chooses the representation for a request. A part is always one of the body as it is, so that an interrupted
-    /// download goes on wherever it is asked for.
+    /// Chooses the representation for a request. Ranges always refer to the unencoded body, so that an interrupted
+    /// download can continue on any server.
     pub(crate) fn choose_representation(
         &self,
         accepted: Option<&[u8]>,
@@ -338,7 +339,7 @@ impl CachedResponse {
         chosen.unwrap_or(&self.identity)
     }
 
-    /// Decides what a request with these conditions gets; nothing for answers that error documents may replace.
+    /// Returns the response to a request with these conditions; `None` for responses that error documents may replace.
     pub(crate) fn conditional_response(
         &self,
         form: &CachedRepresentation,
@@ -359,20 +360,20 @@ impl CachedResponse {
         (told.status.as_u16() < 400).then_some(told)
     }
 
-    /// Tells whether it is worth to have it in encodings.
+    /// Returns true if encoding the body is worthwhile.
     pub(crate) fn is_encodable(&self) -> bool {
         let size = response_encoding::MIN_ENCODED_BYTES..=response_encoding::MAX_ENCODED_BYTES;
         size.contains(&self.source.length)
             && response_encoding::is_encodable(&self.identity.headers())
     }
 
-    /// Returns the same answer with encodings; takes long. Nothing if the body cannot be read any more.
+    /// Returns the same response with encodings, which takes long; `None` if the body cannot be read any more.
     pub(crate) fn with_encodings(&self) -> Option<Self> {
         let body = match &self.identity.body {
             CachedBody::Memory(bytes) => bytes.clone(),
             CachedBody::File(file) => match read_file_at(file, 0, self.source.length) {
                 Ok(bytes) => bytes,
-                // It was cut, and the next comparison finds that.
+                // The file was truncated, which the next check detects.
                 Err(_changed) => return None,
             },
         };
@@ -405,7 +406,7 @@ impl CachedResponse {
     }
 }
 
-/// Writes a head without the date and the end, as an answer to a request of this kind.
+/// Encodes a head without the date and the end, for a request of this kind.
 pub(crate) fn encode_response_head(
     kind: RequestFlags,
     status: StatusCode,
@@ -418,7 +419,7 @@ pub(crate) fn encode_response_head(
     encode_http1_head(status, headers)
 }
 
-/// Writes a head as hyper does.
+/// Encodes a head as hyper does.
 fn encode_http1_head(status: StatusCode, headers: &HeaderMap) -> SplitResponseHead {
     let mut before_age = Vec::with_capacity(512);
     let mut after_age = Vec::with_capacity(256);
@@ -442,7 +443,7 @@ fn encode_http1_head(status: StatusCode, headers: &HeaderMap) -> SplitResponseHe
     SplitResponseHead { before_age, after_age }
 }
 
-/// How long an answer is used at most before its file is compared: changes on some file systems are told to nobody.
+/// The maximum time for which a response is used before its file is checked: some file systems do not report changes.
 pub(crate) const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

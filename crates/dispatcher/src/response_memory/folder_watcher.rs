@@ -1,12 +1,14 @@
-//! Learning of changes that others make in the document roots: scripts that remove files, another dispatcher that touches
-//! `.stat`.
+//! Detection of changes that other programs make in the document roots: scripts that remove files, another dispatcher
+//! that touches `.stat`.
 //!
 //! Invariants
-//! * What [`FolderWatcher::drain_changes`] reports covers every change in a watched folder that was complete before the call.
-//! * A folder for which [`FolderWatcher::watch_folder`] returned true stays watched until a drain reports that it changed.
+//! * The changes reported by [`FolderWatcher::drain_changes`] include every change in a watched folder that was
+//!   complete before the call.
+//! * A folder for which [`FolderWatcher::watch_folder`] returned true stays watched until a drain reports that it
+//!   changed.
 //!
-//! On failure: a folder that cannot be watched (a limit of the kernel, another file system) is reported as such, and what
-//! is kept of its files has to be compared at each use.
+//! On failure: a folder that cannot be watched (a limit of the kernel, another file system) is reported as such, and
+//! its cached files have to be checked at each use.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -17,7 +19,7 @@ use parking_lot::Mutex;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-/// Folders watched at most; the kernel's own limit may be lower.
+/// The maximum number of watched folders; the kernel's own limit may be lower.
 const MAX_WATCHED_FOLDERS: usize = 64 * 1024;
 
 /// Watched folders.
@@ -25,8 +27,8 @@ const MAX_WATCHED_FOLDERS: usize = 64 * 1024;
 pub(crate) struct FolderWatcher {
     inotify: Option<OwnedFd>,
     folders: Mutex<WatchedFolders>,
-    /// Held from reading a change until the caller knows of it: whoever finds nothing to read must not be ahead of one who
-    /// has read it and not told yet.
+    /// Held from reading a change until the caller knows of it, so that a second caller who finds nothing to read does
+    /// not continue before the first one has reported its change.
     drain_lock: Mutex<()>,
 }
 
@@ -37,7 +39,7 @@ struct WatchedFolders {
 }
 
 impl FolderWatcher {
-    /// Begins to watch nothing.
+    /// Creates a watcher without watched folders.
     pub(crate) fn new() -> Self {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC);
         if let Err(error) = &inotify {
@@ -46,7 +48,7 @@ impl FolderWatcher {
         Self { inotify: inotify.ok(), folders: Mutex::default(), drain_lock: Mutex::default() }
     }
 
-    /// Watches a folder; returns whether it is watched now.
+    /// Watches a folder; returns true if it is watched now.
     pub(crate) fn watch_folder(&self, folder: &Path) -> bool {
         let Some(inotify) = &self.inotify else { return false };
         let mut folders = self.folders.lock();
@@ -65,7 +67,7 @@ impl FolderWatcher {
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR;
         let Ok(number) = inotify::add_watch(inotify, folder, flags) else { return false };
-        // The same folder by another name, as through a link: the later name counts.
+        // The same folder under another name, for example through a link: the later name counts.
         if let Some(other) = folders.by_number.insert(number, folder.to_owned()) {
             folders.by_path.remove(&other);
         }
@@ -93,7 +95,7 @@ impl FolderWatcher {
                     let is_gone =
                         ReadFlags::MOVE_SELF | ReadFlags::DELETE_SELF | ReadFlags::IGNORED;
                     if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                        // Nobody knows which folders are gone.
+                        // It is unknown which folders are gone.
                         self.unwatch_all();
                     }
                     if event.events().intersects(is_gone) {
@@ -106,15 +108,15 @@ impl FolderWatcher {
         }
     }
 
-    /// A folder that moved is no longer at its path, although the kernel still watches it.
+    /// Removes a folder that moved: it is no longer at its path, although the kernel still watches it.
     fn forget_folder(&self, inotify: &OwnedFd, number: i32, events: ReadFlags) {
         let mut folders = self.folders.lock();
         if let Some(path) = folders.by_number.remove(&number) {
             folders.by_path.remove(&path);
             if events.contains(ReadFlags::MOVE_SELF) {
-                // It may be gone by now.
+                // The watch may have been removed already.
                 inotify::remove_watch(inotify, number).ok();
-                // What it holds moved with it, of which the kernel tells nothing.
+                // Its subfolders moved with it, which the kernel does not report.
                 let WatchedFolders { by_path, by_number } = &mut *folders;
                 by_path.retain(|below, other| {
                     let stays = !below.starts_with(&path);
@@ -128,7 +130,7 @@ impl FolderWatcher {
         }
     }
 
-    /// Watches nothing any more.
+    /// Removes all watches.
     pub(crate) fn unwatch_all(&self) {
         let mut folders = self.folders.lock();
         if let Some(inotify) = &self.inotify {
@@ -181,7 +183,7 @@ mod tests {
             has_changed(&watch);
             std::fs::write(deep.join("x"), "x").unwrap();
             assert!(has_changed(&watch), "round {round}");
-            // The kernel tells only of the folder that moved itself.
+            // The kernel reports only the folder that itself moved.
             std::fs::rename(&upper, root.path().join(format!("old{round}"))).unwrap();
             assert!(has_changed(&watch));
             std::fs::write(root.path().join(format!("old{round}/b/c/y")), "y").unwrap();
@@ -202,14 +204,14 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         let watch = FolderWatcher::new();
         assert!(watch.watch_folder(root.path()) && watch.watch_folder(&folder));
-        // Changes of two files in turn: of equal ones behind each other the kernel keeps one.
+        // Changes of two files alternately, because the kernel merges consecutive equal events.
         let open = |name| std::fs::File::create(root.path().join(name)).unwrap();
         let files = [open("x"), open("y")];
         for number in 0..most + 16 {
             let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(number);
             files[usize::from(number % 2 == 0)].set_modified(time).unwrap();
         }
-        // This one is not told any more.
+        // This change is not reported any more.
         std::fs::rename(&folder, root.path().join("old")).unwrap();
         std::fs::create_dir(&folder).unwrap();
         assert!(has_changed(&watch));

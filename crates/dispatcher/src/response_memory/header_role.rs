@@ -1,24 +1,24 @@
-//! What a request header can change in the answer from a cache file.
+//! The role of request headers: the effect that a header can have on the response from a cache file.
 //!
-//! A kept answer is given only to requests of which every header is known here. A header that is not listed leads to the
-//! full way through rules and files, which is slower and always right.
+//! A cached response is used only for requests whose headers are all known here. An unknown header leads to the regular
+//! path through rules and files, which is slower and always correct.
 
-/// What a request header is for.
+/// The role of a request header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestHeaderRole {
-    /// Nothing that this server decides by.
+    /// It has no effect on this server's decisions.
     Irrelevant,
     /// It names the host.
     Host,
-    /// It says what becomes of the connection.
+    /// It controls the connection.
     Connection,
     /// It may hold credentials.
     Cookie,
-    /// It asks for a part, or for what is newer or different.
+    /// It is a condition or requests a range.
     Condition,
-    /// It says which encodings of the body may be sent.
+    /// It lists the accepted encodings.
     Encoding,
-    /// It asks for `X-Cache-Info`.
+    /// It requests `X-Cache-Info`.
     CacheInfo,
     /// It announces a body or another protocol.
     Body,
@@ -26,7 +26,7 @@ pub(crate) enum RequestHeaderRole {
     Other,
 }
 
-/// Returns what the header `name` is for.
+/// Returns the role of the header `name`.
 pub(crate) fn header_role(name: &[u8]) -> RequestHeaderRole {
     let known: &[(&str, RequestHeaderRole)] = match name.len() {
         2 => &[("te", RequestHeaderRole::Irrelevant)],
@@ -105,8 +105,8 @@ pub(crate) fn header_role(name: &[u8]) -> RequestHeaderRole {
     found.map_or(RequestHeaderRole::Other, |(_, found)| *found)
 }
 
-/// Tells whether a `JarCookie` header may hold credentials: `cacheability::has_credentials` decides, this only never overlooks
-/// what that finds.
+/// Returns true if a `JarCookie` header may hold credentials. `cacheability::has_credentials` decides; this check has
+/// no false negatives relative to it.
 pub(crate) fn may_hold_credentials(cookies: &[u8]) -> bool {
     ["authorization", "login-token"]
         .iter()

@@ -1,18 +1,20 @@
-//! The memory in front of the document roots: answers that the full way gave, kept ready to be given again.
+//! The memory cache in front of the document roots: responses of the regular path, stored ready to be sent again.
 //!
-//! In: an answer from a valid file, or from an old one while it is fetched again, with where it came from. Out: the same
-//! answer for the same request, as long as the full way would give it.
+//! Input: a response from a valid file, or from an old one while it is fetched again, with its source. Output: the same
+//! response for the same request, as long as the regular path would produce it.
 //!
 //! Invariants
-//! * An answer is kept only for requests whose every part is in the key, or is known not to change answers ([`header_role`]).
-//! * A kept answer is used only while its file, its header file and its `.stat` files are as they were: the change
-//!   counter moves with every flush, every stored file and every change that the kernel reports of a watched folder, and
-//!   an answer that was compared at another count, or more than a second ago, is compared again.
-//! * Nothing that one configuration kept is used by another.
-//! * Memory stays below the bound; the least valuable answers are evicted first. Nothing is remembered of requests whose
-//!   host and target are longer than [`MAX_KEY_BYTES`].
+//! * A response is stored only for requests whose every part is in the key, or is known not to change responses
+//!   ([`header_role`]).
+//! * A cached response is used only while its file, its header file and its `.stat` files are unchanged: the change
+//!   counter increases with every flush, every stored file and every change that the kernel reports of a watched
+//!   folder, and a response that was checked at another count, or more than a second ago, is checked again.
+//! * Responses stored by one configuration are not used by another.
+//! * Memory stays below the limit; the least valuable responses are evicted first. Requests whose host and target are
+//!   longer than [`MAX_KEY_BYTES`] are not recorded.
 //!
-//! Not here: what an answer says (`hit`, `plan`) and whether a file is fresh (`freshness`); both are asked, not repeated.
+//! Not here: the content of a response (`hit`, `plan`) and the freshness of a file (`freshness`); both are called, not
+//! duplicated.
 
 mod cached_response;
 mod folder_watcher;
@@ -54,26 +56,27 @@ use crate::response_body::{ResponseBody, empty_body};
 use cached_response::{FILE_CHECK_INTERVAL, LastFileCheck};
 use folder_watcher::FolderWatcher;
 
-/// What kept answers may take together.
+/// The maximum memory of all cached responses in bytes.
 const MAX_MEMORY_BYTES: u64 = 64 * 1024 * 1024;
-/// Longer keys would make 4096 counts of former uses take more than a few MiB; URLs that many ask for are shorter.
+/// The maximum size of a key in bytes. Longer keys would make 4096 counts of former uses take more than a few MiB;
+/// frequently requested URLs are shorter.
 const MAX_KEY_BYTES: usize = 2048;
-/// An answer's likely weight, by which tables are sized at first.
+/// The estimated size of a response in bytes, for the initial size of tables.
 const ESTIMATED_RESPONSE_BYTES: u64 = 8 * 1024;
 
-/// Kept answers of a dispatcher.
+/// The cached responses of a dispatcher.
 #[derive(Debug)]
 pub(crate) struct ResponseMemory {
     responses: Cache<ResponseKey, Arc<CachedResponse>, CachedResponseWeight>,
     change_count: AtomicU64,
     folder_watcher: FolderWatcher,
     start_time: Instant,
-    /// How often answers were used that are not kept any more.
+    /// The use counts of evicted responses.
     evicted_hits: Cache<ResponseKey, u32>,
     encoding_queue: EncodingQueue,
 }
 
-/// Answers that wait to be encoded, one after the other.
+/// The queue of responses to be encoded, one after the other.
 #[derive(Debug, Default)]
 struct EncodingQueue(Mutex<EncodingQueueState>);
 
@@ -83,11 +86,11 @@ struct EncodingQueueState {
     has_worker: bool,
 }
 
-/// So many wait at most; the others stay as they are until they are kept anew.
+/// The maximum number of queued responses; others stay unencoded until they are stored anew.
 const MAX_QUEUED_ENCODINGS: usize = 4096;
 
 impl EncodingQueue {
-    /// Adds an answer; returns whether nobody works yet.
+    /// Adds a response; returns true if no worker is running yet.
     fn push(&self, key: ResponseKey, ready: Arc<CachedResponse>) -> bool {
         let mut waiting = self.0.lock();
         if waiting.responses.len() >= MAX_QUEUED_ENCODINGS {
@@ -97,7 +100,7 @@ impl EncodingQueue {
         !std::mem::replace(&mut waiting.has_worker, true)
     }
 
-    /// Takes the next one; without one, nobody works any more.
+    /// Takes the next response; if there is none, marks the worker as stopped.
     fn take_next(&self) -> Option<(ResponseKey, Arc<CachedResponse>)> {
         let mut waiting = self.0.lock();
         let next = waiting.responses.pop_front();
@@ -106,10 +109,10 @@ impl EncodingQueue {
     }
 }
 
-/// What an answer counts towards the bound.
+/// The weight of a response toward the limit.
 #[derive(Debug, Clone)]
 struct CachedResponseWeight {
-    /// For an open file, so that not too many are open.
+    /// The weight of an open file, which bounds the number of open files.
     file_bytes: u64,
 }
 
@@ -123,12 +126,12 @@ impl Weighter<ResponseKey, Arc<CachedResponse>> for CachedResponseWeight {
     }
 }
 
-/// One moment, read once for several requests.
+/// A time read once for several requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LookupTime {
-    /// The dispatcher's clock.
+    /// The time of the dispatcher's clock.
     pub(crate) now: SystemTime,
-    /// Milliseconds of the memory's own clock, which nobody sets.
+    /// The time in milliseconds on the memory's own clock, which cannot be set back.
     memory_ms: u64,
 }
 
@@ -149,36 +152,36 @@ impl Default for ResponseMemory {
     }
 }
 
-/// Returns how many files may be held open: most of what the process may open is for connections.
+/// Returns the maximum number of open files: most of the process's limit is for connections.
 fn max_open_files() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     (limit.unwrap_or(u64::MAX) / 4).clamp(16, 4096)
 }
 
 impl ResponseMemory {
-    /// Notes that files changed: every answer is compared with its file before it is used again.
+    /// Records that files changed: every response is checked against its file before it is used again.
     pub(crate) fn record_change(&self) {
         self.change_count.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Learns of changes that others made; what was complete before the call counts from now on.
+    /// Reads changes by other programs; changes complete before the call take effect.
     pub(crate) fn drain_changes(&self) {
         self.folder_watcher.drain_changes(|| self.record_change());
     }
 
-    /// Returns the state of the change counter.
+    /// Returns the value of the change counter.
     pub(crate) fn change_count(&self) -> u64 {
         self.change_count.load(Ordering::SeqCst)
     }
 
-    /// Forgets everything.
+    /// Removes all responses.
     pub(crate) fn clear(&self) {
         self.responses.clear();
         self.folder_watcher.unwatch_all();
         self.record_change();
     }
 
-    /// Makes the encodings of all answers that wait for them.
+    /// Encodes all queued responses.
     fn encode_queued(&self) {
         while let Some((key, ready)) = self.encoding_queue.take_next() {
             let Some(encoded) = ready.with_encodings() else { continue };
@@ -192,7 +195,7 @@ impl ResponseMemory {
         }
     }
 
-    /// Returns how many answers are kept, and about how many bytes they take.
+    /// Returns the number of cached responses, and their approximate size in bytes.
     pub(crate) fn size(&self) -> (u64, u64) {
         (self.responses.len() as u64, self.responses.weight())
     }
@@ -203,7 +206,7 @@ impl ResponseMemory {
         LookupTime { now, memory_ms: at_ms }
     }
 
-    /// Watches the folders whose changes concern `file`; returns whether all of them are watched.
+    /// Watches the folders whose changes concern `file`; returns true if all of them are watched.
     pub(crate) fn watch_folders(
         &self,
         docroot: &Docroot,
@@ -222,7 +225,7 @@ impl ResponseMemory {
         is_watched
     }
 
-    /// Returns the kept answers for which `is_wanted` holds, the one with the most uses first.
+    /// Returns the cached responses for which `is_wanted` holds, the most used first.
     pub(crate) fn hottest(
         &self,
         is_wanted: impl Fn(&CachedResponse) -> bool,
@@ -238,14 +241,14 @@ impl ResponseMemory {
     }
 }
 
-/// Tells whether a farm's pages are not for everyone.
+/// Returns true if a farm's pages are not for everyone.
 fn is_private_farm(farm: &FarmConfig) -> bool {
     farm.auth_checker.is_some() || farm.session_management.is_some()
 }
 
 impl DispatcherState {
-    /// Tells whether answers may be kept at all: what decides about them must be in their keys, and each must write all
-    /// its log lines.
+    /// Returns true if responses may be stored at all: everything that determines them must be in their keys, and each
+    /// must write all its log lines.
     pub(crate) fn can_cache_responses(&self) -> bool {
         let log = &self.runtime.log;
         let tells_steps = log.file.is_some() && log.level > LogLevel::Info;
@@ -254,13 +257,13 @@ impl DispatcherState {
         !self.has_shares && !hears_proxies && !tells_steps
     }
 
-    /// Reads the time for look-ups in the memory, and learns of changes that others made.
+    /// Reads the time for look-ups in the memory, and reads changes by other programs.
     pub(crate) fn lookup_time(&self) -> LookupTime {
         self.response_memory.drain_changes();
         self.response_memory.lookup_time(self.runtime.clock.now())
     }
 
-    /// Returns the kept answer to a request, if it is what the full way would answer now.
+    /// Returns the cached response to a request, if it is what the regular path would return now.
     pub(crate) fn find_cached(
         &self,
         key: &ResponseKeyRef<'_>,
@@ -272,14 +275,14 @@ impl DispatcherState {
             return Some(ready);
         }
         if let Some((key, ready)) = self.response_memory.responses.remove(key) {
-            // Old fame counts less.
+            // Earlier uses count less.
             self.response_memory.evicted_hits.insert(key, ready.hits() / 2);
         }
         None
     }
 
-    /// Returns the answer whose head a request by HEAD gets in place of its own, which has no encodings: that of the GET,
-    /// if it is kept too and of the same file.
+    /// Returns the response whose head is used for a HEAD request in place of its own, which has no encodings: that of
+    /// the GET, if it is cached too and from the same file.
     pub(crate) fn find_cached_get(
         &self,
         key: &ResponseKeyRef<'_>,
@@ -314,7 +317,7 @@ impl DispatcherState {
         compared.is_some()
     }
 
-    /// Looks the file up again and judges it; nothing if it is another one, or out of date.
+    /// Checks the file and its freshness; returns `None` if it was replaced or is out of date.
     fn check_file(
         &self,
         source: &ResponseSource,
@@ -351,7 +354,7 @@ impl DispatcherState {
         })
     }
 
-    /// Answers from memory, or on the full way.
+    /// Responds from memory, or on the regular path.
     pub(crate) async fn serve_from_memory_or_handle(
         self: &Arc<Self>,
         request: Request<Incoming>,
@@ -372,7 +375,7 @@ impl DispatcherState {
         response
     }
 
-    /// Keeps an answer if it came from a valid file and nothing but its key decided about it.
+    /// Stores a response if it came from a valid file and is determined by its key alone.
     pub(crate) fn cache_response(
         &self,
         key: Option<ResponseKey>,
@@ -386,7 +389,7 @@ impl DispatcherState {
             return;
         };
         let is_head = key.as_key_ref().flags.is_head();
-        // The length of a body that is read piece by piece stands only in the head.
+        // The length of a body that is read in pieces is only in the head.
         let announced = response.headers().get(header::CONTENT_LENGTH);
         let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
         let length = response.body().size_hint().exact().or(announced);
@@ -395,7 +398,7 @@ impl DispatcherState {
             return;
         }
         let moment = self.response_memory.lookup_time(self.runtime.clock.now());
-        // What changed since the look-up is found by comparing once more.
+        // Changes since the look-up are detected by another check.
         let changes = self.response_memory.change_count();
         let Some(checked) = self.check_file(source, changes, moment) else { return };
         let mut headers = response.headers().clone();
@@ -419,7 +422,7 @@ impl DispatcherState {
         }
     }
 
-    /// Returns what the dispatcher's own log says of a kept answer; nothing if it says nothing of hits.
+    /// Returns the text for the dispatcher's own log about a cached response; empty if hits are not logged.
     fn hit_log_text(&self, source: &ResponseSource, is_head: bool) -> Box<str> {
         if !self.runtime.log.is_enabled(LogLevel::Info) {
             return Box::default();
@@ -446,7 +449,7 @@ impl DispatcherState {
         self.switches.routes.is_decided_by_target(&host)
     }
 
-    /// Gives a kept answer on the way through hyper.
+    /// Responds with a cached response on the path through hyper.
     pub(crate) fn serve_cached(
         &self,
         key: &ResponseKey,
@@ -467,7 +470,7 @@ impl DispatcherState {
         } else {
             form.body.read_part(told.start, told.length).ok()?
         };
-        // Last, as the full way asks again.
+        // Checked last, because the regular path checks again.
         self.request_gate.admit(client).ok()?;
         self.record_cached_hit(&ready, is_head, told.status);
         if let Some(warning) = &ready.source.warning {
@@ -480,7 +483,7 @@ impl DispatcherState {
         Some(response)
     }
 
-    /// Counts a kept answer that was given with a status to a GET, or to a HEAD.
+    /// Counts a cached response that was sent with a status for a GET or a HEAD.
     pub(crate) fn record_cached_hit(
         &self,
         ready: &CachedResponse,

@@ -1,16 +1,16 @@
-//! Encodings of bodies: which one a visitor takes, and making them.
+//! Encodings of bodies: their selection and creation.
 
 use std::io::Write;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header};
 
-/// Bodies smaller than this are sent as they are: an encoding would save nothing.
+/// The minimum size in bytes of an encoded body: an encoding would not make smaller ones shorter.
 pub(crate) const MIN_ENCODED_BYTES: u64 = 1024;
-/// Bodies larger than this are sent as they are: a download is rarely text.
+/// The maximum size in bytes of a body to encode: a larger download is rarely text.
 pub(crate) const MAX_ENCODED_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The middle of what Brotli can do: pages are encoded once and sent often, but a flush brings many at once.
+/// A medium Brotli quality: pages are encoded once and sent often, but a flush causes many encodings at once.
 const BROTLI_QUALITY: i32 = 6;
 const BROTLI_WINDOW: i32 = 22;
 const ZSTD_LEVEL: i32 = 9;
@@ -24,7 +24,7 @@ pub(crate) enum ResponseEncoding {
 }
 
 impl ResponseEncoding {
-    /// All of them, the one that saves most first.
+    /// All encodings, the most effective first.
     pub(crate) const ALL: [Self; 3] = [Self::Brotli, Self::Zstd, Self::Gzip];
 
     /// Returns the name in headers.
@@ -36,7 +36,7 @@ impl ResponseEncoding {
         }
     }
 
-    /// Encodes a body; nothing if that saves too little.
+    /// Encodes a body; returns `None` if that saves too little.
     pub(crate) fn encode(self, body: &[u8]) -> Option<Bytes> {
         let encoded = match self {
             Self::Brotli => encode_brotli(body),
@@ -68,9 +68,10 @@ fn encode_gzip(body: &[u8]) -> std::io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// Chooses an encoding that `accepted`, the value of `Accept-Encoding`, takes and for which `is_there` holds.
+/// Chooses an encoding that `accepted`, the value of `Accept-Encoding`, allows and for which `is_there` holds.
 ///
-/// The visitor's weights decide, then the saving. The body as it is stands behind any encoding of the same weight.
+/// The visitor's weights take precedence, then the saving. The unencoded body ranks after any encoding of the same
+/// weight.
 pub(crate) fn choose_encoding(
     accepted: &[u8],
     is_there: impl Fn(ResponseEncoding) -> bool,
@@ -90,7 +91,7 @@ pub(crate) fn choose_encoding(
     best.map(|(coding, _)| coding)
 }
 
-/// Returns the weight of a coding in thousandths; nothing if it is not named.
+/// Returns the weight of a coding in thousandths; `None` if it is not named.
 fn encoding_weight(accepted: &str, name: &str) -> Option<u32> {
     accepted.split(',').find_map(|entry| {
         let mut parts = entry.split(';').map(str::trim);
@@ -108,7 +109,7 @@ fn encoding_weight(accepted: &str, name: &str) -> Option<u32> {
     })
 }
 
-/// Reads `0.8`; what cannot be read counts as "not at all".
+/// Parses a weight such as `0.8`; an invalid one counts as 0.
 fn parse_weight_thousandths(text: &str) -> u32 {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     if part.len() > 3 || !part.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -121,7 +122,7 @@ fn parse_weight_thousandths(text: &str) -> u32 {
     }
 }
 
-/// Tells whether an answer with this head may be sent in an encoding.
+/// Returns true if a response with this head may be encoded.
 pub(crate) fn is_encodable(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();
@@ -149,7 +150,7 @@ pub(crate) fn is_encodable(headers: &HeaderMap) -> bool {
     is_text && !is_fixed && !headers.contains_key(header::CONTENT_ENCODING)
 }
 
-/// Tells caches on the way that the answer depends on `Accept-Encoding`.
+/// Adds `Accept-Encoding` to `Vary`, for downstream caches.
 pub(crate) fn add_vary_accept_encoding(headers: &mut HeaderMap) {
     let names = |value: &HeaderValue| {
         let text = value.to_str().unwrap_or_default().to_ascii_lowercase();
@@ -160,7 +161,7 @@ pub(crate) fn add_vary_accept_encoding(headers: &mut HeaderMap) {
     }
 }
 
-/// Returns the tag of an encoded body: another one than that of the body itself.
+/// Returns the tag of an encoded body, which differs from that of the unencoded body.
 pub(crate) fn encoded_etag(tag: &HeaderValue, coding: ResponseEncoding) -> HeaderValue {
     let text = tag.to_str().unwrap_or("\"\"");
     let inner = text.strip_suffix('"').unwrap_or(text);

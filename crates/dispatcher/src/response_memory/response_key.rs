@@ -1,4 +1,4 @@
-//! What a kept answer is found by: everything of a request that the rules look at.
+//! The key of a cached response: all parts of a request that the rules evaluate.
 
 use std::hash::{Hash, Hasher};
 
@@ -7,7 +7,7 @@ use quick_cache::Equivalent;
 
 use super::header_role::{RequestHeaderRole, header_role, may_hold_credentials};
 
-/// Method, protocol and headers with a bounded number of values, as bits.
+/// The method, protocol and headers with a bounded number of values, as bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct RequestFlags(u8);
 
@@ -31,17 +31,17 @@ impl RequestFlags {
     }
 }
 
-/// A request by what decides about it.
+/// A borrowed key of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResponseKeyRef<'a> {
     pub(crate) flags: RequestFlags,
-    /// As it was sent.
+    /// The host as sent.
     pub(crate) host: &'a [u8],
-    /// Path and query as they were sent.
+    /// Path and query as sent.
     pub(crate) target: &'a [u8],
 }
 
-/// A [`ResponseKeyRef`] that is kept.
+/// An owned [`ResponseKeyRef`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResponseKey {
     flags: RequestFlags,
@@ -54,12 +54,12 @@ impl ResponseKey {
         ResponseKeyRef { flags: self.flags, host: &self.host, target: &self.target }
     }
 
-    /// Returns how long it is.
+    /// Returns the length of its texts.
     pub(crate) fn text_length(&self) -> usize {
         self.host.len() + self.target.len()
     }
 
-    /// Returns about how many bytes of memory it takes with its place in the table.
+    /// Returns its approximate memory size in bytes, including its slot in the table.
     pub(crate) fn memory_bytes(&self) -> usize {
         const PLACE_BYTES: usize = 96;
         self.text_length() + size_of::<Self>() + PLACE_BYTES
@@ -67,7 +67,7 @@ impl ResponseKey {
 }
 
 impl ResponseKeyRef<'_> {
-    /// Returns the key of the same request by GET.
+    /// Returns the key of the same request with GET.
     pub(crate) fn as_get(self) -> Self {
         Self { flags: RequestFlags(self.flags.0 & !RequestFlags::HEAD.0), ..self }
     }
@@ -97,7 +97,7 @@ impl Equivalent<ResponseKey> for ResponseKeyRef<'_> {
     }
 }
 
-/// Returns the key of a request; nothing if something in it is not covered by keys.
+/// Returns the key of a request; `None` if part of it is not covered by keys.
 pub(crate) fn response_key_of<B>(request: &Request<B>, is_tls: bool) -> Option<ResponseKey> {
     let is_head = request.method() == Method::HEAD;
     if !is_head && request.method() != Method::GET {

@@ -1,14 +1,14 @@
-//! What stores a job for every asset whose original is new.
+//! Stores a job for every asset whose original is new.
 //!
-//! In: the newest state of content, and the root that was digested last. Out: jobs of [`ASSET_UPDATE_TOPIC`].
+//! In: the newest state of content, and the root that was processed last. Out: jobs of [`ASSET_UPDATE_TOPIC`].
 //!
 //! Invariants
-//! * The root that is digested is stored after the jobs that follow from it, so that a crash loses none. What it stores
-//!   twice has the same key, and finds its asset finished. Roots without any work are stored now and then only.
-//! * Of several authors on one database one moves on, whichever comes first.
-//! * While content does not change, nothing is read of it.
+//! * The processed root is stored after the jobs that follow from it, so a crash loses none. A job that is stored twice
+//!   has the same key, and finds its asset finished. Roots without any work are stored only occasionally.
+//! * Of several authors on one database, whichever is first advances the follower.
+//! * While content does not change, nothing is read from it.
 //!
-//! On failure: a root that is gone is no base to compare with; then every asset is looked at.
+//! On failure: a root that was collected cannot be compared with; then every asset is checked.
 
 use std::time::{Duration, SystemTime};
 
@@ -24,16 +24,17 @@ use super::rendition_generator::to_hex;
 use crate::follower_loop::FollowerLoop;
 use crate::{Error, JobQueues, NewJob, Result, format_error_chain};
 
-/// The follower that stores jobs for assets.
+/// Name of the follower that stores jobs for assets.
 const ASSET_FOLLOWER_NAME: &str = "assets";
-/// How often the newest root is looked at; where a look costs a round trip, less often.
+/// Interval at which the newest root is polled; longer if polling costs a round trip.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const COSTLY_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a root behind which nothing was due may go unstored: after a crash, what changed since is looked at again.
+/// Maximum time for which a root without due work remains unstored. After a crash, changes since the stored root are
+/// checked again.
 const IDLE_CURSOR_INTERVAL: Duration = Duration::from_secs(10);
-/// How long it waits for a store or database that fails.
+/// Delay after a store or database failure.
 const FAILURE_BACKOFF: Duration = Duration::from_secs(5);
-/// Jobs of one transaction: others that write wait no longer than these take.
+/// Maximum number of jobs per transaction, which bounds the wait of other writers.
 const JOBS_PER_TRANSACTION: usize = 500;
 /// The folder whose children are the tenants of assets.
 const DAM_ROOT_PREFIX: &str = "/content/dam/";
@@ -43,16 +44,16 @@ const DAM_ROOT_PREFIX: &str = "/content/dam/";
 pub struct AssetFollower {
     repository: Repository,
     queues: JobQueues,
-    /// The root behind which there was nothing to do.
+    /// The last root after which no work was due.
     processed_root: Option<String>,
-    /// When a root was stored last.
+    /// Time at which a root was last stored.
     last_stored_at: Option<SystemTime>,
-    /// A root up to which nothing was due, beside the one that is stored.
+    /// The stored root, and a later root up to which nothing was due.
     skipped_root: Option<(String, String)>,
 }
 
 impl AssetFollower {
-    /// Makes one that goes on where the last one in this database was.
+    /// Creates a follower that continues from the position stored in this database.
     #[must_use]
     pub fn new(repository: Repository, queues: JobQueues) -> Self {
         Self { repository, queues, processed_root: None, last_stored_at: None, skipped_root: None }
@@ -71,7 +72,7 @@ impl AssetFollower {
         }
     }
 
-    /// Stores jobs for what is due in the newest state and was not before. Returns how many.
+    /// Stores jobs for assets that became due in the newest state. Returns the number of jobs.
     ///
     /// # Errors
     /// If content or the database fail.
@@ -92,7 +93,7 @@ impl AssetFollower {
             self.skipped_root.take().filter(|(stored, _)| digested.as_ref() == Some(stored));
         let (repository, stored) = (self.repository.clone(), digested.clone());
         let jobs = run_blocking(move || {
-            // Only the stored root is kept from being collected.
+            // Only the stored root is protected from collection.
             let is_there =
                 |root: &String| root.parse().is_ok_and(|root| repository.snapshot_at(root).is_ok());
             let from = passed.map(|(_, root)| root).filter(is_there).or(stored);
@@ -116,7 +117,7 @@ impl AssetFollower {
         }
         let step = (digested.as_deref(), &*root);
         if !self.queues.advance_follower(ASSET_FOLLOWER_NAME, step, last, now).await? {
-            // Another author was faster; the next look begins where that one is.
+            // Another author was faster; the next poll begins at its position.
             return Ok(0);
         }
         (self.processed_root, self.last_stored_at) = (Some(root), Some(now));
@@ -128,8 +129,8 @@ impl AssetFollower {
 }
 
 impl AssetFollower {
-    /// Tells whether a root was stored so lately that one without work need not be: it would be a sync for each save of
-    /// an editor.
+    /// Returns true if a root was stored so recently that one without work need not be stored. Otherwise each save by
+    /// an editor would cost a sync.
     fn was_stored_recently(&self, now: SystemTime) -> bool {
         let age = self.last_stored_at.and_then(|stored| now.duration_since(stored).ok());
         age.is_some_and(|age| age < IDLE_CURSOR_INTERVAL)
@@ -143,7 +144,8 @@ async fn run_blocking<T: Send + 'static>(
     done.map_err(|error| Error::GroupFailed(error.to_string()))?
 }
 
-/// Returns jobs for the assets that are due at `newest` and changed since a root; for all that are due without one.
+/// Returns jobs for the assets that are due at `newest` and changed since a root; without a root, for all assets that
+/// are due.
 fn collect_due_jobs(
     repository: &Repository,
     from: Option<&str>,
@@ -168,7 +170,7 @@ fn collect_due_jobs(
         Some(Err(reason)) => warn!(reason, "every asset is looked at"),
         None => {}
     }
-    // A record that is damaged is somebody else's to report.
+    // A damaged record is reported elsewhere.
     for node in newest.document_nodes().filter_map(std::result::Result::ok) {
         if node.primary_type() == ASSET_NODE_TYPE
             && let Some(original) = original_if_due(&node)?
@@ -179,10 +181,10 @@ fn collect_due_jobs(
     Ok(jobs)
 }
 
-/// Describes the processing of an asset with this original.
+/// Returns the job that processes an asset with this original.
 pub(crate) fn asset_update_job(path: &NodePath, original: &BlobId) -> NewJob {
     let state = json!({ "path": path.as_str(), "original": original.to_string() });
-    // As short for a long path as for any other: databases index keys.
+    // Databases index keys, so the key has the same length for every path.
     let key = to_hex(&Sha1::digest(format!("{path}\n{original}")));
     NewJob::new(ASSET_UPDATE_TOPIC, state)
         .with_key(key)
@@ -190,7 +192,7 @@ pub(crate) fn asset_update_job(path: &NodePath, original: &BlobId) -> NewJob {
         .with_user(ASSET_UPDATE_USER)
 }
 
-/// Returns whose asset it is: folders directly below `/content/dam` take turns.
+/// Returns the tenant of an asset: the folder directly below `/content/dam`.
 fn asset_tenant(path: &NodePath) -> &str {
     let below = path.as_str().strip_prefix(DAM_ROOT_PREFIX);
     below.and_then(|below| below.split_once('/')).map_or("dam", |(folder, _)| folder)

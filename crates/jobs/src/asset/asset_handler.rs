@@ -1,9 +1,10 @@
-//! The job that makes an asset of an original.
+//! Handles the job that processes an asset's original.
 //!
-//! Invariant: a job whose asset is finished, or gone, ends without drawing: after a crash it may run again.
+//! Invariant: a job whose asset is finished or deleted ends without generating renditions, because a job may run again
+//! after a crash.
 //!
-//! On failure: what is wrong with the file is shown at the asset, and the job is done; what the machine failed is tried
-//! again, later each time, as often as the queue says.
+//! On failure: a fault of the file is recorded on the asset, and the job is done. A system failure is retried with
+//! increasing delays, as often as the queue allows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,22 +18,22 @@ use super::rendition_process_pool::RenditionError;
 use crate::error::format_error_chain;
 use crate::{Job, JobContext, JobHandler, JobOutcome};
 
-/// The topic of the jobs that make assets of originals.
+/// Topic of the jobs that process the originals of assets.
 pub const ASSET_UPDATE_TOPIC: &str = "dam/update_asset";
-/// How long an asset waits after the machine failed it: doubled each time.
+/// Delay before the first retry after a system failure; doubled with each attempt.
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_mins(5);
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident),+ $(,)?) => {
-        /// What became of assets in this process since it began.
+        /// Counters of processed assets since the process started.
         #[derive(Debug, Default)]
         pub struct AssetCounters {
             $($(#[doc = $doc])+ pub $name: AtomicU64,)+
         }
 
         impl AssetCounters {
-            /// Returns each counter's name, what a rise means, and its value.
+            /// Returns each counter's name, the meaning of an increase, and its value.
             #[must_use]
             pub fn all(&self) -> Vec<(&'static str, &'static str, u64)> {
                 vec![$((
@@ -46,17 +47,19 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Assets that got their renditions and metadata.
+    /// Assets that received their renditions and metadata.
     processed,
-    /// Renditions that were drawn for them.
+    /// Renditions that were generated.
     renditions,
-    /// Assets that cannot be drawn; each says why. A rise means files of a kind that nothing here reads, or damaged ones.
+    /// Assets for which no renditions can be generated; each records the reason. An increase indicates files of an
+    /// unsupported kind or damaged files.
     failed,
-    /// Attempts that the machine failed: no process, no memory, a store that does not answer. Someone must look if it repeats.
+    /// Attempts that failed because of the system: no process, no memory, a store that does not respond. Repeated
+    /// increases need attention.
     retried,
     /// Bytes of the originals that were read.
     original_bytes,
-    /// Milliseconds that processing took, waiting for memory included.
+    /// Milliseconds spent processing, including waits for memory.
     busy_ms,
 }
 
@@ -74,19 +77,19 @@ pub struct AssetHandler {
 }
 
 impl AssetHandler {
-    /// Makes the handler.
+    /// Creates the handler.
     #[must_use]
     pub fn new(assets: AssetProcessor) -> Self {
         Self { processor: assets, counters: Arc::default() }
     }
 
-    /// Returns what it counts.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> Arc<AssetCounters> {
         Arc::clone(&self.counters)
     }
 
-    /// Processes the asset if it is due; nothing if it is not.
+    /// Processes the asset if it is due; returns `None` if it is not.
     fn process_if_due(&self, path: &NodePath) -> Result<Option<AssetUpdateOutcome>, AssetError> {
         let content = |source| AssetError::Content { path: path.clone(), source: Box::new(source) };
         let node = self.processor.repository().snapshot().and_then(|seen| seen.node(path));
@@ -96,8 +99,8 @@ impl AssetHandler {
         self.processor.process_asset(path, SystemTime::now()).map(Some)
     }
 
-    /// Says what becomes of an attempt that failed. A file whose process is killed or stalls each time may be the cause,
-    /// and is given up at the asset; otherwise the job is.
+    /// Returns the outcome of a failed attempt. A file whose process is killed or stalls each time may be the cause; it
+    /// is then given up on the asset. Otherwise the job is given up.
     fn failure_outcome(
         &self,
         path: &NodePath,
@@ -164,7 +167,7 @@ impl JobHandler for AssetHandler {
     }
 }
 
-/// Returns how long to wait after an attempt that the machine failed.
+/// Returns the delay after an attempt that failed because of the system.
 fn retry_delay(attempt: u32) -> Duration {
     FIRST_RETRY_DELAY.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(MAX_RETRY_DELAY)
 }

@@ -1,13 +1,14 @@
-//! From an original to a finished asset: draws, then writes metadata, renditions and state in one commit.
+//! Processes an original into a finished asset: generates renditions, then writes metadata, renditions and state in one
+//! commit.
 //!
-//! In: the path of a `dam:Asset`. Out: [`AssetUpdateOutcome`], and what changed in content.
+//! In: the path of a `dam:Asset`. Out: [`AssetUpdateOutcome`], and the changes in content.
 //!
 //! Invariants
-//! * The commit is made only if the original is still the one that was drawn; otherwise the new one is drawn.
-//! * What already is as it should be is not written, so that a second time changes nothing.
-//! * What people wrote stays: metadata that describes is only added where there is none.
+//! * The commit is made only if the original is still the one that was processed; otherwise the new one is processed.
+//! * Unchanged values are not written, so a second run changes nothing.
+//! * Text written by people is preserved: descriptive metadata is added only if it is absent.
 //!
-//! On failure: a file that cannot be drawn leaves the asset with the state `failed` and the reason.
+//! On failure: a file that cannot be processed leaves the asset with the state `failed` and the reason.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -28,45 +29,45 @@ use super::rendition_process_pool::{
 };
 use super::rendition_profile::{RenditionProfile, is_generated_rendition};
 
-/// The type of an asset.
+/// The node type of an asset.
 pub const ASSET_NODE_TYPE: &str = "dam:Asset";
-/// In whose name assets change.
+/// The user in whose name assets are changed.
 pub(crate) const ASSET_UPDATE_USER: &str = "dam-update-service";
-/// AEM's property of what became of an asset.
+/// AEM's property for the processing state of an asset.
 pub(crate) const ASSET_STATE_PROPERTY: &str = "dam:assetState";
-/// The original that the renditions are of; not one of AEM's.
+/// The original from which the renditions were generated; not an AEM property.
 pub(crate) const PROCESSED_ORIGINAL_PROPERTY: &str = "dam:processedOriginal";
-/// Why an asset failed; not one of AEM's.
+/// The reason why an asset failed; not an AEM property.
 const FAILURE_REASON_PROPERTY: &str = "dam:failureReason";
-/// What is wrong with an original that was drawn all the same; not one of AEM's.
+/// Faults of an original that was processed nevertheless; not an AEM property.
 const WARNINGS_PROPERTY: &str = "dam:processingWarnings";
 const METADATA_PATH: &str = "jcr:content/metadata";
 pub(crate) const ORIGINAL_CONTENT_PATH: &str = "jcr:content/renditions/original/jcr:content";
 const EXTRACTED_PROPERTY: &str = "dam:extracted";
-/// Prefixes of metadata that describes what the file is, not what it is about: it follows the file.
+/// Prefixes of metadata that describes the file, not its subject. It is replaced with the file.
 const TECHNICAL_METADATA_PREFIXES: [&str; 5] = ["tiff:", "exif:", "aux:", "dam:", "xmpTPg:"];
-/// How often a commit is made anew because others changed the same asset.
+/// Maximum number of commit attempts while others change the same asset.
 const COMMIT_ATTEMPTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(7);
-/// How often an asset whose original keeps changing is drawn anew.
+/// Maximum number of times an asset is processed again because its original changes.
 const MAX_ORIGINAL_CHANGES: usize = 4;
 
-/// What became of an asset.
+/// The outcome of processing an asset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AssetUpdateOutcome {
-    /// It has its renditions and metadata.
+    /// The asset has its renditions and metadata.
     Processed {
-        /// How many renditions there are.
+        /// Number of renditions.
         renditions: usize,
-        /// What is wrong with the original all the same.
+        /// Faults of the original that did not prevent processing.
         warnings: Vec<String>,
     },
-    /// It cannot be drawn, for this reason; the asset says so.
+    /// The asset cannot be processed, for this reason, which the asset records.
     Failed(String),
-    /// There is no asset with an original at the path any more.
+    /// No asset with an original exists at the path anymore.
     Gone,
 }
 
-/// Why an asset was not processed.
+/// The reason why an asset was not processed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AssetError {
@@ -78,7 +79,7 @@ pub enum AssetError {
         /// The cause.
         source: Box<tympan_content::Error>,
     },
-    /// The machine is to blame.
+    /// The system failed.
     #[error("cannot process the asset `{path}`")]
     Rendition {
         /// The asset.
@@ -86,12 +87,12 @@ pub enum AssetError {
         /// The cause.
         source: RenditionError,
     },
-    /// Others replace the original faster than it is drawn.
+    /// Others replace the original faster than it is processed.
     #[error("the original of `{0}` changed while it was drawn; it is tried again later")]
     OriginalUnstable(NodePath),
 }
 
-/// What makes assets of originals.
+/// Generates the renditions and metadata of assets.
 #[derive(Debug, Clone)]
 pub struct AssetProcessor {
     repository: Repository,
@@ -100,14 +101,14 @@ pub struct AssetProcessor {
     limits: ProcessingLimits,
 }
 
-/// An original as it was found.
+/// An original as it was read.
 struct AssetOriginal {
     blob: BlobId,
     declared_media_type: String,
 }
 
 impl AssetProcessor {
-    /// Makes assets in this repository.
+    /// Creates a processor for the assets of this repository.
     #[must_use]
     pub fn new(
         repository: Repository,
@@ -124,22 +125,22 @@ impl AssetProcessor {
         &self.repository
     }
 
-    /// Returns what draws.
+    /// Returns the pool of rendition processes.
     #[must_use]
     pub fn rendition_pool(&self) -> &RenditionProcessPool {
         &self.rendition_pool
     }
 
-    /// Returns what one file may cost.
+    /// Returns the limits for one file.
     #[must_use]
     pub fn limits(&self) -> ProcessingLimits {
         self.limits
     }
 
-    /// Draws an asset's renditions and reads its metadata, and commits all of it together.
+    /// Generates an asset's renditions, reads its metadata, and commits both together.
     ///
     /// # Errors
-    /// [`AssetError`]; what is wrong with the file is no error, but [`AssetUpdateOutcome::Failed`].
+    /// [`AssetError`]; a fault of the file is not an error, but [`AssetUpdateOutcome::Failed`].
     pub fn process_asset(
         &self,
         path: &NodePath,
@@ -182,7 +183,7 @@ impl AssetProcessor {
         Err(AssetError::OriginalUnstable(path.clone()))
     }
 
-    /// Says at an asset that it is not processed, and why.
+    /// Records on an asset that it is not processed, and why.
     ///
     /// # Errors
     /// If content cannot be read or written.
@@ -212,7 +213,7 @@ impl AssetProcessor {
             let opened = self.repository.blobs().open(&original.blob).map_err(io::Error::other)?;
             opened.ok_or_else(|| io::Error::other(format!("the blob {} is missing", original.blob)))
         };
-        // The renditions follow from the bytes: what the sender says changes once they are known.
+        // The renditions depend on the bytes: the declared type is replaced once they are known.
         let media_type = detect_media_type(&open().map_err(system_error("read the original"))?);
         let order = AssetProcessingRequest {
             renditions: self
@@ -226,7 +227,7 @@ impl AssetProcessor {
     }
 }
 
-/// Finds the original of an asset; nothing if the node is none.
+/// Returns the original of an asset; `None` if the node is not an asset.
 fn find_original(node: &Node) -> tympan_content::Result<Option<AssetOriginal>> {
     if node.primary_type() != ASSET_NODE_TYPE {
         return Ok(None);
@@ -237,7 +238,7 @@ fn find_original(node: &Node) -> tympan_content::Result<Option<AssetOriginal>> {
     };
     let declared = resource.text("jcr:mimeType").unwrap_or_default();
     let guessed = super::rendition_profile::guess_image_media_type(node.name());
-    // A sender that knows nothing says so with this type.
+    // A sender that does not know the type declares this one.
     let is_vague = declared.is_empty() || declared == "application/octet-stream";
     let declared = if is_vague { guessed.unwrap_or(&declared).to_owned() } else { declared };
     Ok(Some(AssetOriginal { blob, declared_media_type: declared }))
@@ -250,8 +251,8 @@ pub(crate) fn blob_id_of_data(data: &Property) -> Option<BlobId> {
     }
 }
 
-/// Tells whether an asset's original is not the one that its renditions are of. An asset that came with renditions, in a
-/// package or from another instance, is taken as it is.
+/// Returns true if an asset's original differs from the one its renditions were generated from. An asset that arrived
+/// with renditions, in a package or from another instance, is accepted as it is.
 ///
 /// # Errors
 /// If the store fails.
@@ -276,7 +277,7 @@ pub(crate) fn original_if_due(node: &Node) -> tympan_content::Result<Option<Blob
     Ok(is_due.then_some(blob))
 }
 
-/// The writing of one result.
+/// The update of an asset with one result.
 struct AssetUpdate<'a> {
     session: &'a mut Session,
     path: &'a NodePath,
@@ -285,7 +286,7 @@ struct AssetUpdate<'a> {
 }
 
 impl AssetUpdate<'_> {
-    /// Writes what was drawn; false if the original is another one by now.
+    /// Writes the result. Returns false if the original has changed in the meantime.
     fn write_result(
         &mut self,
         drawn: &Result<AssetProcessingResult, String>,
@@ -316,7 +317,7 @@ impl AssetUpdate<'_> {
         Ok(true)
     }
 
-    /// Puts the renditions that differ and removes those of former originals.
+    /// Writes the renditions that differ, and removes those of former originals.
     fn write_renditions(
         &mut self,
         before: &Subtree,
@@ -443,7 +444,7 @@ impl AssetUpdate<'_> {
     }
 }
 
-/// Returns metadata as a property; nothing for a date that is none.
+/// Returns metadata as a property; `None` for an invalid date.
 fn metadata_to_property(value: &MetadataValue) -> Option<Property> {
     Some(match value {
         MetadataValue::Text(text) => Property::text(&**text),

@@ -1,16 +1,15 @@
-//! Colors: from an embedded profile, or from ink, to sRGB.
+//! Converts colors from an embedded profile, or from CMYK, to sRGB.
 //!
-//! On failure: a profile that cannot be used is as good as none; the picture is drawn in the colors that it has, with a
-//! warning.
+//! On failure: an unusable profile is treated as absent; the picture keeps its colors, with a warning.
 
 use moxcms::{ColorProfile, DataColorSpace, Layout as Channels, TransformOptions};
 
 use super::raster_image::{PixelLayout, RasterImage};
 
-/// Rows that are converted together, so that the second copy stays small.
+/// Number of pixels that are converted together, which keeps the second copy small.
 const PIXELS_PER_BATCH: usize = 1 << 16;
 
-/// Returns the picture in sRGB, or in its grays if it has no colors.
+/// Returns the picture in sRGB, or in grayscale if it has no colors.
 pub(crate) fn convert_to_srgb(
     frame: RasterImage,
     profile: Option<&[u8]>,
@@ -26,7 +25,7 @@ pub(crate) fn convert_to_srgb(
     if frame.layout == PixelLayout::Cmyk { convert_cmyk_naively(&frame) } else { frame }
 }
 
-/// Converts by the profile; nothing if it says nothing about these channels.
+/// Converts by the profile; `None` if the profile does not apply to these channels.
 fn convert_by_profile(frame: &RasterImage, profile: &[u8]) -> Result<Option<RasterImage>, String> {
     let profile = ColorProfile::new_from_slice(profile).map_err(|error| error.to_string())?;
     let (from, to, layout) = match (profile.color_space, frame.layout) {
@@ -43,7 +42,7 @@ fn convert_by_profile(frame: &RasterImage, profile: &[u8]) -> Result<Option<Rast
         (DataColorSpace::Cmyk, PixelLayout::Cmyk) => {
             (Channels::Rgba, Channels::Rgb, PixelLayout::Rgb)
         }
-        // A profile of other channels than the file has: left aside, as browsers do.
+        // A profile for other channels than the file's is ignored, as in browsers.
         _ => return Ok(None),
     };
     let srgb = ColorProfile::new_srgb();
@@ -60,7 +59,7 @@ fn convert_by_profile(frame: &RasterImage, profile: &[u8]) -> Result<Option<Rast
     Ok(RasterImage::new(frame.size, layout, bytes))
 }
 
-/// Converts ink without a profile: what light is left by the color and by black.
+/// Converts CMYK without a profile: each channel is the light not absorbed by its ink and by black.
 fn convert_cmyk_naively(frame: &RasterImage) -> RasterImage {
     let mut bytes = Vec::with_capacity(frame.size.pixel_count() as usize * 3);
     for pixel in frame.bytes.chunks_exact(4) {

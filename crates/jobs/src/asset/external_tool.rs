@@ -1,10 +1,10 @@
-//! Formats that other programs read, where these are installed: PDF, video, HEIF, AVIF, PSD, JPEG 2000 and unusual TIFF; and
-//! AVIF written.
+//! Runs external programs for formats that are not decoded here: PDF, video, HEIF, AVIF, PSD, JPEG 2000 and unusual
+//! TIFF; also encodes AVIF.
 //!
-//! Each runs in a process of its own, bounded in memory and time (`rendition_process::run_tool`), on a file that it gets as its
-//! standard input, and answers with a picture on its standard output.
+//! Each program runs in a process of its own, with limits on memory and time (`rendition_process::run_tool`). It
+//! receives the file as its standard input, and writes a picture to its standard output.
 //!
-//! On failure: a document or film has no preview, with the reason; a picture is not drawn.
+//! On failure: a document or video has no preview, with the reason; a picture has no renditions.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -28,11 +28,11 @@ const PDF_TOOL: &str = "pdftoppm";
 const VIDEO_TOOL: &str = "ffmpeg";
 const IMAGE_TOOL: &str = "vipsthumbnail";
 const AVIF_TOOL: &str = "avifenc";
-/// Memory of one program.
+/// Memory limit of one program, in bytes.
 const TOOL_MEMORY_BYTES: u64 = 4 << 30;
-/// The most bytes of a picture that one makes.
+/// Maximum size of a picture that a program writes, in bytes.
 const MAX_PICTURE_BYTES: u64 = 256 << 20;
-/// The longest side of the picture that is asked for.
+/// The requested longest side of the picture, in pixels.
 const LONGEST_SIDE: &str = "2048";
 
 /// The programs that were found.
@@ -47,7 +47,7 @@ pub(crate) struct ExternalTools {
 }
 
 impl ExternalTools {
-    /// Looks for the programs in folders, as `PATH` lists them.
+    /// Searches for the programs in a `PATH`-style list of folders.
     pub(crate) fn find_in_path(
         start: ProgramCommand,
         niceness: i32,
@@ -67,7 +67,7 @@ impl ExternalTools {
         }
     }
 
-    /// Returns the program that makes pictures of a format, where one is needed, and its name.
+    /// Returns the program that converts a format, if one is needed, and its name.
     fn tool_for(&self, format: FileFormat) -> Option<(&Option<PathBuf>, &'static str)> {
         match format {
             FileFormat::Pdf => Some((&self.pdf_tool, PDF_TOOL)),
@@ -83,24 +83,24 @@ impl ExternalTools {
         }
     }
 
-    /// Tells whether a program makes a picture of this format.
+    /// Returns true if a program can convert this format to a picture.
     pub(crate) fn can_read(&self, format: FileFormat) -> bool {
         self.tool_for(format).is_some_and(|(program, _)| program.is_some())
     }
 
-    /// Tells whether a program may read a picture of this format that the decoders here refuse: a TIFF with colors or a
-    /// compression that few others write.
+    /// Returns true if a program may read a picture of this format that the decoders here reject: a TIFF with rare
+    /// colors or compression.
     pub(crate) fn can_retry_refused(&self, format: FileFormat) -> bool {
         format == FileFormat::Tiff && self.image_tool.is_some()
     }
 
-    /// Returns the name of the program that a format needs and that is not there.
+    /// Returns the name of the program that a format needs and that is not installed.
     pub(crate) fn missing_tool_for(&self, format: FileFormat) -> Option<&'static str> {
         let (program, name) = self.tool_for(format)?;
         program.is_none().then_some(name)
     }
 
-    /// Makes a PNG of a file's first page or of a moment at its beginning.
+    /// Makes a PNG of a document's first page, or of a frame near the start of a video.
     pub(crate) fn convert_to_png(
         &self,
         format: FileFormat,
@@ -130,7 +130,7 @@ impl ExternalTools {
                     let arguments = [
                         "-v",
                         "error",
-                        // A film may name other files and addresses.
+                        // A video may reference other files and addresses.
                         "-protocol_whitelist",
                         "file,pipe",
                         "-ss",
@@ -149,11 +149,11 @@ impl ExternalTools {
                     ];
                     run(&self.video_tool, &arguments)
                 };
-                // A film of less than a second has nothing there.
+                // A video shorter than a second has no frame there.
                 at("1").or_else(|_| at("0"))
             }
-            // Some of its readers take files alone, and none that has no name but `stdin`. Without the mark the picture
-            // would be enlarged.
+            // Some of its readers accept only files, and none accepts a file without a name except `stdin`. Without the
+            // `>` flag the picture would be enlarged.
             _ => run(
                 &self.image_tool,
                 &["/dev/stdin", "-s", &format!("{LONGEST_SIDE}x{LONGEST_SIDE}>"), "-o", ".png"],
@@ -161,7 +161,7 @@ impl ExternalTools {
         }
     }
 
-    /// Turns what was drawn as PNG into what was wanted where a program writes that.
+    /// Encodes a rendition that was written as PNG in the requested format, if a program supports that format.
     pub(crate) fn encode_with_tools(
         &self,
         mut drawn: AssetProcessingResult,
@@ -202,7 +202,7 @@ impl ExternalTools {
         let folder = tempfile::tempdir().map_err(system_error("make a folder for AVIF"))?;
         let (from, to) = (folder.path().join("a.png"), folder.path().join("a.avif"));
         std::fs::write(&from, png).map_err(system_error("write a picture for AVIF"))?;
-        // Its scale ends with the worst at 63.
+        // The quantizer's scale ends with the worst quality at 63.
         let quantizer = (63 * u32::from(100 - quality.min(100)) / 100).to_string();
         let (from, target) = (from.to_string_lossy(), to.to_string_lossy());
         let arguments =
@@ -258,27 +258,27 @@ impl ExternalTools {
 }
 
 impl FileFormat {
-    /// Tells whether it is a picture that stands for itself, not a document or film.
+    /// Returns true for a still picture, as opposed to a document or video.
     pub(crate) fn is_still_image(self) -> bool {
         matches!(self, Self::Heif | Self::Avif | Self::Photoshop | Self::Jpeg2000)
     }
 }
 
-/// Reads what a program writes; nothing if that takes too long.
+/// Reads a program's output; `None` if that exceeds the time limit.
 fn read_output(child: &mut Child, time: Duration) -> Option<Vec<u8>> {
     let output = child.stdout.take()?;
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let mut said = Vec::new();
         output.take(MAX_PICTURE_BYTES).read_to_end(&mut said).ok();
-        // Nobody listens any more after the time is over.
+        // The receiver is gone after the time limit.
         sender.send(said).ok();
     });
     receiver.recv_timeout(time).ok()
 }
 
-/// Programs look back and forth in a file, which a pipe does not let them. Some open `/dev/stdin` by the name of the file
-/// behind it, so that it must have one until they have ended.
+/// Returns a seekable file, because programs seek in their input, which a pipe does not support. Some open `/dev/stdin`
+/// by the name of the underlying file, so the file needs a name until they have ended.
 fn into_seekable_file(source: BlobContent) -> std::io::Result<(File, Option<NamedTempFile>)> {
     match source {
         BlobContent::File { file, .. } => Ok((file, None)),

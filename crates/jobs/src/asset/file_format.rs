@@ -1,9 +1,9 @@
-//! What a file is, by its bytes: the name and what the sender says prove nothing.
+//! Detects the format of a file from its bytes; its name and the declared type are not reliable.
 
 use std::borrow::Cow;
 use std::io::Read;
 
-/// A kind of file that something is known about.
+/// A supported file format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileFormat {
     Jpeg,
@@ -32,7 +32,7 @@ pub(crate) enum FileFormat {
 }
 
 impl FileFormat {
-    /// Recognizes a file by its first bytes; a few hundred are enough.
+    /// Detects a file's format from its first bytes; a few hundred are enough.
     pub(crate) fn detect(bytes: &[u8]) -> Option<Self> {
         let starts = |magic: &[u8]| bytes.starts_with(magic);
         let at = |place: usize, magic: &[u8]| {
@@ -62,7 +62,7 @@ impl FileFormat {
         })
     }
 
-    /// Tells ISO base media files apart by their brand.
+    /// Returns the format of an ISO base media file by its brand.
     fn from_brand(brand: &[u8]) -> Self {
         match brand {
             b"avif" | b"avis" => Self::Avif,
@@ -79,7 +79,7 @@ impl FileFormat {
         if names.iter().any(|name| contains_bytes(head, name)) { Self::Office } else { Self::Zip }
     }
 
-    /// Returns the media type; nothing where the sender may know better.
+    /// Returns the media type; `None` if the declared type may be more precise.
     pub(crate) fn media_type(self) -> Option<&'static str> {
         Some(match self {
             Self::Jpeg => "image/jpeg",
@@ -108,7 +108,7 @@ impl FileFormat {
         })
     }
 
-    /// Returns the word that AEM notes as `dam:Fileformat`.
+    /// Returns the name that AEM writes as `dam:Fileformat`.
     pub(crate) fn dam_format_name(self) -> Option<&'static str> {
         Some(match self {
             Self::Jpeg => "JPEG",
@@ -129,13 +129,13 @@ impl FileFormat {
     }
 }
 
-/// Returns a text as UTF-8 and unpacked: a drawing may be stored in UTF-16, and as `.svgz`. Of what is packed, and cut off
-/// or damaged, the part before that; at most so many bytes.
+/// Returns a text as UTF-8 and decompressed, because an SVG may be stored in UTF-16 and as `.svgz`. Of truncated or
+/// damaged compressed data, returns the part before the fault; at most `most` bytes.
 pub(crate) fn decode_plain_text(bytes: &[u8], most: usize) -> Cow<'_, [u8]> {
     if bytes.starts_with(b"\x1f\x8b") {
         let mut unpacked = Vec::new();
         let reader = flate2::read::MultiGzDecoder::new(bytes);
-        // What was read before a fault stays.
+        // Bytes that were read before an error are retained.
         reader.take(most as u64).read_to_end(&mut unpacked).ok();
         return Cow::Owned(decode_utf16(&unpacked).into_owned());
     }
@@ -161,23 +161,23 @@ fn contains_bytes(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|window| window == wanted)
 }
 
-/// A PDF's header stands within the first KiB.
+/// Returns true for a PDF, whose header is within the first KiB.
 fn is_pdf(bytes: &[u8]) -> bool {
     contains_bytes(bytes.get(..1024.min(bytes.len())).unwrap_or_default(), b"%PDF-")
 }
 
-/// WebM is Matroska that says so: the element `DocType` of its header, with a length of one byte.
+/// Returns true for WebM: Matroska whose header element `DocType` says so, with a length of one byte.
 fn is_webm(bytes: &[u8]) -> bool {
     let head = bytes.get(..128.min(bytes.len())).unwrap_or_default();
     contains_bytes(head, b"\x42\x82\x84webm")
 }
 
-/// The icons of an ICO are counted, and each has a byte that is 0.
+/// Returns true for an ICO: it has at least one icon, and each entry has a byte that is 0.
 fn is_icon(bytes: &[u8]) -> bool {
     matches!(bytes.get(4..10), Some([1..=64, 0, _, _, _, 0]))
 }
 
-/// SVG is XML whose first element is `svg`.
+/// Returns true for an SVG: XML whose first element is `svg`.
 fn is_svg(bytes: &[u8]) -> bool {
     let head = bytes.get(..4096.min(bytes.len())).unwrap_or_default();
     let head = decode_plain_text(head, 4096);
@@ -190,7 +190,7 @@ fn is_svg(bytes: &[u8]) -> bool {
         } else if rest.starts_with("<?") {
             rest.split_once("?>").map(|(_, rest)| rest)
         } else if let Some(after) = rest.strip_prefix("<!") {
-            // A document type may hold entities in brackets.
+            // A document type may contain entities in brackets.
             let closing = if after.split_once('>').is_some_and(|(head, _)| head.contains('[')) {
                 "]>"
             } else {
@@ -261,7 +261,7 @@ mod tests {
         let drawing = [&b"<svg xmlns='x'>"[..], &b"<g></g>".repeat(20_000)].concat();
         let packed = pack(&drawing);
         assert_eq!(FileFormat::detect(&packed), Some(FileFormat::Svg));
-        // The head alone tells it, too, and no more than asked for is unpacked.
+        // The head alone is sufficient, and no more than the limit is decompressed.
         assert_eq!(FileFormat::detect(&packed[..100]), Some(FileFormat::Svg));
         assert_eq!(decode_plain_text(&packed, 100).len(), 100);
         assert_eq!(&*decode_plain_text(&packed, 1 << 20), drawing);

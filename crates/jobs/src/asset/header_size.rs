@@ -1,16 +1,16 @@
-//! How large a picture or film is by its header, for formats that are not decoded here.
+//! Reads the dimensions of a picture or video from its header, for formats that are not decoded here.
 //!
-//! Pure. What is cut off or makes no sense has no size; nothing is allocated for what a header promises.
+//! Pure. Truncated or invalid data has no size. Nothing is allocated based on the header's claims.
 
 use super::file_format::FileFormat;
 use super::raster_image::ImageSize;
 
-/// Entries of a directory of TIFF that are looked at.
+/// Maximum number of TIFF directory entries that are read.
 const MAX_TIFF_ENTRIES: usize = 4096;
-/// Boxes of one level that are looked at.
+/// Maximum number of boxes that are read per level.
 const MAX_BOXES_PER_LEVEL: usize = 4096;
 
-/// Returns the size of a picture as a viewer shows it.
+/// Returns the size of a picture as displayed.
 pub(super) fn read_header_size(bytes: &[u8], format: FileFormat) -> Option<ImageSize> {
     let size = match format {
         FileFormat::Photoshop => {
@@ -33,7 +33,7 @@ fn read_u32_be(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(four.try_into().ok()?))
 }
 
-/// Takes the first box apart: its kind, what is in it, and what follows.
+/// Splits off the first box: its type, its content, and the bytes that follow.
 fn split_first_box(bytes: &[u8]) -> Option<([u8; 4], &[u8], &[u8])> {
     let kind: [u8; 4] = bytes.get(4..8)?.try_into().ok()?;
     let (begin, end) = match read_u32_be(bytes, 0)? {
@@ -44,7 +44,7 @@ fn split_first_box(bytes: &[u8]) -> Option<([u8; 4], &[u8], &[u8])> {
         }
         length => (8, usize::try_from(length).ok()?),
     };
-    // What is cut off may hold what is looked for all the same.
+    // A truncated box may still contain the requested data.
     let end = end.min(bytes.len());
     Some((kind, bytes.get(begin..end)?, bytes.get(end..)?))
 }
@@ -64,9 +64,9 @@ fn find_box(bytes: &[u8], wanted: [u8; 4]) -> Option<&[u8]> {
     iter_boxes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, content)| content)
 }
 
-/// Returns the size of the largest picture of an image file, which is the one that thumbnails and tiles belong to.
+/// Returns the size of the largest picture in an image file, to which thumbnails and tiles belong.
 fn image_item_size(bytes: &[u8]) -> Option<ImageSize> {
-    // Version and flags come before the boxes.
+    // Version and flags precede the boxes.
     let meta = find_box(bytes, *b"meta")?.get(4..)?;
     let properties = find_box(find_box(meta, *b"iprp")?, *b"ipco")?;
     let extents = iter_boxes(properties).filter(|(kind, _)| kind == b"ispe");
@@ -78,7 +78,8 @@ fn image_item_size(bytes: &[u8]) -> Option<ImageSize> {
     Some(if quarters.is_some_and(|quarters| quarters & 1 == 1) { size.transposed() } else { size })
 }
 
-/// Takes the first element of EBML (RFC 8794) apart: its number with the mark of its length, what is in it, and what follows.
+/// Splits off the first EBML element (RFC 8794): its ID including the length marker, its content, and the bytes that
+/// follow.
 fn split_first_element(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let number_length = bytes.first()?.leading_zeros() as usize + 1;
     if number_length > 4 {
@@ -96,7 +97,7 @@ fn split_first_element(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let length = rest.get(..length_bytes)?.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     let length = length & mask;
     let rest = rest.get(length_bytes..)?;
-    // With all bits set it goes on to the end. What is cut off may hold what is looked for all the same.
+    // A length with all bits set extends to the end. A truncated element may still contain the requested data.
     let end = match length == mask {
         true => rest.len(),
         false => usize::try_from(length).ok()?.min(rest.len()),
@@ -115,7 +116,7 @@ fn iter_elements(bytes: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     std::iter::from_fn(next).take(MAX_BOXES_PER_LEVEL)
 }
 
-/// Returns the size of the first film of Matroska and WebM (RFC 9559).
+/// Returns the size of the first video track of Matroska and WebM (RFC 9559).
 fn matroska_size(bytes: &[u8]) -> Option<ImageSize> {
     const SEGMENT: u32 = 0x1853_8067;
     const TRACKS: u32 = 0x1654_AE6B;
@@ -148,7 +149,7 @@ fn tiff_size(bytes: &[u8]) -> Option<ImageSize> {
     let (mut width, mut height, mut orientation) = (None, None, 1);
     for entry in 0..count {
         let at = directory.checked_add(2 + 12 * entry)?;
-        // A short stands in the first half of the place of a long.
+        // A short occupies the first half of a long's field.
         let length = if number(at + 2, 2)? == 3 { 2 } else { 4 };
         let value = number(at + 8, length)?;
         match number(at, 2)? {
@@ -169,7 +170,7 @@ mod tests {
     fn check(bytes: &[u8], format: FileFormat, expected: Option<(u32, u32)>) {
         let size = read_header_size(bytes, format).map(|size| (size.width, size.height));
         assert_eq!(size, expected);
-        // No part of it does any harm.
+        // No prefix causes a panic.
         for end in 0..bytes.len() {
             read_header_size(&bytes[..end], format);
         }
@@ -230,7 +231,7 @@ mod tests {
         let inner = [info, tracks].concat();
         let whole = [head.clone(), element(b"\x18\x53\x80\x67", &inner)].concat();
         check(&whole, FileFormat::WebM, Some((640, 360)));
-        // As a live stream has it: the length of the segment is not known.
+        // In a live stream the length of the segment is unknown.
         let live =
             [&head[..], b"\x18\x53\x80\x67\x01\xff\xff\xff\xff\xff\xff\xff", &inner].concat();
         check(&live, FileFormat::Matroska, Some((640, 360)));

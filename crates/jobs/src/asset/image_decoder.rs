@@ -1,8 +1,9 @@
-//! From a file's bytes to pixels: which decoder, what its header says, what it may cost.
+//! Decodes files to pixels: selects the decoder, reads the header, and checks the limits.
 //!
 //! Invariants
-//! * The header's dimensions are held against the limits before anything is allocated for pixels.
-//! * Decoding happens in the process that draws (`rendition_process`): a decoder that crashes or never ends takes nothing with it.
+//! * The header's dimensions are checked against the limits before pixel memory is allocated.
+//! * Decoding runs in the rendition process (`rendition_process`), so that a decoder that crashes or never ends affects
+//!   nothing else.
 
 use std::io::Cursor;
 
@@ -21,10 +22,10 @@ use super::processing_request::ProcessingLimits;
 use super::raster_image::{ImageSize, PixelLayout, RasterImage};
 use super::svg;
 
-/// The most of a textual chunk or profile that a decoder keeps.
+/// Maximum size of a textual chunk or profile that a decoder stores, in bytes.
 const MAX_METADATA_BYTES: usize = 16 << 20;
 
-/// Why nothing was drawn: a sentence for people, about the file.
+/// The reason why no rendition was generated: a sentence about the file for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AssetFileError(pub(crate) String);
 
@@ -34,31 +35,31 @@ impl AssetFileError {
     }
 }
 
-/// What is known of a picture before it is decoded.
+/// Properties of a picture that are known before decoding.
 #[derive(Debug, Default)]
 pub(crate) struct ImageHeader {
     /// The size of the stored pixels.
     pub(crate) stored_size: ImageSize,
-    /// EXIF's orientation, 1 to 8.
+    /// EXIF orientation, 1 to 8.
     pub(crate) orientation: u8,
-    /// Bits of a pixel.
+    /// Bits per pixel.
     pub(crate) bits_per_pixel: u32,
-    /// Whether it is stored in passes.
+    /// True if the picture is stored in passes.
     pub(crate) is_progressive: bool,
-    /// Whether CMYK is stored as its opposite.
+    /// True if CMYK is stored inverted.
     pub(crate) is_inverted: bool,
-    /// Pixels per inch across and down.
+    /// Horizontal and vertical density in pixels per inch.
     pub(crate) density: Option<(u32, u32)>,
-    /// Comments in the file.
+    /// Number of comments in the file.
     pub(crate) comments: u32,
-    /// The bytes that decoding takes.
+    /// Memory needed for decoding, in bytes.
     pub(crate) memory_bytes: u64,
-    /// Metadata as it stands in the file.
+    /// Metadata as stored in the file.
     pub(crate) embedded_metadata: EmbeddedMetadata,
 }
 
 impl ImageHeader {
-    /// Returns the size as a viewer shows it.
+    /// Returns the size as displayed.
     pub(crate) fn display_size(&self) -> ImageSize {
         if self.orientation >= 5 { self.stored_size.transposed() } else { self.stored_size }
     }
@@ -71,17 +72,17 @@ pub(crate) struct DecodedImage {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Tells whether pictures of this format are decoded here.
+/// Returns true if pictures of this format are decoded here.
 pub(crate) fn is_decodable_image(format: FileFormat) -> bool {
     use FileFormat::{Bmp, Gif, Icon, Jpeg, Png, Svg, Tiff, WebP};
     matches!(format, Jpeg | Png | Gif | WebP | Tiff | Bmp | Icon | Svg)
 }
 
-/// Reads what stands before the pixels, and holds it against the limits. `wanted` is the size of the largest rendition
-/// for a picture of a given size.
+/// Reads the header, and checks it against the limits. `wanted` returns the size of the largest rendition for a picture
+/// of a given size.
 ///
 /// # Errors
-/// If the header cannot be read, or promises more than the limits allow.
+/// If the header cannot be read, or exceeds the limits.
 pub(crate) fn read_image_header(
     bytes: &[u8],
     format: FileFormat,
@@ -110,7 +111,7 @@ fn check_limits(
     if width == 0 || height == 0 {
         return Err(AssetFileError::new("its header gives it no width or no height"));
     }
-    // Lines have no pixels, so the size of a drawing is not what it costs.
+    // An SVG has no pixels, so its size does not determine its cost.
     if format != FileFormat::Svg && header.stored_size.pixel_count() > limits.pixels {
         return Err(too_many_pixels_error(header.stored_size, limits));
     }
@@ -124,7 +125,7 @@ fn check_limits(
     Ok(())
 }
 
-/// Says that a picture is larger than the limits allow.
+/// Returns the error for a picture that exceeds the pixel limit.
 pub(crate) fn too_many_pixels_error(
     ImageSize { width, height }: ImageSize,
     limits: &ProcessingLimits,
@@ -191,7 +192,7 @@ fn read_raster_header(
         ..EmbeddedMetadata::default()
     };
     let bits_per_pixel = u32::from(decoder.original_color_type().bits_per_pixel());
-    // The decoder's pixels, then those with 8 bits beside them.
+    // The decoder's pixels, plus a copy with 8 bits per channel.
     let memory = decoder.total_bytes().saturating_mul(2).saturating_add(bytes.len() as u64);
     Ok(ImageHeader {
         stored_size: ImageSize { width, height },
@@ -203,7 +204,7 @@ fn read_raster_header(
     })
 }
 
-/// Returns the largest picture of an icon, if it is a PNG: the decoder of icons takes those with transparency alone.
+/// Returns the largest picture of an icon, if it is a PNG. The icon decoder accepts only PNGs with transparency.
 fn extract_icon_png(bytes: &[u8]) -> Option<&[u8]> {
     let count = usize::from(u16::from_le_bytes(bytes.get(4..6)?.try_into().ok()?));
     let entries = bytes.get(6..)?.chunks_exact(16).take(count);
@@ -211,7 +212,7 @@ fn extract_icon_png(bytes: &[u8]) -> Option<&[u8]> {
         let four = entry.get(at..at + 4)?;
         usize::try_from(u32::from_le_bytes(four.try_into().ok()?)).ok()
     };
-    // A side of 256 is written as 0.
+    // A side of 256 is stored as 0.
     let side = |byte: Option<&u8>| byte.map_or(0, |byte| u32::from(byte.wrapping_sub(1)) + 1);
     let largest = entries.max_by_key(|entry| side(entry.first()) * side(entry.get(1)))?;
     let start = number(largest, 12)?;
@@ -219,7 +220,7 @@ fn extract_icon_png(bytes: &[u8]) -> Option<&[u8]> {
     picture.starts_with(b"\x89PNG\r\n\x1a\n").then_some(picture)
 }
 
-/// Tells whether a decoder knows what kind of picture a header promises.
+/// Returns true if a decoder supports the kind of picture in the header.
 pub(crate) fn has_supported_header(
     bytes: &[u8],
     format: FileFormat,
@@ -228,7 +229,7 @@ pub(crate) fn has_supported_header(
     open_decoder(bytes, format, limits).is_ok()
 }
 
-/// Opens a decoder: it has read the header and nothing else.
+/// Opens a decoder, which reads only the header.
 fn open_decoder<'a>(
     bytes: &'a [u8],
     format: FileFormat,
@@ -261,10 +262,10 @@ fn open_decoder<'a>(
     Ok(decoder)
 }
 
-/// Decodes a picture so that it covers `wanted` if it is that large; of an animation, its first frame.
+/// Decodes a picture so that it covers `wanted` if it is large enough; of an animation, the first frame.
 ///
 /// # Errors
-/// If the file is damaged beyond what a decoder takes.
+/// If the file is too damaged for the decoder.
 pub(crate) fn decode_image(
     bytes: &[u8],
     format: FileFormat,
@@ -296,7 +297,7 @@ fn decode_raster(
     };
     let no_pixels = || AssetFileError::new("it has no pixels");
     if let Some(layout) = layout {
-        // Read in place, so that what a file that ends early has is kept.
+        // The picture is read in place, so that the available part of a truncated file is retained.
         let total = usize::try_from(decoder.total_bytes()).map_err(|_| no_pixels())?;
         let mut pixels = vec![0; total];
         let mut warnings = Vec::new();
@@ -321,7 +322,7 @@ fn decode_raster(
     Ok(DecodedImage { image: frame, warnings: Vec::new() })
 }
 
-/// Tells whether a decoder has written any pixel.
+/// Returns true if a decoder wrote any pixel.
 fn has_written_pixels(pixels: &[u8]) -> bool {
     pixels.iter().any(|byte| *byte != 0)
 }

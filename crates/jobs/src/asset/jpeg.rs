@@ -1,10 +1,10 @@
-//! JPEG: what stands before the picture, the picture at a fraction of its size, and encoding.
+//! Reads JPEG: the segments before the picture, and the picture at a fraction of its size. Also encodes JPEG.
 //!
-//! The decoder works on coefficients, so a picture of 24 megapixels of which 1280 columns are wanted is decoded at a
+//! The decoder works on coefficients, so a picture of 24 megapixels of which 1280 columns are needed is decoded at a
 //! quarter of its width: a sixteenth of the memory, and most of the time saved.
 //!
-//! On failure: a file that ends early or has damaged data gives the picture as far as it goes, and a warning. What the
-//! fast decoder refuses, a second one tries.
+//! On failure: a truncated or damaged file yields the readable part of the picture, and a warning. If the fast decoder
+//! rejects a file, a second one is tried.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +21,12 @@ const XMP_SIGNATURE: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
 const EXTENDED_XMP_SIGNATURE: &[u8] = b"http://ns.adobe.com/xmp/extension/\0";
 const ICC_SIGNATURE: &[u8] = b"ICC_PROFILE\0";
 const PHOTOSHOP_SIGNATURE: &[u8] = b"Photoshop 3.0\0";
-/// Pieces of metadata are put together up to this size.
+/// Maximum total size of metadata that is assembled from several segments, in bytes.
 const MAX_METADATA_BYTES: usize = 16 << 20;
-/// A progressive picture has about ten scans; a hostile one has thousands, each as costly as a picture.
+/// Maximum number of scans. A progressive picture has about ten; a hostile one has thousands, each as costly as a
+/// picture.
 const MAX_JPEG_SCANS: u32 = 200;
-/// How libjpeg-turbo names what it went on from.
+/// libjpeg-turbo's warnings for faults from which it recovered.
 const RECOVERED_WARNINGS: [&str; 5] = [
     "Premature end",
     "Corrupt JPEG data",
@@ -34,21 +35,21 @@ const RECOVERED_WARNINGS: [&str; 5] = [
     "Unknown Adobe color",
 ];
 
-/// What the segments before the picture say.
+/// Data from the segments before the picture.
 #[derive(Debug, Default)]
 pub(crate) struct JpegSegments {
     pub(crate) size: Option<ImageSize>,
     pub(crate) component_count: u8,
     pub(crate) is_progressive: bool,
-    /// Written by Adobe's programs, whose CMYK is stored as its opposite.
+    /// True if an Adobe program wrote the file; its CMYK is stored inverted.
     pub(crate) is_adobe: bool,
-    /// Pixels per inch across and down.
+    /// Horizontal and vertical density in pixels per inch.
     pub(crate) density: Option<(u32, u32)>,
     pub(crate) comment_count: u32,
     pub(crate) embedded_metadata: EmbeddedMetadata,
 }
 
-/// Reads the segments up to the picture's data; what is cut off is left out.
+/// Reads the segments up to the picture's data; a truncated segment is left out.
 pub(crate) fn read_jpeg_segments(bytes: &[u8]) -> JpegSegments {
     let mut found = JpegSegments::default();
     let mut profile: BTreeMap<u8, &[u8]> = BTreeMap::new();
@@ -73,7 +74,7 @@ pub(crate) fn read_jpeg_segments(bytes: &[u8]) -> JpegSegments {
                 } else if let Some(packet) = body.strip_prefix(XMP_SIGNATURE) {
                     found.embedded_metadata.xmp.get_or_insert_with(|| packet.to_vec());
                 } else if let Some(part) = body.strip_prefix(EXTENDED_XMP_SIGNATURE) {
-                    // A digest of 32 characters, the whole length, and the place of this part in it.
+                    // A digest of 32 characters, the total length, and the offset of this part.
                     if let Some((place, part)) =
                         part.get(36..).and_then(<[u8]>::split_first_chunk::<4>)
                     {
@@ -105,13 +106,13 @@ pub(crate) fn read_jpeg_segments(bytes: &[u8]) -> JpegSegments {
     found
 }
 
-/// Returns the next segment's marker and body and what follows; nothing at the picture's data.
+/// Returns the next segment's marker and body, and the bytes that follow; `None` at the picture's data.
 fn next_jpeg_segment(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let mut rest = bytes;
     loop {
         match rest {
             [0xff, 0xff, ..] => rest = rest.get(1..)?,
-            // The picture's data, the end, or no JPEG any more.
+            // The picture's data, the end, or no longer a JPEG.
             [0xff, 0xda | 0xd9, ..] => return None,
             [0xff, 0x01 | 0xd0..=0xd8, after @ ..] => rest = after,
             [0xff, marker, high, low, after @ ..] => {
@@ -135,7 +136,7 @@ fn join_parts<'a>(parts: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
     (!whole.is_empty()).then_some(whole)
 }
 
-/// Reads pixels per inch from a JFIF segment.
+/// Returns the pixels per inch of a JFIF segment.
 fn jfif_density(body: &[u8]) -> Option<(u32, u32)> {
     let [unit, x1, x0, y1, y0, ..] = *body.strip_prefix(b"JFIF\0")?.get(2..)? else { return None };
     let (across, down) = (u16::from_be_bytes([x1, x0]), u16::from_be_bytes([y1, y0]));
@@ -147,7 +148,7 @@ fn jfif_density(body: &[u8]) -> Option<(u32, u32)> {
     Some((per_inch(across)?, per_inch(down)?)).filter(|(across, down)| *across > 0 && *down > 0)
 }
 
-/// Returns how much memory decoding takes: the pixels as they come out, and for progressive pictures all coefficients.
+/// Returns the memory that decoding takes: the decoded pixels, and for progressive pictures all coefficients.
 pub(crate) fn estimate_decode_memory(
     segments: &JpegSegments,
     size: ImageSize,
@@ -160,20 +161,20 @@ pub(crate) fn estimate_decode_memory(
     decoded * 2 + coefficients
 }
 
-/// Returns in how many eighths a picture is decoded so that a wanted size still has `MARGIN` of its own pixels.
+/// Returns the scale in eighths at which a picture is decoded so that it exceeds the requested size by `MARGIN`.
 fn choose_scale_eighths(size: ImageSize, wanted: ImageSize) -> u8 {
     let enough = |eighths: u8| {
         let scaled = |side: u32| (side * u32::from(eighths)).div_ceil(8);
         scaled(size.width) >= wanted.width && scaled(size.height) >= wanted.height
     };
-    // The other eighths have no vector instructions and cost more than they save.
+    // The other scales have no vector instructions and cost more than they save.
     [1, 2, 4].into_iter().find(|eighths| enough(*eighths)).unwrap_or(8)
 }
 
 /// Decodes a picture at the smallest fraction of its size that still covers `wanted`.
 ///
 /// # Errors
-/// If neither decoder gets a picture out of it.
+/// If neither decoder can decode the picture.
 pub(crate) fn decode_jpeg(
     bytes: &[u8],
     header: &ImageHeader,
@@ -208,7 +209,7 @@ fn decode_jpeg_scaled(
     };
     let (width, height) = (factor.scale(found.width), factor.scale(found.height));
     let pitch = width * format.size();
-    // What a file that ends early leaves out is gray.
+    // The missing part of a truncated file is gray.
     let mut pixels = vec![0x80; pitch * height];
     let image = Image { pixels: &mut *pixels, width, pitch, height, format };
     let mut warnings = Vec::new();
@@ -229,7 +230,7 @@ fn decode_jpeg_scaled(
     Ok(DecodedImage { image: frame, warnings })
 }
 
-/// Decodes with the second decoder, which takes some files that the first refuses.
+/// Decodes with the second decoder, which accepts some files that the first rejects.
 fn decode_jpeg_whole(bytes: &[u8], header: &ImageHeader) -> Result<DecodedImage, AssetFileError> {
     let failed =
         |error: image::ImageError| AssetFileError::new(format!("it is no readable JPEG: {error}"));
@@ -249,10 +250,10 @@ fn decode_jpeg_whole(bytes: &[u8], header: &ImageHeader) -> Result<DecodedImage,
     })
 }
 
-/// Encodes a picture; what is transparent becomes white.
+/// Encodes a picture; transparency becomes white.
 ///
 /// # Errors
-/// If the encoder refuses it: a side may have 65,500 pixels.
+/// If the encoder rejects the picture: the limit per side is 65,500 pixels.
 pub(crate) fn encode_jpeg(frame: &RasterImage, quality: u8) -> Result<Vec<u8>, String> {
     let frame = frame.flatten_alpha();
     let (format, subsampling) = match frame.layout {

@@ -1,13 +1,13 @@
-//! Assets: what is made of an uploaded file, and kept beside it.
+//! Processes assets: generates renditions and metadata from an uploaded file.
 //!
 //! In: a `dam:Asset` with an original. Out: its metadata and renditions under AEM's names, in one commit.
 //!
 //! Invariants
-//! * The original stays, whatever it is: a file that cannot be drawn has a state and a reason.
-//! * All renditions of an original come in one commit: a crash leaves the old ones or the new ones.
-//! * Making them again of the same original changes nothing.
+//! * The original is always retained: a file that cannot be processed has a state and a reason.
+//! * All renditions of an original are written in one commit: a crash leaves the old ones or the new ones.
+//! * Processing the same original again changes nothing.
 //! * Decoders run in processes of their own ([`RenditionProcessPool`]).
-//! * What is due is a stored job ([`ASSET_UPDATE_TOPIC`]): [`AssetFollower`] adds it, [`AssetHandler`] carries it out.
+//! * Due work is a stored job ([`ASSET_UPDATE_TOPIC`]): [`AssetFollower`] adds it, [`AssetHandler`] carries it out.
 
 mod asset_follower;
 mod asset_handler;

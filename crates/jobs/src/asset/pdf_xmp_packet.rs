@@ -1,9 +1,9 @@
-//! A PDF with another XMP packet: the packet is appended, as the format's incremental updates are, and not one byte of
-//! the file before it changes.
+//! Replaces the XMP packet of a PDF. The packet is appended as an incremental update, and no byte of the original file
+//! changes.
 //!
-//! In: the bytes of a file, and what it is to say. Out: what is appended, or why nothing can be.
+//! In: the bytes of a file, and the properties to write. Out: the bytes to append, or the reason why there are none.
 //!
-//! A PDF is followed by a parser that hostile files may crash or fill, so that this is done in the process that draws.
+//! Hostile PDF files may crash the parser or exhaust its memory, so this runs in the rendition process.
 
 use lopdf::{Dictionary, Document, IncrementalDocument, Object, ObjectId, Stream};
 
@@ -11,19 +11,19 @@ use super::metadata::pdf::find_xmp_packet;
 use super::processing_request::MetadataValue;
 use super::write_back::{changed_names, diff_packet};
 
-/// Entries of a cross-reference stream that the update writes anew.
+/// Entries of a cross-reference stream that the update regenerates.
 const REGENERATED_STREAM_ENTRIES: [&[u8]; 7] =
     [b"Type", b"Index", b"W", b"Filter", b"DecodeParms", b"Length", b"XRefStm"];
-/// The flag of a form that says that signatures are there.
+/// The flag of a form that indicates signatures.
 const SIGNATURES_EXIST_FLAG: i64 = 1;
 
-/// What is appended to a file, and the names of what it then says.
+/// The bytes to append to a file, and the names of the properties that they set.
 pub(crate) type PdfAppendix = (Vec<u8>, Vec<String>);
 
-/// Returns what makes a PDF say these properties; nothing if it says them already.
+/// Returns the bytes that set these properties in a PDF; `None` if the PDF contains them already.
 ///
 /// # Errors
-/// If the file is no readable PDF, is encrypted or signed, or its packet cannot be read.
+/// If the file is not a readable PDF, is encrypted or signed, or its packet cannot be read.
 pub(crate) fn build_pdf_appendix(
     bytes: &[u8],
     wanted: Vec<(String, MetadataValue)>,
@@ -49,14 +49,14 @@ pub(crate) fn build_pdf_appendix(
     put_packet(&mut updated, (root, known), packet.clone()).map_err(unreadable)?;
     let mut whole = Vec::with_capacity(bytes.len() + packet.len() + 1024);
     updated.save_to(&mut whole).map_err(|error| unreadable(error.into()))?;
-    // What cannot be read back is not kept.
+    // A result that cannot be read back is rejected.
     let again = Document::load_mem(&whole).map_err(unreadable)?;
     let appended = whole.strip_prefix(bytes).filter(|_| find_xmp_packet(&again) == Some(packet));
     let appended = appended.ok_or("its structure takes no update")?;
     Ok(Some((appended.to_vec(), changed_names(&changes))))
 }
 
-/// Puts a packet into the update: as a new version of the one that is there, or as a new object that the catalog names.
+/// Adds a packet to the update: as a new version of the existing one, or as a new object that the catalog references.
 fn put_packet(
     updated: &mut IncrementalDocument,
     (root, known): (ObjectId, Option<ObjectId>),
@@ -65,7 +65,7 @@ fn put_packet(
     let mut entries = Dictionary::new();
     entries.set("Type", Object::Name(b"Metadata".to_vec()));
     entries.set("Subtype", Object::Name(b"XML".to_vec()));
-    // It is stored as it is, so that programs find it that know nothing of PDF.
+    // The packet is stored uncompressed, so that programs without PDF support find it.
     let stream = Object::Stream(Stream::new(entries, packet).with_compression(false));
     match known {
         Some(known) => updated.new_document.set_object(known, stream),
@@ -82,7 +82,7 @@ fn put_packet(
     Ok(())
 }
 
-/// Tells whether somebody signed the document, or certified what may be changed in it.
+/// Returns true if the document is signed, or certified with restrictions on changes.
 fn is_signed_document(document: &Document, catalog: &Dictionary) -> bool {
     let resolve =
         |object: &Object| document.dereference(object).ok().map(|(_, object)| object.clone());

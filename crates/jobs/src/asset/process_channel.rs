@@ -1,4 +1,4 @@
-//! What the server and the process that draws say to each other, over one socket.
+//! The protocol between the server and the rendition process, over one socket.
 //!
 //! ```text
 //! server   u32 length, order as JSON; one byte with the open file attached, or one byte and the file's bytes
@@ -22,37 +22,37 @@ use serde::{Deserialize, Serialize};
 
 use super::processing_request::{AssetProcessingRequest, AssetProcessingResult, MetadataValue};
 
-/// The most bytes of an order or answer without its pictures.
+/// Maximum size of a request or response in JSON, without the pictures, in bytes.
 const MAX_JSON_BYTES: u32 = 64 << 20;
-/// The byte that comes with an open file, and the one before a file's bytes.
+/// The byte that accompanies an open file, and the one that precedes a file's bytes.
 const OPEN_FILE_MARKER: u8 = b'f';
 pub(crate) const FILE_BYTES_MARKER: u8 = b'b';
-/// The byte that lets decoding begin.
+/// The byte that starts decoding.
 pub(crate) const BEGIN_DECODING_MARKER: u8 = b'+';
 
-/// What the process says.
+/// A message of the rendition process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum RenditionProcessMessage {
-    /// It waits for this many bytes of memory to be free.
+    /// The process waits for this many bytes of memory to be free.
     Need(u64),
-    /// It is done; the pictures follow.
+    /// The process is done; the pictures follow.
     Drawn(AssetProcessingResult),
-    /// Nothing was drawn, for this reason.
+    /// No rendition was generated, for this reason.
     Refused(String),
-    /// The properties that the file says with the bytes that follow at its end; none if it says all already.
+    /// The properties that the bytes to append set; the bytes follow. `None` if the file contains all of them already.
     Appended(Option<Vec<String>>),
-    /// The open file cannot be read: no fault of what is in it.
+    /// The open file cannot be read, which is not a fault of its content.
     Unread(String),
 }
 
-/// An order with the length of the file that follows.
+/// A request with the length of the file that follows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct FramedProcessingRequest {
     pub(crate) order: AssetProcessingRequest,
     pub(crate) length: u64,
-    /// How much the process stands behind others.
+    /// Niceness of the process.
     pub(crate) niceness: i32,
-    /// What the file is to say: then nothing is drawn.
+    /// Properties to write into the file; if set, no renditions are generated.
     pub(crate) append: Option<Vec<(String, MetadataValue)>>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn read_json<T: DeserializeOwned>(source: &mut impl Read) -> io::Resu
     Ok(serde_json::from_slice(&json)?)
 }
 
-/// Lets the other side read an open file, which costs no copy of it.
+/// Sends an open file to the other side, which avoids a copy.
 pub(crate) fn send_file_descriptor(socket: impl AsFd, file: &File) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -86,7 +86,7 @@ pub(crate) fn send_file_descriptor(socket: impl AsFd, file: &File) -> io::Result
     Ok(())
 }
 
-/// Takes the file that was handed over; nothing if its bytes follow instead.
+/// Receives an open file; `None` if its bytes follow instead.
 pub(crate) fn receive_file_descriptor(socket: impl AsFd) -> io::Result<Option<File>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -112,7 +112,7 @@ pub(crate) fn write_length_prefixed(target: &mut impl Write, bytes: &[u8]) -> io
     target.write_all(bytes)
 }
 
-/// Reads bytes that are at most `most`.
+/// Reads length-prefixed bytes, at most `most`.
 pub(crate) fn read_length_prefixed(source: &mut impl Read, most: u64) -> io::Result<Vec<u8>> {
     let mut length = [0; 8];
     source.read_exact(&mut length)?;

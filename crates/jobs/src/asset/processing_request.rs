@@ -1,10 +1,10 @@
-//! What is wanted of a file, and what came out: the two things that travel between the server and the process that draws.
+//! The request for one file and its result, which the server and the rendition process exchange.
 
 use serde::{Deserialize, Serialize};
 
 use super::raster_image::ImageSize;
 
-/// Where the eye goes, as shares of width and height from the upper left corner.
+/// The focal point of a picture, as shares of width and height from the upper left corner.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct FocalPoint {
     /// From the left, 0 to 1.
@@ -19,25 +19,25 @@ impl Default for FocalPoint {
     }
 }
 
-/// How a picture is brought into a box.
+/// The way in which a picture is fitted to a box.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum ResizeMode {
-    /// Whole, in its own shape.
+    /// Scaled down to fit, in its own aspect ratio.
     Inside,
-    /// Cut to the box's shape around a point.
+    /// Cropped to the box's aspect ratio around a point.
     Cover(FocalPoint),
 }
 
-/// How a rendition is encoded.
+/// The encoding of a rendition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RenditionEncoding {
-    /// PNG, alpha kept.
+    /// PNG, with alpha.
     Png,
-    /// JPEG of a quality from 1 to 100; what is transparent becomes white.
+    /// JPEG of a quality from 1 to 100; transparency becomes white.
     Jpeg(u8),
-    /// WebP of a quality from 1 to 100, alpha kept.
+    /// WebP of a quality from 1 to 100, with alpha.
     WebP(u8),
-    /// AVIF of a quality from 1 to 100, alpha kept; made by `avifenc`, where that is installed.
+    /// AVIF of a quality from 1 to 100, with alpha; encoded by `avifenc`, if that is installed.
     Avif(u8),
 }
 
@@ -53,7 +53,7 @@ impl RenditionEncoding {
         }
     }
 
-    /// Returns the ending of names that AEM gives such renditions.
+    /// Returns the file extension that AEM uses for such renditions.
     #[must_use]
     pub fn extension(self) -> &'static str {
         match self {
@@ -65,29 +65,29 @@ impl RenditionEncoding {
     }
 }
 
-/// A wanted rendition.
+/// A requested rendition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RenditionSpec {
-    /// The name it gets.
+    /// The rendition's name.
     pub name: String,
-    /// The box it is brought into; never enlarged.
+    /// The box into which the picture is fitted; it is never enlarged.
     pub within: ImageSize,
-    /// How.
+    /// The way of fitting.
     pub fit: ResizeMode,
-    /// How it is encoded.
+    /// The encoding.
     pub encoding: RenditionEncoding,
 }
 
-/// What one file may cost.
+/// Resource limits for one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessingLimits {
-    /// The most pixels of a picture, by its header.
+    /// Maximum number of pixels of a picture, by its header.
     pub pixels: u64,
-    /// The most memory that drawing may take, by the header's numbers.
+    /// Maximum memory for decoding, in bytes, by the header's numbers.
     pub memory: u64,
-    /// The most bytes of the file.
+    /// Maximum size of the file, in bytes.
     pub file: u64,
-    /// How long it may take.
+    /// Time limit in seconds.
     pub seconds: u64,
 }
 
@@ -97,16 +97,16 @@ impl Default for ProcessingLimits {
     }
 }
 
-/// Everything that is wanted of one file.
+/// A request for one file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AssetProcessingRequest {
     /// The renditions.
     pub renditions: Vec<RenditionSpec>,
-    /// Whether the metadata is wanted.
+    /// True if the metadata is requested.
     pub metadata: bool,
-    /// What the sender says the file is: only believed where its bytes say nothing.
+    /// The media type that the sender declares; used only if the bytes do not determine it.
     pub declared: String,
-    /// What it may cost.
+    /// Resource limits.
     pub limits: ProcessingLimits,
 }
 
@@ -125,7 +125,7 @@ pub enum MetadataValue {
     Date(String),
 }
 
-/// A drawn rendition.
+/// A generated rendition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EncodedRendition {
     /// Its name.
@@ -139,19 +139,19 @@ pub struct EncodedRendition {
     pub bytes: Vec<u8>,
 }
 
-/// What came out of a file.
+/// The result of processing a file.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct AssetProcessingResult {
-    /// What the file is, by its bytes; empty if they say nothing.
+    /// The media type of the file's bytes; empty if unknown.
     pub media_type: String,
-    /// SHA-1 of the file in hexadecimal, as AEM notes it.
+    /// SHA-1 of the file in hexadecimal, as AEM writes it.
     pub sha1: String,
-    /// The size of the picture as it is seen: turned as its orientation says. Nothing for what is no picture.
+    /// The size of the picture as displayed, with its orientation applied. `None` if the file is not a picture.
     pub size: Option<ImageSize>,
-    /// The renditions, in the order of the wish.
+    /// The renditions, in the order of the request.
     pub renditions: Vec<EncodedRendition>,
-    /// The metadata by its names in the repository.
+    /// The metadata by repository property name.
     pub metadata: Vec<(String, MetadataValue)>,
-    /// What is wrong with the file although something was drawn.
+    /// Faults of the file that did not prevent processing.
     pub warnings: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Pixels of one picture, 8 bits a channel, and what is done to them: resize, crop, turn, flatten.
+//! Pixels of one picture, 8 bits per channel, and operations on them: resize, crop, rotate, flatten.
 //!
 //! Invariant: `bytes` holds exactly `width * height * channels` bytes, rows from the top, without padding.
 
@@ -7,14 +7,14 @@ use fast_image_resize::{PixelType, ResizeOptions, Resizer};
 
 use super::processing_request::{FocalPoint, ResizeMode};
 
-/// What the channels of a pixel are.
+/// The channels of a pixel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PixelLayout {
     Gray,
     GrayAlpha,
     Rgb,
     Rgba,
-    /// Ink: 0 is none of it.
+    /// CMYK; 0 means no ink.
     Cmyk,
 }
 
@@ -45,9 +45,9 @@ impl PixelLayout {
 /// Width and height in pixels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ImageSize {
-    /// Pixels from left to right.
+    /// Width in pixels.
     pub width: u32,
-    /// Pixels from top to bottom.
+    /// Height in pixels.
     pub height: u32,
 }
 
@@ -58,21 +58,21 @@ impl ImageSize {
         u64::from(self.width) * u64::from(self.height)
     }
 
-    /// Returns the size with its sides exchanged.
+    /// Returns the size with width and height swapped.
     pub(crate) fn transposed(self) -> Self {
         Self { width: self.height, height: self.width }
     }
 
-    /// Returns the largest size of the same shape inside a box, never larger than this one.
+    /// Returns the largest size of the same aspect ratio within a box, never larger than this one.
     pub(crate) fn fit_within(self, within: Self) -> Self {
         let scale = |most: u32, side: u32| f64::from(most) / f64::from(side.max(1));
         let scale = scale(within.width, self.width).min(scale(within.height, self.height)).min(1.0);
-        // A side is at most as long as before, so it fits.
+        // A side is never longer than before, so it fits.
         let scaled = |side: u32| ((f64::from(side) * scale).round() as u32).clamp(1, side.max(1));
         Self { width: scaled(self.width), height: scaled(self.height) }
     }
 
-    /// Tells whether both sides are at least as long.
+    /// Returns true if both sides are at least as long as the other's.
     pub(crate) fn covers(self, other: Self) -> bool {
         self.width >= other.width && self.height >= other.height
     }
@@ -86,7 +86,7 @@ pub(crate) struct RasterImage {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A part of a picture, in pixels of it.
+/// A rectangle of a picture, in pixels.
 #[derive(Debug, Clone, Copy)]
 struct CropRegion {
     left: f64,
@@ -96,13 +96,13 @@ struct CropRegion {
 }
 
 impl RasterImage {
-    /// Makes a frame of bytes that have the right number; nothing otherwise.
+    /// Creates a picture; `None` if the number of bytes does not match.
     pub(crate) fn new(size: ImageSize, layout: PixelLayout, bytes: Vec<u8>) -> Option<Self> {
         let wanted = size.pixel_count().checked_mul(layout.channel_count() as u64)?;
         (bytes.len() as u64 == wanted && wanted > 0).then_some(Self { size, layout, bytes })
     }
 
-    /// Returns the picture as an order wants it.
+    /// Returns the picture fitted to a box.
     pub(crate) fn fit_to_box(&self, within: ImageSize, fit: ResizeMode) -> Result<Self, String> {
         match fit {
             ResizeMode::Inside => self.resize(self.size.fit_within(within)),
@@ -113,7 +113,7 @@ impl RasterImage {
         }
     }
 
-    /// Returns the picture in another size.
+    /// Returns the picture resized.
     pub(crate) fn resize(&self, size: ImageSize) -> Result<Self, String> {
         if size == self.size {
             return Ok(self.clone());
@@ -142,7 +142,7 @@ impl RasterImage {
         Ok(Self { size, layout: self.layout, bytes: target.into_vec() })
     }
 
-    /// Returns the part that fills a box around the focus, and the size that it gets: never enlarged.
+    /// Returns the region that fills a box around the focal point, and its target size, which is never enlarged.
     fn cover_region(&self, within: ImageSize, focus: FocalPoint) -> (CropRegion, ImageSize) {
         let (width, height) = (f64::from(self.size.width), f64::from(self.size.height));
         let (wanted_width, wanted_height) =
@@ -169,7 +169,7 @@ impl RasterImage {
         )
     }
 
-    /// Returns the picture turned and mirrored as EXIF's orientation (1 to 8) says; other numbers change nothing.
+    /// Returns the picture rotated and mirrored by its EXIF orientation (1 to 8); other values change nothing.
     pub(crate) fn apply_orientation(self, orientation: u8) -> Self {
         if !(2..=8).contains(&orientation) {
             return self;
@@ -198,14 +198,14 @@ impl RasterImage {
         Self { size: to, layout: self.layout, bytes }
     }
 
-    /// Tells whether any pixel is not opaque.
+    /// Returns true if any pixel is not opaque.
     pub(crate) fn is_transparent(&self) -> bool {
         let channels = self.layout.channel_count();
         self.layout.has_alpha()
             && self.bytes.chunks_exact(channels).any(|pixel| pixel.last() != Some(&255))
     }
 
-    /// Returns the picture without alpha: over white.
+    /// Returns the picture without alpha, composed over white.
     pub(crate) fn flatten_alpha(&self) -> std::borrow::Cow<'_, Self> {
         let layout = match self.layout {
             PixelLayout::GrayAlpha => PixelLayout::Gray,
@@ -226,7 +226,7 @@ impl RasterImage {
         std::borrow::Cow::Owned(Self { size: self.size, layout, bytes })
     }
 
-    /// Returns the picture with three or four channels: gray becomes red, green and blue.
+    /// Returns the picture with three or four channels; gray is converted to red, green and blue.
     pub(crate) fn to_color(&self) -> std::borrow::Cow<'_, Self> {
         let layout = match self.layout {
             PixelLayout::Gray => PixelLayout::Rgb,
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// Each orientation of a picture whose pixels are numbered: rows as a viewer shows them.
+    /// Checks each orientation of a picture with numbered pixels: rows as displayed.
     #[test]
     fn orientations() {
         let frame =
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn covers_around_the_focus() {
-        // 8 columns numbered by their place; a square of 2 around the right edge and around the middle.
+        // 8 columns numbered by position; a square of 2 around the right edge and around the middle.
         let bytes: Vec<u8> = (0..4).flat_map(|_| (0..8).map(|x| x * 30)).collect();
         let frame = RasterImage::new(size(8, 4), PixelLayout::Gray, bytes).unwrap();
         let right =
@@ -311,7 +311,7 @@ mod tests {
         let middle =
             frame.fit_to_box(size(4, 4), ResizeMode::Cover(FocalPoint::default())).unwrap();
         assert_eq!(middle.bytes.get(..4), Some(&[60, 90, 120, 150][..]));
-        // Never enlarged: the wanted shape, as large as there is.
+        // The picture is not enlarged: it has the requested aspect ratio at its own size.
         let large =
             frame.fit_to_box(size(100, 100), ResizeMode::Cover(FocalPoint::default())).unwrap();
         assert_eq!(large.size, size(4, 4));

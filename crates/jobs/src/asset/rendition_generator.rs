@@ -1,11 +1,12 @@
-//! All renditions of one file out of one decode.
+//! Generates all renditions of one file from one decode.
 //!
-//! In: the bytes of a file and an [`AssetProcessingRequest`]. Out: what was drawn and found.
+//! In: the bytes of a file and an [`AssetProcessingRequest`]. Out: the renditions and metadata.
 //!
-//! The picture is decoded at the smallest fraction of its size that covers the largest rendition. Each rendition is then
-//! made of the smallest one before it that still covers it, so that all but the first cost next to nothing.
+//! The picture is decoded at the smallest fraction of its size that covers the largest rendition. Each rendition is
+//! then made from the smallest previous one that still covers it, so all but the first cost little.
 //!
-//! Not here: limits on time and memory of the process (`rendition_process`), formats that other programs read (`external_tool`).
+//! Not here: limits on time and memory of the process (`rendition_process`), formats that external programs read
+//! (`external_tool`).
 
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use image::{ExtendedColorType, ImageEncoder};
@@ -21,10 +22,11 @@ use super::processing_request::{
 use super::raster_image::{ImageSize, PixelLayout, RasterImage};
 use super::{color_conversion, jpeg, metadata};
 
-/// Draws what an order wants. `reserve` is told how many bytes of memory decoding takes, and returns when they are free.
+/// Processes a request. `reserve` is called with the memory that decoding takes, in bytes, and returns when it is
+/// available.
 ///
 /// # Errors
-/// If the file is no picture, a damaged one, or one beyond the limits.
+/// If the file is not a picture, is damaged, or exceeds the limits.
 pub(crate) fn process_asset_file(
     bytes: &[u8],
     order: &AssetProcessingRequest,
@@ -49,7 +51,7 @@ pub(crate) fn process_asset_file(
         Some(format) if image_decoder::is_decodable_image(format) => {
             let by_header = drawn.clone();
             process_image(bytes, format, order, reserve, drawn).or_else(|fault| {
-                // Another program may draw it: then its header is told here.
+                // An external program may decode it; then only the header is reported here.
                 let is_told = order.renditions.is_empty()
                     && format == FileFormat::Tiff
                     && !image_decoder::has_supported_header(bytes, format, &order.limits);
@@ -79,7 +81,7 @@ pub(crate) fn process_asset_file(
     }
 }
 
-/// Tells of a picture that is not decoded here what its header says.
+/// Sets the properties from the header of a picture that is not decoded here.
 fn apply_header_metadata(
     bytes: &[u8],
     format: FileFormat,
@@ -97,12 +99,12 @@ fn apply_header_metadata(
     Ok(drawn)
 }
 
-/// Writes bytes in hexadecimal.
+/// Returns bytes in hexadecimal.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         write!(text, "{byte:02x}").ok();
     }
     text
@@ -137,7 +139,7 @@ fn process_image(
     Ok(drawn)
 }
 
-/// Returns the smallest size that covers all renditions of a picture. A drawing has no pixels that could run out.
+/// Returns the smallest size that covers all renditions of a picture. An SVG can be rendered at any size.
 fn largest_rendition_size(
     renditions: &[RenditionSpec],
     size: ImageSize,
@@ -165,14 +167,14 @@ fn largest_rendition_size(
     })
 }
 
-/// Brings a decoded picture to the largest wanted size, to sRGB and upright.
+/// Scales a decoded picture to the largest requested size, converts it to sRGB, and rotates it upright.
 fn prepare_image(
     frame: RasterImage,
     header: &ImageHeader,
     wanted: ImageSize,
     warnings: &mut Vec<String>,
 ) -> Result<RasterImage, AssetFileError> {
-    // Colors and turning cost by the pixel, so they come after the first step down.
+    // Color conversion and rotation cost time per pixel, so they follow the first reduction.
     let frame = if wanted.covers(frame.size) {
         frame
     } else {
@@ -183,7 +185,7 @@ fn prepare_image(
     Ok(frame.apply_orientation(header.orientation))
 }
 
-/// Makes the renditions, the largest first, each of the smallest frame before it that covers it.
+/// Makes the renditions, the largest first, each from the smallest previous picture that covers it.
 fn make_renditions(
     first: RasterImage,
     orders: &[RenditionSpec],
@@ -224,7 +226,7 @@ fn make_renditions(
 fn encode_rendition(frame: &RasterImage, encoding: RenditionEncoding) -> Result<Vec<u8>, String> {
     match encoding {
         RenditionEncoding::Jpeg(quality) => jpeg::encode_jpeg(frame, quality),
-        // `avifenc` makes AVIF of a PNG afterwards.
+        // `avifenc` converts the PNG to AVIF afterwards.
         RenditionEncoding::Png | RenditionEncoding::Avif(_) => encode_png(frame),
         RenditionEncoding::WebP(quality) => encode_webp(frame, quality),
     }
@@ -253,7 +255,7 @@ fn encode_png(frame: &RasterImage) -> Result<Vec<u8>, String> {
 }
 
 fn encode_webp(frame: &RasterImage, quality: u8) -> Result<Vec<u8>, String> {
-    /// A side of WebP has 14 bits.
+    /// Maximum side of a WebP picture, which is stored in 14 bits.
     const MAX_SIDE: u32 = 16_383;
     let frame = frame.to_color();
     let ImageSize { width, height } = frame.size;

@@ -1,7 +1,8 @@
-//! The process that draws: it takes one file after the other from its standard input and answers there.
+//! The rendition process: it receives one file after the other on its standard input, and responds there.
 //!
-//! Decoders of pictures are where hostile files strike. Whatever one does to this process, the server goes on: memory,
-//! processor time and files are bounded before the first byte is read, and the server ends what takes too long.
+//! Picture decoders are the target of hostile files. The server survives whatever a file does to this process: memory,
+//! processor time and files are limited before the first byte is read, and the server kills a process that takes too
+//! long.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -19,9 +20,9 @@ use super::process_channel::{
 };
 use super::rendition_generator::process_asset_file;
 
-/// Address space beside what an order may take: the program itself, its threads, fonts.
+/// Address space beyond the memory limit of a request: for the program itself, its threads and fonts.
 const BASE_MEMORY_BYTES: u64 = 1 << 30;
-/// The stack of the thread that draws: deep drawings end on it, not beyond it.
+/// Stack size of the processing thread. Deeply nested drawings overflow this stack instead of other memory.
 const DRAWING_STACK_BYTES: usize = 32 << 20;
 
 fn set_resource_limit(resource: Resource, most: u64) -> io::Result<()> {
@@ -32,17 +33,18 @@ fn set_resource_limit(resource: Resource, most: u64) -> io::Result<()> {
     )?)
 }
 
-/// Draws for the server until it closes the channel: what the process of a [`super::RenditionProcessPool`] runs.
+/// Processes requests until the server closes the channel. This is the main function of a process in a
+/// [`super::RenditionProcessPool`].
 ///
-/// It bounds this process first, so nothing else can be done in it afterwards.
+/// It first limits this process, which cannot be used for anything else afterwards.
 ///
 /// # Errors
-/// If the channel fails in the middle of an order, or the system refuses the bounds.
+/// If the channel fails during a request, or the system rejects the limits.
 pub fn run_rendition_process() -> io::Result<()> {
     set_resource_limit(Resource::Core, 0)?;
     set_resource_limit(Resource::Fsize, 0)?;
     set_resource_limit(Resource::Nofile, 64)?;
-    // Libraries print; nothing of that may get into the channel.
+    // Libraries print to standard output; their text must not enter the channel.
     let mut input = File::from(rustix::io::dup(std::io::stdin())?);
     let mut output = input.try_clone()?;
     std::thread::Builder::new()
@@ -55,14 +57,14 @@ pub fn run_rendition_process() -> io::Result<()> {
         .unwrap_or_else(|_| Err(io::Error::other("a decoder failed")))
 }
 
-/// Takes one order; false when there are no more.
+/// Processes one request. Returns false when there are no more.
 fn serve_request(input: &mut File, output: &mut File) -> io::Result<bool> {
     let request: FramedProcessingRequest = match read_json(input) {
         Ok(request) => request,
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
         Err(error) => return Err(error),
     };
-    // One that may not step back works as well, only less politely.
+    // The process works without the lower priority, too.
     rustix::process::setpriority_process(None, request.niceness).ok();
     let limits = request.order.limits;
     set_resource_limit(Resource::As, BASE_MEMORY_BYTES + limits.memory + request.length)?;
@@ -131,27 +133,27 @@ fn read_exactly(source: impl Read, length: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the processor time that this process has had, in whole seconds.
+/// Returns the processor time used by this process, in whole seconds.
 fn cpu_seconds() -> u64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     u64::try_from(used.tv_sec).unwrap_or(0) + 1
 }
 
-/// What another program may take.
+/// Resource limits of an external program.
 #[derive(Debug, Clone, Copy)]
 pub struct ToolLimits {
     /// Address space in bytes.
     pub memory_bytes: u64,
     /// Processor time.
     pub cpu_time: Duration,
-    /// How much it stands behind others.
+    /// Niceness.
     pub niceness: i32,
 }
 
-/// Runs another program in the place of this process, bounded in memory and time: what a [`super::RenditionProcessPool`] starts for
-/// formats that other programs read.
+/// Replaces this process with another program, limited in memory and time. A [`super::RenditionProcessPool`] starts it
+/// for formats that external programs read.
 ///
-/// It returns only if the system refuses the bounds or there is no such program.
+/// It returns only if the system rejects the limits or the program does not exist.
 pub fn run_tool(program: &str, arguments: &[String], most: ToolLimits) -> io::Error {
     use std::os::unix::process::CommandExt;
     let bounds = || -> io::Result<()> {

@@ -1,13 +1,13 @@
-//! The processes that draw, started when they are needed and used again and again.
+//! A pool of rendition processes, which start on demand and are reused.
 //!
-//! In: a blob and an [`AssetProcessingRequest`]. Out: a [`AssetProcessingResult`], or why there is none.
+//! In: a blob and an [`AssetProcessingRequest`]. Out: an [`AssetProcessingResult`], or the reason why there is none.
 //!
 //! Invariants
-//! * A file that crashes, fills or stalls a process costs that process and nothing else.
-//! * The memory that all of them take for pictures at once stays under [`RenditionPoolOptions::memory_bytes`]: each says what it is
-//!   about to take, and waits until it is free.
+//! * A file that crashes a process, exhausts its memory or stalls it affects only that process.
+//! * The total memory of all processes for pictures stays below [`RenditionPoolOptions::memory_bytes`]: each reports
+//!   how much it needs, and waits until that is available.
 //!
-//! Not here: how many draw at once. That is for the queue that calls; each call uses one process.
+//! Not here: the number of concurrent requests. The calling queue controls it; each call uses one process.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -32,72 +32,72 @@ use super::processing_request::{
     AssetProcessingRequest, AssetProcessingResult, MetadataValue, ProcessingLimits,
 };
 
-/// A process is replaced after this many files: what its libraries leak goes with it.
+/// Number of files after which a process is replaced, to release memory that its libraries leak.
 const MAX_FILES_PER_PROCESS: u32 = 500;
-/// The most bytes of one rendition.
+/// Maximum size of one rendition, in bytes.
 const MAX_RENDITION_BYTES: u64 = 256 << 20;
-/// How long a process may take to end after it closed its channel.
+/// Maximum time for a process to exit after it closed its channel.
 const PROCESS_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How a program is started: what comes before its own arguments, too.
+/// A command that starts a program, with the arguments that precede the program's own.
 #[derive(Debug, Clone)]
 pub struct ProgramCommand {
-    /// The program, usually this one.
+    /// The program, usually the current executable.
     pub program: PathBuf,
-    /// What makes it do what is wanted.
+    /// Arguments that select the function of the program.
     pub arguments: Vec<OsString>,
 }
 
-/// What a studio needs to know.
+/// Options of a pool.
 #[derive(Debug, Clone)]
 pub struct RenditionPoolOptions {
     /// A program whose main function calls [`super::run_rendition_process`].
     pub process_command: ProgramCommand,
-    /// A program that runs another one with [`super::run_tool`]: memory in bytes, seconds, niceness, program and arguments
-    /// follow.
+    /// A program that runs another one with [`super::run_tool`]. The arguments that follow are memory in bytes,
+    /// seconds, niceness, program, and the program's arguments.
     pub tool_command: ProgramCommand,
-    /// Where other programs are looked for, as `PATH` writes it; without, there are none.
+    /// Search path for external programs, in the format of `PATH`; without it, none are used.
     pub tool_search_path: Option<OsString>,
-    /// Memory for pictures of all processes at once.
+    /// Total memory of all processes for pictures, in bytes.
     pub memory_bytes: u64,
-    /// How many processes are kept while nothing is drawn.
+    /// Maximum number of idle processes.
     pub max_idle_processes: usize,
-    /// How much its processes stand behind others: 0 not at all, 19 most. A process can only step further back, so that
-    /// what visitors wait for needs a studio of its own.
+    /// Niceness of the processes, from 0 to 19. A process can only lower its own priority, so work that visitors wait
+    /// for needs a pool of its own.
     pub niceness: i32,
 }
 
-/// Why nothing was drawn.
+/// The reason why no renditions were generated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RenditionError {
-    /// The file is to blame; trying again gives the same.
+    /// The file is at fault; a retry yields the same result.
     #[error("{0}")]
     File(String),
-    /// Somebody killed the process, as systems do that are short of memory; trying again can help, and may not.
+    /// The process was killed from outside, as systems that are short of memory do. A retry may help.
     #[error("the process that draws it was killed: memory may be short")]
     Killed,
-    /// The time was over before the process had its share of it: the machine may have too much to do.
+    /// The time limit ended before the process used its share of processor time, so the machine may be overloaded.
     #[error(
         "drawing it took longer than {limit} s, in which it had {cpu_seconds} s of processor time: the machine may be overloaded"
     )]
     CpuStarved {
-        /// How long it may take, in seconds.
+        /// The time limit, in seconds.
         limit: u64,
-        /// The processor time that it had, in seconds.
+        /// The processor time used, in seconds.
         cpu_seconds: u64,
     },
-    /// The machine is to blame; trying again can help.
+    /// The system failed; a retry can help.
     #[error("cannot {action}")]
     System {
-        /// What was tried, as a verb and its object.
+        /// The attempted action, as a verb and its object.
         action: &'static str,
         /// The cause.
         source: io::Error,
     },
 }
 
-/// The processes that draw.
+/// A pool of rendition processes.
 #[derive(Debug)]
 pub struct RenditionProcessPool {
     options: RenditionPoolOptions,
@@ -107,7 +107,7 @@ pub struct RenditionProcessPool {
 }
 
 impl RenditionProcessPool {
-    /// Makes a studio; processes start when they are needed.
+    /// Creates a pool; processes start on demand.
     #[must_use]
     pub fn new(options: RenditionPoolOptions) -> Self {
         let memory = MemoryBudget {
@@ -121,10 +121,11 @@ impl RenditionProcessPool {
         Self { options, idle_processes: Mutex::default(), memory_budget: memory, tools }
     }
 
-    /// Draws what is wanted of a file. `open` gives its bytes, and again if a process has to be replaced.
+    /// Processes a request for a file. `open` returns the file's bytes; it is called again if a process has to be
+    /// replaced.
     ///
     /// # Errors
-    /// [`RenditionError`] says whether trying again can help.
+    /// [`RenditionError`] determines whether a retry can help.
     pub fn process_file(
         &self,
         open: &dyn Fn() -> io::Result<BlobContent>,
@@ -158,20 +159,20 @@ impl RenditionProcessPool {
         .and_then(|drawn| self.tools.encode_with_tools(drawn, order))
     }
 
-    /// Returns the numbers of the processes that wait for work.
+    /// Returns the IDs of the idle processes.
     #[must_use]
     pub fn idle_process_ids(&self) -> Vec<u32> {
         self.idle_processes.lock().iter().map(|painter| painter.child.id()).collect()
     }
 
-    /// Lets another program make a picture of the file, and draws that.
+    /// Converts the file to a picture with an external program, and generates the renditions from that.
     fn process_with_tool(
         &self,
         format: FileFormat,
         open: &dyn Fn() -> io::Result<BlobContent>,
         order: &AssetProcessingRequest,
     ) -> Result<AssetProcessingResult, RenditionError> {
-        // What the file itself says: its kind, its metadata.
+        // The properties of the file itself: its format and metadata.
         let plain = AssetProcessingRequest { renditions: Vec::new(), ..order.clone() };
         let mut drawn = self.process_in_pool(open, &plain)?;
         if order.renditions.is_empty() {
@@ -183,7 +184,7 @@ impl RenditionProcessPool {
             Err(RenditionError::File(reason))
                 if !format.is_still_image() && format != FileFormat::Tiff =>
             {
-                // A document without a preview is still a document.
+                // A document without a preview is still valid.
                 drawn.warnings.push(format!("there is no preview: {reason}"));
                 return Ok(drawn);
             }
@@ -201,7 +202,7 @@ impl RenditionProcessPool {
         Ok(drawn)
     }
 
-    /// Lets another program read a picture that is refused here; if it cannot either, the refusal stands.
+    /// Lets an external program read a picture that is rejected here; if it also fails, the first error is returned.
     fn process_with_fallback_tool(
         &self,
         format: FileFormat,
@@ -215,7 +216,7 @@ impl RenditionProcessPool {
         }
     }
 
-    /// Returns what is appended to a PDF so that it says these properties; nothing if it says them already.
+    /// Returns the bytes to append to a PDF to set these properties; `None` if the PDF contains them already.
     pub(crate) fn build_pdf_appendix(
         &self,
         open: &dyn Fn() -> io::Result<BlobContent>,
@@ -244,7 +245,7 @@ impl RenditionProcessPool {
         }
     }
 
-    /// Lets a process do what is wished.
+    /// Sends a request to a process.
     fn send_request(
         &self,
         open: &dyn Fn() -> io::Result<BlobContent>,
@@ -252,12 +253,13 @@ impl RenditionProcessPool {
     ) -> Result<RenditionProcessOutput, RenditionError> {
         let request =
             FramedProcessingRequest { order, length: 0, niceness: self.options.niceness, append };
-        // Taken out of the guard first: the lock must not be held while one draws.
+        // The process is removed from the pool first, because the lock must not be held during processing.
         let kept = self.idle_processes.lock().pop();
         if let Some(painter) = kept {
             let source = open().map_err(system_error("read the original"))?;
             match self.send_to_process(painter, &source, request.clone()) {
-                // It may have died while it waited: of that, the file is innocent. A guilty one ends the next as well.
+                // The process may have died while it was idle, which is not the file's fault. If the file is at fault,
+                // it ends the next process as well.
                 Err(
                     RenditionProcessError::BeforeRequest
                     | RenditionProcessError::Exited(_)
@@ -280,10 +282,10 @@ impl RenditionProcessPool {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .env_clear()
-            // Pictures are a few large pieces of memory: in large pages, where the system gives them to who asks, most of
-            // the faults are gone, which are a sixth of the processor time otherwise.
+            // Pictures are a few large allocations. Large pages, if the system grants them, avoid most page faults,
+            // which otherwise take a sixth of the processor time.
             .env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
-            // A terminal's Ctrl-C is for the server, which lets the work that runs end.
+            // A terminal's Ctrl-C is for the server, which lets running work finish.
             .process_group(0)
             .spawn()?;
         Ok(RenditionProcess { child, channel, file_count: 0 })
@@ -311,7 +313,7 @@ impl RenditionProcessPool {
     }
 }
 
-/// What a process made.
+/// The output of a process.
 enum RenditionProcessOutput {
     Renditions(AssetProcessingResult),
     PdfAppendix(Option<PdfAppendix>),
@@ -323,21 +325,21 @@ fn protocol_error() -> RenditionError {
 
 const PROTOCOL_ERROR_MESSAGE: &str = "the process that draws it lost its way";
 
-/// What may go wrong with a process.
+/// A failure of a process.
 enum RenditionProcessError {
-    /// It was gone before it had its order.
+    /// The process had exited before it received the request.
     BeforeRequest,
-    /// The file is to blame.
+    /// The file is at fault.
     File(String),
-    /// The machine is to blame.
+    /// The system failed.
     System(RenditionError),
-    /// The process ended by itself.
+    /// The process exited.
     Exited(String),
-    /// The process was killed by something else.
+    /// The process was killed from outside.
     Killed,
-    /// The process was ended, as it took too long.
+    /// The process exceeded the time limit and was killed.
     TimedOut(String),
-    /// The same, and it had little of the processors in that time.
+    /// The process exceeded the time limit, with little processor time.
     CpuStarved { limit: u64, cpu_seconds: u64 },
 }
 
@@ -370,7 +372,7 @@ struct RenditionProcess {
 
 impl Drop for RenditionProcess {
     fn drop(&mut self) {
-        // It may have ended by itself; then this changes nothing.
+        // The process may have exited, in which case this has no effect.
         self.child.kill().ok();
         self.child.wait().ok();
     }
@@ -399,7 +401,7 @@ impl RenditionProcess {
                 .map_err(|error| diagnose_channel_failure(child, &error, asked))?
             {
                 RenditionProcessMessage::Need(bytes) => {
-                    // The time that it waits for others is not the file's fault.
+                    // The time spent waiting for memory does not count against the file.
                     let begun = Instant::now();
                     reserved = Some(memory.reserve(bytes));
                     channel.deadline += begun.elapsed();
@@ -436,23 +438,23 @@ impl RenditionProcess {
     }
 }
 
-/// An order, and the processor time that the process had had before it.
+/// A request, and the processor time that the process had used before it.
 #[derive(Clone, Copy)]
 struct ProcessingAttempt<'a> {
     request: &'a AssetProcessingRequest,
     cpu_time_before: Duration,
 }
 
-/// Returns the processor time that a process has had; none if it is gone.
+/// Returns the processor time that a process has used; zero if it does not exist.
 fn process_cpu_time(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Behind the name, which may hold anything: in the program and in the kernel, in hundredths of a second.
+    // After the name, which may contain any characters: user and system time, in hundredths of a second.
     let numbers = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(11);
     let hundredths = numbers.take(2).filter_map(|number| number.parse::<u64>().ok()).sum::<u64>();
     Duration::from_millis(hundredths * 10)
 }
 
-/// Says why the channel failed.
+/// Determines why the channel failed.
 fn diagnose_channel_failure(
     child: &mut Child,
     error: &io::Error,
@@ -470,7 +472,7 @@ fn diagnose_channel_failure(
             order.limits.seconds
         ));
     }
-    // One that closed the channel is about to end by itself, and its ending tells why.
+    // A process that closed the channel is about to exit, and its exit status gives the reason.
     match wait_for_exit(child) {
         Ok(Some(status)) if is_killed_externally(status) => RenditionProcessError::Killed,
         Ok(Some(status)) => RenditionProcessError::Exited(describe_exit(status, order)),
@@ -481,7 +483,7 @@ fn diagnose_channel_failure(
     }
 }
 
-/// Tells whether somebody else ended a process: no fault of a file does it with these signals.
+/// Returns true if a process was killed from outside, by a signal that no fault of a file causes.
 pub(crate) fn is_killed_externally(status: ExitStatus) -> bool {
     const HANG_UP: i32 = 1;
     const INTERRUPT: i32 = 2;
@@ -491,7 +493,7 @@ pub(crate) fn is_killed_externally(status: ExitStatus) -> bool {
     matches!(status.signal(), Some(HANG_UP | INTERRUPT | QUIT | KILL | TERMINATE))
 }
 
-/// Waits for a process whose channel is closed; one that goes on without it is killed, and nothing returned.
+/// Waits for a process whose channel is closed. If it does not exit, it is killed and `None` is returned.
 pub(crate) fn wait_for_exit(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     let until = Instant::now() + PROCESS_EXIT_TIMEOUT;
     while Instant::now() < until {
@@ -505,7 +507,7 @@ pub(crate) fn wait_for_exit(child: &mut Child) -> io::Result<Option<ExitStatus>>
     Ok(None)
 }
 
-/// Says in words how a process ended.
+/// Describes how a process ended.
 fn describe_exit(status: ExitStatus, order: &AssetProcessingRequest) -> String {
     const ABORTED: i32 = 6;
     const OUT_OF_TIME: i32 = 24;
@@ -522,8 +524,8 @@ fn describe_exit(status: ExitStatus, order: &AssetProcessingRequest) -> String {
     }
 }
 
-/// Gives the process the file: open, so that it reads it at its own pace and priority. A process that stops listening has
-/// something to say, so that a failure here means nothing yet.
+/// Sends the file to the process as an open file, so that the process reads it at its own pace and priority. An error
+/// is ignored here, because a process that stops reading reports the reason itself.
 fn send_file(source: &BlobContent, channel: &mut DeadlineSocket<'_>) {
     match source {
         BlobContent::File { file, .. } => send_file_descriptor(channel.stream, file).ok(),
@@ -533,12 +535,12 @@ fn send_file(source: &BlobContent, channel: &mut DeadlineSocket<'_>) {
     };
 }
 
-/// Returns what a blob is by its first bytes; nothing if they do not say.
+/// Detects the media type of a blob from its first bytes; `None` if unknown.
 pub(crate) fn detect_media_type(source: &BlobContent) -> Option<&'static str> {
     detect_format(source)?.media_type()
 }
 
-/// Recognizes a blob by its first bytes.
+/// Detects the format of a blob from its first bytes.
 fn detect_format(source: &BlobContent) -> Option<FileFormat> {
     use std::os::unix::fs::FileExt;
     match source {
@@ -555,7 +557,7 @@ pub(crate) fn system_error(action: &'static str) -> impl Fn(io::Error) -> Rendit
     move |source| RenditionError::System { action, source }
 }
 
-/// A socket on which everything together must be done by a time.
+/// A socket whose operations share one deadline.
 struct DeadlineSocket<'a> {
     stream: &'a UnixStream,
     deadline: Instant,
@@ -586,7 +588,7 @@ impl Write for DeadlineSocket<'_> {
     }
 }
 
-/// Memory that is handed out and comes back.
+/// A memory budget that is shared by reservations.
 #[derive(Debug)]
 struct MemoryBudget {
     capacity: u64,
@@ -595,7 +597,7 @@ struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// Waits until so many bytes are free. One that wants more than all waits for all.
+    /// Waits until the given number of bytes is available. A request larger than the budget waits for the whole budget.
     fn reserve(&self, bytes: u64) -> MemoryReservation<'_> {
         let bytes = bytes.min(self.capacity);
         let mut free = self.free_bytes.lock();

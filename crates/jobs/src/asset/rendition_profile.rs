@@ -1,25 +1,25 @@
-//! Which renditions an asset gets.
+//! Selects the renditions of an asset.
 
 use super::processing_request::{RenditionEncoding, RenditionSpec, ResizeMode};
 use super::raster_image::ImageSize;
 
-/// Beginnings of the names of renditions that are made here; others are left alone.
+/// Prefixes of the names of generated renditions; other renditions are left unchanged.
 const GENERATED_NAME_PREFIXES: [&str; 3] = ["cq5dam.thumbnail.", "cq5dam.web.", "cq5dam.width."];
-/// AEM's quality of the rendition for the web.
+/// AEM's quality of the web rendition.
 const DEFAULT_WEB_QUALITY: u8 = 90;
 
-/// The renditions that every picture gets.
+/// The renditions that every picture receives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RenditionProfile {
     /// Boxes of the thumbnails, which are PNG.
     pub thumbnail_boxes: Vec<ImageSize>,
-    /// The box of the rendition for the web: JPEG, but PNG for what was PNG, as AEM has it.
+    /// The box of the web rendition: JPEG, or PNG for a PNG original, as in AEM.
     pub web_box: Option<ImageSize>,
-    /// The quality of that JPEG.
+    /// The quality of the web rendition as JPEG.
     pub web_quality: u8,
-    /// Widths for pages that choose by the size of the screen, as WebP; as AVIF too if `avif`.
+    /// Widths for responsive pages, as WebP; also as AVIF if `avif` is set.
     pub responsive_widths: Vec<u32>,
-    /// Whether the widths are made as AVIF, too, which takes seconds a picture and needs `avifenc`.
+    /// True if the widths are also encoded as AVIF, which takes seconds per picture and needs `avifenc`.
     pub makes_avif: bool,
 }
 
@@ -37,7 +37,7 @@ impl Default for RenditionProfile {
 }
 
 impl RenditionProfile {
-    /// Returns what is wanted of a file of a media type.
+    /// Returns the renditions for a file of a media type.
     pub(crate) fn renditions_for(&self, media_type: &str) -> Vec<RenditionSpec> {
         let order = |kind: &str, within: ImageSize, encoding: RenditionEncoding| RenditionSpec {
             name: format!(
@@ -66,7 +66,7 @@ impl RenditionProfile {
             ];
             encodings.into_iter().flatten().map(move |encoding| RenditionSpec {
                 name: format!("cq5dam.width.{width}.{}", encoding.extension()),
-                // A column may be long.
+                // A tall picture is limited by its width only.
                 within: ImageSize { width: *width, height: 16_000 },
                 fit: ResizeMode::Inside,
                 encoding,
@@ -76,12 +76,12 @@ impl RenditionProfile {
     }
 }
 
-/// Tells whether a rendition of this name is made here.
+/// Returns true if a rendition of this name is generated here.
 pub(crate) fn is_generated_rendition(name: &str) -> bool {
     GENERATED_NAME_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Guesses from a name what its owner thinks the file is; pictures only.
+/// Guesses the media type from a file name; pictures only.
 pub(crate) fn guess_image_media_type(name: &str) -> Option<&'static str> {
     let (_, extension) = name.rsplit_once('.')?;
     Some(match &*extension.to_ascii_lowercase() {

@@ -1,6 +1,6 @@
-//! SVG, drawn: the rendition of a drawing is made of pixels, so nothing of its scripts or links is left in it.
+//! Renders SVG to pixels, so the rendition contains none of its scripts or links.
 //!
-//! Invariant: nothing outside of the file is read, neither files of this machine nor addresses.
+//! Invariant: nothing outside the file is read, neither local files nor network addresses.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,12 +12,12 @@ use super::file_format::decode_plain_text;
 use super::image_decoder::{AssetFileError, DecodedImage};
 use super::raster_image::{ImageSize, PixelLayout, RasterImage};
 
-/// The most bytes of a drawing.
+/// Maximum size of an SVG, in bytes.
 const MAX_SVG_BYTES: usize = 16 << 20;
-/// The longest side that is taken for a drawing's own size.
+/// Maximum side of an SVG's own size, in pixels.
 const MAX_SIDE_PIXELS: f32 = 16_384.0;
 
-/// The fonts of the machine, looked for once in a process.
+/// Returns the system fonts, which are loaded once per process.
 fn load_system_fonts() -> Arc<Database> {
     static FONTS: OnceLock<Arc<Database>> = OnceLock::new();
     let load = || {
@@ -51,15 +51,15 @@ fn parse_svg(bytes: &[u8], fontdb: Arc<Database>) -> Result<Tree, AssetFileError
         .map_err(|error| AssetFileError::new(format!("it is no readable SVG: {error}")))
 }
 
-/// Returns a drawing's own size in pixels.
+/// Returns the SVG's own size in pixels.
 pub(crate) fn svg_size(bytes: &[u8]) -> Result<ImageSize, AssetFileError> {
-    // Without fonts, texts have no extent; the size of the drawing does not depend on them.
+    // Without fonts, texts have no extent, but the size of the drawing does not depend on them.
     let size = parse_svg(bytes, Arc::default())?.size();
     let side = |side: f32| side.clamp(1.0, MAX_SIDE_PIXELS).round() as u32;
     Ok(ImageSize { width: side(size.width()), height: side(size.height()) })
 }
 
-/// Draws at a size, as large as fits.
+/// Renders an SVG at the largest size that fits the given one.
 pub(crate) fn rasterize_svg(
     bytes: &[u8],
     wanted: ImageSize,

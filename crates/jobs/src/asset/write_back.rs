@@ -1,15 +1,17 @@
-//! XMP write-back: what people wrote about an asset goes into the file itself, without touching the picture.
+//! XMP write-back: writes an asset's metadata into the file itself, without changing the picture.
 //!
-//! In: an asset whose metadata changed. Out: a new original that differs in its XMP packet only, or why there is none.
+//! In: an asset whose metadata changed. Out: a new original that differs only in its XMP packet, or the reason why
+//! there is none.
 //!
 //! Invariants
-//! * Only properties of registered namespaces are written, and only those that the file says differently; what the
-//!   camera noted (`tiff:`, `exif:`, `aux:`) is left to the camera.
-//! * The former original's blob stays as it is, for versions and for whoever holds it.
-//! * A new packet makes no new renditions and no further write-back: the pixels are the same, and the file then says
-//!   what content says.
+//! * Only properties of registered namespaces are written, and only if their values in the file differ. Camera data
+//!   (`tiff:`, `exif:`, `aux:`) is not written.
+//! * The former original's blob is unchanged, for versions and other references.
+//! * A new packet causes neither new renditions nor another write-back, because the pixels are the same and the file
+//!   then matches content.
 //!
-//! On failure: a format that cannot take a packet is [`WriteBackOutcome::Skipped`] with the reason; the asset is as before.
+//! On failure: a format that cannot hold a packet yields [`WriteBackOutcome::Skipped`] with the reason; the asset is
+//! unchanged.
 
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
@@ -34,23 +36,23 @@ use crate::error::format_error_chain;
 use crate::mount::MOUNT_PROPERTY;
 use crate::workflow::WORKFLOW_USER;
 
-/// On a folder or its `jcr:content`: whether the assets below take metadata; the nearest counts. It is not one of
-/// AEM's.
+/// Property of a folder or its `jcr:content` that enables or disables write-back for the assets below; the nearest
+/// applies. It is not an AEM property.
 const WRITE_BACK_PROPERTY: &str = "dam:xmpWriteBack";
-/// The most bytes of a file that is written anew.
+/// Maximum size of a file that is rewritten, in bytes.
 const MAX_REWRITTEN_FILE_BYTES: u64 = 256 << 20;
-/// Prefixes of what a program noted about the picture, not a person.
+/// Prefixes of properties that programs write about the picture, not people.
 const TECHNICAL_PREFIXES: [&str; 4] = ["tiff:", "exif:", "aux:", "xmpMM:"];
 pub(super) const COMMIT_ATTEMPTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
 
-/// What became of a write-back.
+/// The outcome of a write-back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteBackOutcome {
-    /// The original is a new one, which says these properties.
+    /// The original was replaced; the new one contains these changed properties.
     Written(Vec<String>),
-    /// The file says all of it already.
+    /// The file contains all properties already.
     Unchanged,
-    /// The file cannot take it, for this reason.
+    /// The metadata cannot be written into the file, for this reason.
     Skipped(String),
 }
 
@@ -74,20 +76,20 @@ impl AssetProcessor {
     }
 }
 
-/// How metadata is written back.
+/// Options of a write-back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WriteBackOptions {
-    /// Whether the asset as it was is kept as a version first.
+    /// True if a version of the asset is created first.
     pub creates_version: bool,
-    /// Renditions that get the metadata, too.
+    /// Renditions that also receive the metadata.
     pub renditions: Vec<String>,
 }
 
-/// What writes metadata into files.
+/// Writes metadata into files.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MetadataWriter<'a> {
     pub(crate) repository: &'a Repository,
-    /// What reads PDF, as it may be hostile; without it PDF is left alone.
+    /// The pool that reads PDF, which may be hostile; without it PDF is skipped.
     pub(crate) rendition_pool: Option<&'a RenditionProcessPool>,
 }
 
@@ -109,8 +111,8 @@ pub(crate) fn write_back_metadata(
     pen.repository.commit_with_retry(COMMIT_ATTEMPTS, revising, write)
 }
 
-/// Tells why an asset is left alone, if it is: the file of a mount belongs to the other system, a part of another asset
-/// to that one, and a folder may say no.
+/// Returns the reason why an asset is skipped, if any: a file of a mount belongs to the other system, a subasset
+/// belongs to another asset, and a folder may disable write-back.
 fn find_exemption(
     session: &mut Session,
     path: &NodePath,
@@ -158,7 +160,7 @@ fn write_back_in_session(
     else {
         return skipped("it is no asset");
     };
-    // Whoever replaces the original meanwhile is in the way of this commit.
+    // A concurrent replacement of the original makes this commit fail.
     session.expect_unchanged(path)?;
     let asset = node.read_subtree()?;
     if let Some(reason) = find_exemption(session, path, &asset)? {
@@ -187,7 +189,7 @@ fn write_back_in_session(
     }
     let content = path.child(JCR_CONTENT)?;
     let new = put_rendition(session, &content, "original", &bytes)?;
-    // The renditions are of the same pixels.
+    // The renditions have the same pixels.
     if asset.child(JCR_CONTENT).and_then(|content| content.text(PROCESSED_ORIGINAL_PROPERTY))
         == Some(&*original.to_string())
     {
@@ -203,7 +205,7 @@ fn write_back_in_session(
     session.set_property(&place, "dam:sha1", Property::text(to_hex(&Sha1::digest(&bytes))))?;
     for name in how.renditions.iter().filter(|name| *name != "original") {
         if let Some(rendition) = rendition_blob(&asset, name)
-            // One that takes no packet stays as it is.
+            // A rendition that cannot hold a packet is left unchanged.
             && let Ok(Some((bytes, _))) =
                 read_and_rewrite((session, studio), &rendition, wanted.clone())?
         {
@@ -230,7 +232,7 @@ fn put_rendition(
     Ok(new)
 }
 
-/// Reads a file and writes the metadata into it; the inner error says why it cannot take it.
+/// Reads a file and writes the metadata into it; the inner error gives the reason why that is impossible.
 fn read_and_rewrite(
     (session, studio): (&Session, Option<&RenditionProcessPool>),
     blob: &BlobId,
@@ -261,10 +263,10 @@ fn read_and_rewrite(
     }
 }
 
-/// A file and the names of the properties that it says anew.
+/// A file, and the names of its changed properties.
 type RewrittenFile = (Vec<u8>, Vec<String>);
 
-/// Returns the file with these properties in it and the names of what changed; nothing if it says all of it already.
+/// Returns the file with these properties written, and the names of the changed ones; `None` if nothing changed.
 fn rewrite_file(
     wanted: Vec<(String, MetadataValue)>,
     bytes: &[u8],
@@ -279,7 +281,7 @@ fn rewrite_file(
     Ok(Some((file, changed_names(&changes))))
 }
 
-/// Returns the properties of an asset that belong into its file.
+/// Returns the properties of an asset that are written into its file.
 fn writable_metadata(metadata: &Subtree) -> Vec<(String, MetadataValue)> {
     let wanted = metadata.properties.iter().filter(|(name, _)| {
         xmp::is_writable_property(name)
@@ -294,7 +296,7 @@ fn writable_metadata(metadata: &Subtree) -> Vec<(String, MetadataValue)> {
 /// A property and its new value.
 pub(super) type MetadataChange = (String, Option<MetadataValue>);
 
-/// Returns what a packet does not say, or says differently.
+/// Returns the properties that are missing from a packet or differ in it.
 pub(super) fn diff_packet(
     packet: Option<&[u8]>,
     wanted: Vec<(String, MetadataValue)>,
@@ -320,7 +322,7 @@ pub(super) fn changed_names(changes: &[MetadataChange]) -> Vec<String> {
 fn is_same_value(left: &MetadataValue, right: &MetadataValue) -> bool {
     use MetadataValue::{Date, Text, Texts};
     match (left, right) {
-        // A list of one and its text are the same in a file.
+        // A text and a list of that one text are equal in a file.
         (Text(text), Texts(texts)) | (Texts(texts), Text(text)) => texts.iter().eq([text]),
         (Date(one), Date(other)) => {
             let instant =

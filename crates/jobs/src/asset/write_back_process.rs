@@ -1,10 +1,9 @@
-//! XMP write-back as AEM has it: a workflow that a launcher starts when somebody edits metadata.
+//! XMP write-back as in AEM: a workflow that a launcher starts when somebody edits metadata.
 //!
-//! In: the step's payload, an asset or something in it. Out: files that say what content says, and on the asset why
-//! not, if not.
+//! In: the step's payload, an asset or a node below it. Out: files that match content, or the reason on the asset.
 //!
-//! Launchers follow the difference of revisions. What the write-back commits, and what processing an upload commits,
-//! starts none of them, so that no edit goes round in a circle; and a file that says it all already is not written.
+//! Launchers follow the difference of revisions. Commits of the write-back and of upload processing start no launcher,
+//! so an edit causes no loop. A file that matches already is not written.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -23,16 +22,16 @@ use crate::JobContext;
 use crate::error::format_error_chain;
 use crate::workflow::{StepOutcome, StepRun, WORKFLOW_USER, WorkflowProcess};
 
-/// On `jcr:content` of an asset: why its file does not say what content says. It is not one of AEM's.
+/// Property of `jcr:content` of an asset: the reason why its file does not match content. It is not an AEM property.
 const WRITE_BACK_FAILURE_PROPERTY: &str = "dam:xmpWriteBackFailure";
 const WRITE_BACK_MODEL_PATH: &str = "/var/workflow/models/dam-xmp-writeback";
 const WRITE_BACK_LAUNCHER_PATH: &str =
     "/conf/global/settings/workflow/launcher/config/dam_xmp_writeback";
-/// What the launcher looks at, as AEM's does.
+/// The glob of the launcher, as in AEM.
 const METADATA_GLOB: &str = "/content/dam(/((?!/subassets).)*/)jcr:content/metadata";
 
 /// The process `XMPWritebackProcess`. Its arguments are AEM's: `createversion:true`, and `rendition:` with a name for
-/// each rendition that gets the metadata beside the original.
+/// each rendition that receives the metadata beside the original.
 #[derive(Debug, Clone)]
 pub struct WriteBackProcess {
     repository: Repository,
@@ -40,13 +39,13 @@ pub struct WriteBackProcess {
 }
 
 impl WriteBackProcess {
-    /// Makes it for the assets of a repository.
+    /// Creates the process for the assets of a repository.
     #[must_use]
     pub fn new(repository: Repository) -> Self {
         Self { repository, rendition_pool: None }
     }
 
-    /// Lets it write into PDF, too, which is read by processes of this studio.
+    /// Enables writing into PDF, which is read by processes of this pool.
     #[must_use]
     pub fn with_rendition_pool(self, studio: Arc<RenditionProcessPool>) -> Self {
         Self { rendition_pool: Some(studio), ..self }
@@ -71,7 +70,7 @@ impl WriteBackProcess {
         Ok(Some(written))
     }
 
-    /// Finds the asset that a path is of, or lies in.
+    /// Returns the asset at a path or above it.
     fn find_asset(&self, payload: &str) -> tympan_content::Result<Option<NodePath>> {
         let snapshot = self.repository.snapshot()?;
         let mut path = NodePath::new(payload).ok();
@@ -84,7 +83,7 @@ impl WriteBackProcess {
         Ok(None)
     }
 
-    /// Notes on the asset why its file stays as it is, or that nothing is in the way any more.
+    /// Records on the asset why its file is unchanged, or removes the former reason.
     fn record_failure(
         &self,
         asset: &NodePath,
@@ -115,7 +114,7 @@ impl WriteBackProcess {
     }
 }
 
-/// Reads the arguments of the step.
+/// Parses the arguments of the step.
 fn parse_step_options(step: &StepRun) -> WriteBackOptions {
     let mut how = WriteBackOptions::default();
     let arguments = step.arguments.get("PROCESS_ARGS").and_then(Json::as_str).unwrap_or_default();
@@ -149,11 +148,11 @@ impl WorkflowProcess for WriteBackProcess {
     }
 }
 
-/// Switches write-back on or off: puts its model, unless there is one, and its launcher into content. Both are as AEM
-/// keeps them, and may be changed there.
+/// Switches write-back on or off: creates its model, unless one exists, and its launcher in content. Both are stored as
+/// in AEM and may be changed there.
 ///
 /// # Errors
-/// If the session may not, or the store fails.
+/// If the session lacks the permission, or the store fails.
 pub fn set_write_back_enabled(session: &mut Session, is_on: bool) -> tympan_content::Result<()> {
     let (model, launcher) =
         (NodePath::new(WRITE_BACK_MODEL_PATH)?, NodePath::new(WRITE_BACK_LAUNCHER_PATH)?);

@@ -1,34 +1,34 @@
-//! Where the XMP packet of a file is, and files with another packet.
+//! Locates and replaces the XMP packet of a file.
 //!
-//! In: a file's bytes. Out: the same bytes with another packet among them.
+//! In: a file's bytes. Out: the same bytes with another packet.
 //!
 //! Invariants
-//! * Not one byte but those of the packet, and of what says where and how long it is, differs from the file's.
+//! * Only the bytes of the packet, and those that give its position and length, differ from the file's.
 //! * A second packet replaces the first: a file does not grow with each.
 //!
-//! On failure: a file whose structure is not followed to the place of the packet is refused, with the reason.
+//! On failure: a file whose structure cannot be parsed up to the packet is rejected, with the reason.
 
 use std::ops::Range;
 
 use super::file_format::FileFormat;
 
-/// What begins the packet's segment in a JPEG.
+/// Signature at the start of the packet's segment in a JPEG.
 const JPEG_XMP_SIGNATURE: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
-/// What begins the packet's chunk in a PNG: its keyword; then flags, and language and translation, which are empty.
+/// The start of the packet's chunk in a PNG: its keyword, followed by flags, and an empty language and translation.
 const PNG_XMP_KEYWORD: &[u8] = b"XML:com.adobe.xmp\0";
 const PNG_UNCOMPRESSED_FIELDS: &[u8] = b"\0\0\0\0";
-/// The longest content of a JPEG's segment: its length has 16 bits and counts itself.
+/// Maximum content of a JPEG segment: its length has 16 bits and includes itself.
 const MAX_JPEG_SEGMENT_BYTES: usize = 65_533;
-/// TIFF's tag of the packet.
+/// The TIFF tag of the packet.
 const TIFF_XMP_TAG: u16 = 700;
-/// The bit of a WebP's header that tells of a packet, and that of transparency.
+/// The bit of a WebP header that indicates a packet; the next one indicates transparency.
 const WEBP_XMP_FLAG: u8 = 0b0000_0100;
 const WEBP_ALPHA_FLAG: u8 = 0b0001_0000;
 
 /// Returns the packet of a file, if there is one.
 ///
 /// # Errors
-/// If the file takes none, or cannot be followed.
+/// If the format cannot hold a packet, or the file cannot be parsed.
 pub(crate) fn read_packet(bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
     let found = match FileFormat::detect(bytes) {
         Some(FileFormat::Jpeg) => {
@@ -54,7 +54,7 @@ fn damaged_file_message() -> String {
 /// Returns a file with this packet.
 ///
 /// # Errors
-/// If the file takes none, or not one that long, or cannot be followed.
+/// If the format cannot hold a packet, or not one that long, or the file cannot be parsed.
 pub(crate) fn replace_packet(bytes: &[u8], packet: &[u8]) -> Result<Vec<u8>, String> {
     match FileFormat::detect(bytes) {
         Some(FileFormat::Jpeg) => replace_jpeg_packet(bytes, packet),
@@ -65,7 +65,7 @@ pub(crate) fn replace_packet(bytes: &[u8], packet: &[u8]) -> Result<Vec<u8>, Str
     }
 }
 
-/// Puts parts in the place of others; the ranges are in order and apart.
+/// Replaces ranges of bytes; the ranges are sorted and do not overlap.
 fn splice_parts(bytes: &[u8], parts: &[(Range<usize>, &[u8])]) -> Vec<u8> {
     let added: usize = parts.iter().map(|(_, part)| part.len()).sum();
     let mut out = Vec::with_capacity(bytes.len() + added);
@@ -79,7 +79,7 @@ fn splice_parts(bytes: &[u8], parts: &[(Range<usize>, &[u8])]) -> Vec<u8> {
     out
 }
 
-/// A part of a file, and the packet in it.
+/// The range of a file's segment, and that of the packet in it.
 #[derive(Debug, Clone)]
 struct PacketSegment {
     segment: Range<usize>,
@@ -88,7 +88,7 @@ struct PacketSegment {
 
 struct JpegPacketLayout {
     packets: Vec<PacketSegment>,
-    /// Where a first packet goes: behind the segments of JFIF and EXIF, which want to be first.
+    /// Offset at which a first packet is inserted: after the segments of JFIF and EXIF, which must come first.
     insert_offset: usize,
 }
 
@@ -105,7 +105,7 @@ fn locate_jpeg_packets(bytes: &[u8]) -> Result<JpegPacketLayout, String> {
         }
         let marker = *bytes.get(at).ok_or_else(damaged_file_message)?;
         at += 1;
-        // The picture itself, or the end.
+        // The picture's data, or the end.
         if matches!(marker, 0xda | 0xd9) {
             return Ok(found);
         }
@@ -145,10 +145,10 @@ fn replace_jpeg_packet(bytes: &[u8], packet: &[u8]) -> Result<Vec<u8>, String> {
     Ok(splice_parts(bytes, &parts))
 }
 
-/// Where a chunk of a picture lies, and the packet in it.
+/// The range of a chunk, and that of the packet in it.
 type PngPacketRange = (Range<usize>, Range<usize>);
 
-/// Finds the packet's chunk.
+/// Locates the packet's chunk.
 fn locate_png_packet(bytes: &[u8]) -> Result<Option<PngPacketRange>, String> {
     let mut at = 8;
     loop {
@@ -187,12 +187,12 @@ fn replace_png_packet(bytes: &[u8], packet: &[u8]) -> Result<Vec<u8>, String> {
 
 #[derive(Default)]
 struct WebPPacketLayout {
-    /// Where the chunks end.
+    /// Offset of the end of the chunks.
     chunks_end: usize,
-    /// The byte of flags, if there is an extended header.
+    /// Offset of the flags byte, if there is an extended header.
     flags_offset: Option<usize>,
     packet: Option<(Range<usize>, Range<usize>)>,
-    /// Width and height less one, and whether there is transparency, of a file without an extended header.
+    /// Width and height minus one, and true for transparency, of a file without an extended header.
     canvas: Option<(u32, u32, bool)>,
 }
 
@@ -247,7 +247,7 @@ fn replace_webp_packet(bytes: &[u8], packet: &[u8]) -> Result<Vec<u8>, String> {
     match (found.flags_offset, &flags, found.canvas) {
         (Some(at), Some(flags), _) => parts.push((at..at + 1, flags)),
         (_, _, Some((width, height, has_alpha))) => {
-            // Only the extended form has other chunks than the picture.
+            // Only the extended format allows other chunks than the picture.
             let flags = WEBP_XMP_FLAG | if has_alpha { WEBP_ALPHA_FLAG } else { 0 };
             header.extend_from_slice(b"VP8X\x0a\0\0\0");
             header.extend_from_slice(&[flags, 0, 0, 0]);
@@ -270,9 +270,9 @@ fn replace_webp_packet(bytes: &[u8], packet: &[u8]) -> Result<Vec<u8>, String> {
 
 struct TiffPacketLayout {
     is_little_endian: bool,
-    /// The first directory: its entries, with the place of what follows them.
+    /// The entries of the first directory, including the offset of the next directory.
     directory_entries: Range<usize>,
-    /// The entry of the packet.
+    /// Offset of the packet's entry.
     packet_entry: Option<usize>,
     packet: Option<Range<usize>>,
 }
@@ -331,7 +331,7 @@ fn replace_tiff_packet(bytes: &[u8], packet: &[u8]) -> Result<Vec<u8>, String> {
         }
         return Ok(out);
     }
-    // The directory has no room: a copy with one more entry takes its place.
+    // The directory cannot grow in place, so a copy with one more entry replaces it.
     let mut entries: Vec<&[u8]> =
         bytes.get(found.directory_entries.clone()).unwrap_or_default().chunks(12).collect();
     let at = found.directory_entries.clone().step_by(12).take_while(|at| {

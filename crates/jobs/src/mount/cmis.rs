@@ -1,11 +1,11 @@
-//! Files of a CMIS repository: OpenText (LiveLink), Documentum, Alfresco, SharePoint, Nuxeo.
+//! Lists and reads the files of a CMIS repository: OpenText (LiveLink), Documentum, Alfresco, SharePoint, Nuxeo.
 //!
 //! In: `cmis+https://host/service#repository/folder`. The service's address is that of its service document, which
-//! tells where the root folder of each repository answers. A document in JSON speaks the browser binding of CMIS 1.1, one
-//! in XML the AtomPub binding (`cmis_atom`).
+//! gives the address of each repository's root folder. A JSON document selects the browser binding of CMIS 1.1, an XML
+//! document the AtomPub binding (`cmis_atom`).
 //!
-//! A version that is checked in is another object in many repositories; the series of versions keeps its identifier,
-//! and so identifies a file. Its mark is the change token, or the time of the last change with the length.
+//! In many repositories a checked-in version is another object. The version series keeps its identifier, and so
+//! identifies a file. The file's fingerprint is the change token, or the time of the last change with the length.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -24,20 +24,20 @@ use super::mount_source::{
 use super::name_escaping::escape_name;
 use super::source_http::{SourceHost, SourceNetwork, SourceResponse, escape_url_part};
 
-/// Objects of one answer.
+/// Maximum number of objects per response.
 const PAGE_SIZE: usize = 500;
-/// The longest answer.
+/// Maximum length of a response, in bytes.
 const MAX_RESPONSE_BYTES: u64 = 64 << 20;
-/// The most folders.
+/// Maximum number of folders.
 const MAX_FOLDERS: usize = 200_000;
 
-/// What is told each object of a folder; an error ends the listing.
+/// Called with each object of a folder; an error ends the listing.
 type CmisObjectVisitor<'a> = dyn FnMut(CmisFeedObject) -> Result<(), MountSourceError> + 'a;
 
-/// How a repository is spoken to, and where its folder answers.
+/// The binding of a repository, and the address of its folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum CmisBinding {
-    /// The path of the root folder, below which folders have their own names.
+    /// The path of the root folder; folders below it are addressed by name.
     Browser(String),
     /// The path at which the folder's children are listed.
     Atom(String),
@@ -49,11 +49,11 @@ pub(crate) struct CmisSource {
     host: SourceHost,
     /// Path of the service document.
     service_path: String,
-    /// The repository; the only one there is if empty.
+    /// The repository's ID; if empty, the service must have only one repository.
     repository: String,
-    /// The names that lead to the folder.
+    /// The names of the path to the folder.
     folder_names: Vec<String>,
-    /// How the repository answered when it was listed last.
+    /// The binding that was discovered by the last listing.
     binding: Mutex<Option<CmisBinding>>,
 }
 
@@ -86,7 +86,7 @@ impl CmisSource {
     }
 
     fn send_request(&self, target: &str) -> Result<SourceResponse, MountSourceError> {
-        // Servers of the other binding send what they have.
+        // Servers of the other binding ignore the parameter and send their own format.
         self.host.send_request(
             &Method::GET,
             target,
@@ -108,7 +108,7 @@ impl CmisSource {
         )
     }
 
-    /// Asks how the repository is spoken to, and where its folder is.
+    /// Requests the service document, and returns the binding and the folder's address.
     fn discover_binding(&self) -> Result<CmisBinding, MountSourceError> {
         let answer = self.send_request(&self.service_path)?;
         if answer.header("content-type").is_some_and(|kind| kind.contains("xml")) {
@@ -127,7 +127,7 @@ impl CmisSource {
         Ok(CmisBinding::Browser(self.same_host_path(url)?.trim_end_matches('/').to_owned()))
     }
 
-    /// Does so for a service document in XML.
+    /// Returns the binding for a service document in XML.
     fn binding_from_atom(&self, answer: SourceResponse) -> Result<CmisBinding, MountSourceError> {
         let place = answer.location().to_owned();
         let all = cmis_atom::read_service_document(answer, &place)?;
@@ -163,7 +163,8 @@ impl CmisSource {
         }
     }
 
-    /// Returns the path and query of an address. Credentials go nowhere else, whatever the service says.
+    /// Returns the path and query of a URL, which must be on the same host. Credentials are sent to no other host,
+    /// whatever the service says.
     fn same_host_path<'a>(&self, url: &'a str) -> Result<&'a str, MountSourceError> {
         let path = url.strip_prefix(self.host.origin()).filter(|path| path.starts_with('/'));
         path.ok_or_else(|| {
@@ -174,7 +175,7 @@ impl CmisSource {
         })
     }
 
-    /// Tells the objects of a folder in feeds, page by page.
+    /// Lists the objects of a folder from Atom feeds, page by page.
     fn list_atom_folder(
         &self,
         folder: &str,
@@ -210,7 +211,7 @@ impl CmisSource {
         }
     }
 
-    /// Tells the objects of a folder, page by page.
+    /// Lists the objects of a folder, page by page.
     fn list_browser_folder(
         &self,
         folder: &str,
@@ -231,7 +232,7 @@ impl CmisSource {
                 let properties = object_properties(object)
                     .ok_or_else(|| self.malformed_error("an object has no properties"))?;
                 let id = property_text(&properties, "cmis:objectId");
-                // Somebody who adds or removes files between two pages moves the others.
+                // Files that are added or removed between two pages shift the other entries.
                 if seen.insert(path_hash(&id)) {
                     is_new = true;
                     let name = property_text(&properties, "cmis:name");
@@ -259,7 +260,7 @@ impl CmisSource {
     }
 }
 
-/// Returns the properties of an object in the short form, or in the long one of servers that know no other.
+/// Returns the properties of an object in the succinct form, or in the full form of servers that support no other.
 fn object_properties(object: &Json) -> Option<Map<String, Json>> {
     if let Some(succinct) = object.get("succinctProperties").and_then(Json::as_object) {
         return Some(succinct.clone());
@@ -369,7 +370,7 @@ impl MountSource for CmisSource {
     }
 }
 
-/// Tells why a document has nothing to read.
+/// Returns the reason why a document has no content to read, if any.
 fn missing_content_reason(properties: &Map<String, Json>) -> Option<&'static str> {
     if properties.get("cmis:isPrivateWorkingCopy") == Some(&Json::Bool(true)) {
         return Some("it is checked out: what is checked in counts");

@@ -1,8 +1,8 @@
-//! The AtomPub binding of CMIS 1.0 and 1.1, the only one that older servers speak: LiveLink's and Documentum's among
+//! The AtomPub binding of CMIS 1.0 and 1.1, the only one that older servers support, LiveLink's and Documentum's among
 //! them.
 //!
-//! In: answers in XML. Out: the repositories of a service, and the objects of a folder with where their children and
-//! bytes are.
+//! In: responses in XML. Out: the repositories of a service, and the objects of a folder with the addresses of their
+//! children and content.
 
 use std::io::Read;
 
@@ -12,13 +12,13 @@ use super::mount_source::MountSourceError;
 use super::source_http::escape_url_part;
 use super::xml_reader::{self, XmlEvent};
 
-/// A repository as the service document tells it.
+/// A repository in the service document.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CmisWorkspace {
     pub(crate) repository: String,
-    /// Where the root folder's children are listed.
+    /// Address of the list of the root folder's children.
     pub(crate) root_children_url: String,
-    /// The address of a folder by its path, with `{path}` in it.
+    /// Template for the address of a folder by its path, which contains `{path}`.
     pub(crate) path_url_template: String,
 }
 
@@ -26,19 +26,19 @@ pub(crate) struct CmisWorkspace {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct CmisFeedObject {
     pub(crate) properties: Map<String, Json>,
-    /// Where its children are listed; empty for a document.
+    /// Address of the list of its children; empty for a document.
     pub(crate) children_url: String,
-    /// Where its bytes are; empty for a folder, or a document without any.
+    /// Address of its content; empty for a folder, or a document without content.
     pub(crate) content_url: String,
 }
 
 impl CmisWorkspace {
-    /// Returns the address of a folder that some names lead to.
+    /// Returns the address of the folder with the given path names.
     pub(crate) fn folder_url(&self, names: &[String]) -> String {
         let path = format!("/{}", names.join("/"));
         let mut address =
             self.path_url_template.replace("{path}", &escape_url_part(path.as_bytes()));
-        // The other fields of the template have values that the server chooses.
+        // The server chooses the values of the template's other fields.
         while let Some((before, rest)) = address.split_once('{') {
             let after = rest.split_once('}').map_or("", |(_, after)| after);
             address = format!("{before}{after}");
@@ -76,14 +76,14 @@ pub(crate) fn read_service_document(
     Ok(all)
 }
 
-/// Reads a feed, or a single entry, and tells each object. Returns where the feed goes on.
+/// Reads a feed, or a single entry, and reports each object. Returns the address of the feed's next page.
 pub(crate) fn read_atom_feed(
     answer: impl Read,
     place: &str,
     mut with: impl FnMut(CmisFeedObject) -> Result<(), MountSourceError>,
 ) -> Result<Option<String>, MountSourceError> {
     let (mut next, mut now, mut is_entry) = (None, CmisFeedObject::default(), false);
-    // The property whose value comes next: its name and the kind of its value.
+    // The name and type of the property whose value follows.
     let mut property: Option<(String, String)> = None;
     xml_reader::read_xml_events(answer, place, |piece| {
         match piece {
@@ -114,7 +114,7 @@ pub(crate) fn read_atom_feed(
             },
             XmlEvent::End(name, text) => match &*name {
                 "value" => {
-                    // Of several values the first counts.
+                    // Of several values the first is used.
                     if let Some((id, kind)) = property.take() {
                         now.properties.insert(id, parse_typed_value(&kind, text));
                     }
@@ -132,7 +132,7 @@ pub(crate) fn read_atom_feed(
     Ok(next)
 }
 
-/// Reads a value as the browser binding would tell it.
+/// Parses a value to the JSON that the browser binding would return.
 fn parse_typed_value(kind: &str, text: String) -> Json {
     match kind {
         "propertyInteger" => text.parse::<i64>().map_or(Json::Null, Json::from),

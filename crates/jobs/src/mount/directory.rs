@@ -1,9 +1,9 @@
-//! Files of a directory of this machine, or of one that it mounts from elsewhere.
+//! Lists and reads the files of a local directory, or of one that is mounted from elsewhere.
 //!
 //! Invariants
-//! * Nothing outside of the directory is read: every folder and file is opened from the one above it, and no link is
-//!   followed, also one that takes a folder's place between two looks.
-//! * A file that changes while it is read fails at its end.
+//! * Nothing outside the directory is read: every folder and file is opened relative to its parent, and no link is
+//!   followed, not even one that replaces a folder during the listing.
+//! * Reading a file that changes during the read fails at its end.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -28,7 +28,7 @@ pub struct DirectorySource {
 }
 
 impl DirectorySource {
-    /// Names a directory; a link to one counts as what it leads to.
+    /// Creates a source for a directory; a link to a directory is resolved.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
@@ -50,7 +50,7 @@ impl DirectorySource {
     }
 }
 
-/// A listing on its way.
+/// A listing in progress.
 struct DirectoryScan<'a> {
     directory: &'a DirectorySource,
     visitor: &'a mut dyn FnMut(SourceItem) -> Result<(), MountSourceError>,
@@ -99,7 +99,7 @@ impl DirectoryScan<'_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match openat(folder, name, flags, Mode::empty()) {
             Ok(child) => self.list_folder(&child, path, depth + 1),
-            // It went away, or something else took its place, since the folder was listed.
+            // The entry was removed or replaced since the folder was listed.
             Err(rustix::io::Errno::NOENT | rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR) => {
                 Ok(())
             }
@@ -168,7 +168,7 @@ impl MountSource for DirectorySource {
             let name = Path::new(std::ffi::OsStr::from_bytes(&name));
             let kind = match names.peek() {
                 Some(_) => OFlags::DIRECTORY,
-                // A pipe that took the file's place would wait for its other end.
+                // Without this flag, a pipe that replaced the file would block until its other end opens.
                 None => OFlags::NONBLOCK,
             };
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | kind;
@@ -183,7 +183,7 @@ impl MountSource for DirectorySource {
     }
 }
 
-/// A file that is compared with how it was listed when its end is reached.
+/// A reader that compares the file with its listed state at the end.
 struct UnchangedFileReader {
     file: File,
     fingerprint: String,

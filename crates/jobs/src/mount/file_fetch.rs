@@ -1,4 +1,4 @@
-//! Reading the files of a place: as many bytes as were listed, or none.
+//! Reads the files of a source: as many bytes as were listed, or none.
 
 use std::io::Read;
 
@@ -8,24 +8,25 @@ use tympan_content::BlobId;
 use super::mount_source::{MAX_FILE_BYTES, MountSource, MountSourceError, SourceFile};
 use crate::error::format_error_chain;
 
-/// What a file gave.
+/// The result of fetching a file.
 pub(super) enum MountFileFetch {
-    /// Its asset has these bytes already.
+    /// The asset has these bytes already.
     Present,
     Blob(BlobId),
-    /// Why there are no bytes, and the error if the place may be to blame.
+    /// The reason why there are no bytes, and the error if the source may be at fault.
     Failed(String, Option<MountSourceError>),
 }
 
-/// A file that was read.
+/// The result of reading a file.
 pub(super) enum MountFileRead {
-    /// A short one, still in memory.
+    /// A short file, still in memory.
     InMemory(Vec<u8>),
-    /// Any other.
+    /// Any other file.
     Completed(MountFileFetch),
 }
 
-/// Files up to this long are stored together with others of their batch: each alone would wait for the disk.
+/// Maximum length of files that are stored together with others of their batch, in bytes. Each stored singly would wait
+/// for the disk.
 const MAX_BATCHED_FILE_BYTES: u64 = 64 << 10;
 
 /// Reads one file: into a blob, or into memory if it is short.
@@ -50,7 +51,7 @@ pub(super) fn read_source_file(
     }
 }
 
-/// Stores what a batch has read into memory.
+/// Stores the files that a batch has read into memory.
 pub(super) fn store_in_memory_files(
     blobs: &dyn BlobStore,
     batch: Vec<MountFileRead>,
@@ -100,7 +101,7 @@ fn fetch_source_file(
         .unwrap_or_else(|error| MountFileFetch::Failed(format_error_chain(&error), None))
 }
 
-/// Reads no more than was listed, and fails if it is not exactly that.
+/// A reader that reads at most the listed number of bytes, and fails if the length differs.
 struct ExactLengthReader {
     source: Box<dyn Read + Send>,
     remaining: u64,
@@ -114,7 +115,7 @@ impl Read for ExactLengthReader {
         }
         let other = || std::io::Error::other("it has not the length that was listed");
         if self.remaining == 0 {
-            // The end is read, so that whoever compares at the end does.
+            // The end is read as well, so that an inner reader that compares at the end does so.
             return match self.source.read(&mut [0])? {
                 0 => Ok(0),
                 _ => Err(other()),

@@ -1,9 +1,10 @@
-//! Bulk import: the files of a place become assets, once.
+//! Bulk import: files of a source become assets, once.
 //!
-//! In: a source and a folder. Out: assets like uploaded ones, and a report with what was left out.
+//! In: a source and a folder. Out: assets like uploaded ones, and a report that lists the skipped files.
 //!
-//! An import is a job, and what it has done stands in the ledger under its source and folder: killed, or asked for
-//! again, it goes on where it was, and a file that became an asset is not read again. Files that failed are tried anew.
+//! An import is a job, and its progress is stored in the ledger under its source and folder. An import that was killed
+//! or is requested again continues from there, and a file that became an asset is not read again. Files that failed are
+//! retried.
 
 use std::time::{Duration, SystemTime};
 
@@ -23,30 +24,30 @@ use super::pass_report::MountPassReport;
 use crate::error::format_error_chain;
 use crate::{Job, JobContext, JobHandler, JobId, JobOutcome, NewJob, Result};
 
-/// The topics of imports end in their name.
+/// Prefix of the topics of imports, which end in the import's name.
 pub const IMPORT_TOPIC: &str = "dam/import";
 
-/// What is to be imported.
+/// A request for an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportRequest {
-    /// Where the files are.
+    /// The source of the files.
     pub source: String,
-    /// The folder that gets them.
+    /// The folder for the assets.
     pub target: String,
-    /// Whether nothing is written: the report says what would be.
+    /// If true, nothing is written, and the report describes what would be.
     pub is_dry_run: bool,
-    /// Who wishes it.
+    /// The user who requested it.
     pub user: String,
 }
 
-/// What is known of an import.
+/// The status of an import.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImportStatus {
-    /// Its name, made of its source and folder.
+    /// The import's name, derived from its source and folder.
     pub name: String,
-    /// Its job, if it waits or runs, or failed.
+    /// Its job, if it waits, runs or failed.
     pub job: Option<Job>,
-    /// What it has done, if it got that far.
+    /// Its last pass, if there was one.
     pub last_pass: Option<LastMountPass>,
 }
 
@@ -61,8 +62,8 @@ impl ImportRequest {
 }
 
 impl MountService {
-    /// Begins an import; one of this source and folder that waits or runs is the same one. Returns its name and job, or
-    /// why it is refused.
+    /// Starts an import; if one of this source and folder waits or runs, returns that one. Returns its name and job, or
+    /// the reason why it is rejected.
     ///
     /// # Errors
     /// If the database fails.
@@ -102,7 +103,7 @@ impl MountService {
         Ok(Ok((name, id)))
     }
 
-    /// Returns what is known of an import.
+    /// Returns the status of an import.
     ///
     /// # Errors
     /// If the database fails.
@@ -178,7 +179,7 @@ impl MountService {
         }
     }
 
-    /// Notes what an import has done, together with what its earlier passes did.
+    /// Records the result of an import pass, combined with that of its earlier passes.
     fn record_import(
         &self,
         name: &str,

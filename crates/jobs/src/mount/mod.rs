@@ -1,14 +1,14 @@
-//! Places with files that become assets: mounts, which are followed, and imports, which happen once.
+//! Sources of files that become assets: mounts, which are synchronized continuously, and imports, which run once.
 //!
-//! In: places ([`MountSource`]: a directory, WebDAV, S3, CMIS), and what configures them. Out: assets, by jobs of the
+//! In: sources ([`MountSource`]: a directory, WebDAV, S3, CMIS), and their configuration. Out: assets, by jobs of the
 //! durable queues.
 //!
 //! Invariants
-//! * Where nothing is configured nothing runs ([`MountService`]).
-//! * Work follows what changed, there and here; the bytes of what did not change are not read.
-//! * A place that fails, lies, never ends or empties harms nothing but the freshness of its own assets.
-//! * What a mount reaches, and with which credentials, stands in the machine's configuration ([`MountLocation`]), not in
-//!   content.
+//! * Without configuration nothing runs ([`MountService`]).
+//! * Work is proportional to the changes on both sides; the bytes of unchanged files are not read.
+//! * A source that fails, sends wrong data, never ends or becomes empty affects only the freshness of its own assets.
+//! * The locations that a mount can reach, and the credentials, are in the machine's configuration ([`MountLocation`]),
+//!   not in content.
 //!
 //! Not here: renditions and metadata of the assets (`asset`).
 

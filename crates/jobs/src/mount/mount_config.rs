@@ -1,7 +1,7 @@
-//! Which mounts there are: those of `tympan.toml`, and those that content configures.
+//! Reads the configured mounts: those of `tympan.toml`, and those in content.
 //!
 //! In content a mount is a configuration `org.tympan.assets.Mount-NAME` with `source` and `target`; AEM's own
-//! configuration of the service gives `scheduler.period`. Content may only name sources in places that `tympan.toml`
+//! configuration of the service gives `scheduler.period`. Content may only name sources in locations that `tympan.toml`
 //! lists.
 
 use std::time::Duration;
@@ -14,40 +14,40 @@ use tympan_web::outgoing_policy::OutgoingPolicy;
 use super::mount_location::MountLocation;
 use crate::osgi_config::{ConfigFault, OsgiConfig, OsgiConfigs};
 
-/// The factory of mounts.
+/// Factory PID of mounts.
 pub const MOUNT_FACTORY: &str = "org.tympan.assets.Mount";
-/// AEM's service, whose `scheduler.period` counts; its documentation writes the name in two ways.
+/// PIDs of AEM's service, whose `scheduler.period` applies; its documentation spells the name in two ways.
 pub const SYNCHRONIZATION_PIDS: [&str; 2] = [
     "com.day.cq.dam.jcrconnector.impl.AssetSynchronizationService",
     "com.day.cq.dam.jcrconnectors.impl.AssetSynchronizationService",
 ];
-/// How long after one pass the next begins unless configured; AEM's `scheduler.period`.
+/// Default delay between the end of a pass and the next one; AEM's `scheduler.period`.
 pub const DEFAULT_SYNCHRONIZATION_PERIOD: Duration = Duration::from_secs(300);
-/// Longer periods are cut to this.
+/// Maximum period; longer ones are reduced to it.
 const MAX_PERIOD: Duration = Duration::from_secs(100 * 365 * 86_400);
-/// Where assets are.
+/// The root folder of assets.
 const ASSETS_ROOT: &str = "/content/dam";
 
-/// A mount as it is configured.
+/// The configuration of a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountConfig {
-    /// Its name: letters, digits, `-`, `_`.
+    /// The name, of letters, digits, `-`, `_`.
     pub name: String,
-    /// Where its files are.
+    /// The source of its files.
     pub source: String,
-    /// The folder that shows them.
+    /// The folder that contains its assets.
     pub target: NodePath,
-    /// How long after one pass the next begins, if not as for all.
+    /// Delay between the end of a pass and the next one, if it differs from the default.
     pub sync_period: Option<Duration>,
-    /// Where it is configured; nothing for `tympan.toml`.
+    /// Path of the configuration in content; `None` for `tympan.toml`.
     pub path: Option<String>,
 }
 
 impl MountConfig {
-    /// Checks what people wrote.
+    /// Validates and creates a configuration.
     ///
     /// # Errors
-    /// With what is wrong.
+    /// A message that describes what is wrong.
     pub fn new(name: &str, source: &str, target: &str) -> Result<Self, String> {
         let is_fine = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
         if name.is_empty() || name.len() > 64 || !name.chars().all(is_fine) {
@@ -69,7 +69,7 @@ impl MountConfig {
     }
 }
 
-/// Reads the folder that gets assets.
+/// Parses the path of the target folder.
 pub(crate) fn parse_target_folder(target: &str) -> Result<NodePath, String> {
     let path = NodePath::new(target).map_err(|error| error.to_string())?;
     let assets = NodePath::new(ASSETS_ROOT).map_err(|error| error.to_string())?;
@@ -79,30 +79,30 @@ pub(crate) fn parse_target_folder(target: &str) -> Result<NodePath, String> {
     Ok(path)
 }
 
-/// What `tympan.toml` says about mounts.
+/// The mount settings of `tympan.toml`.
 #[derive(Debug, Clone, Default)]
 pub struct MountSettings {
-    /// How long after one pass the next begins; content may say otherwise.
+    /// Delay between the end of a pass and the next one; content may override it.
     pub sync_period: Option<Duration>,
-    /// Where mounts may lead.
+    /// Locations that mounts may use.
     pub locations: Vec<MountLocation>,
-    /// Mounts.
+    /// The mounts.
     pub mounts: Vec<MountConfig>,
-    /// Which addresses near this machine may be behind the hosts of places that are not there at first.
+    /// Local and private addresses to which the hosts of the locations may resolve although they did not at first.
     pub outgoing_policy: OutgoingPolicy,
 }
 
 /// All mounts of an instance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConfiguredMounts {
-    /// The mounts by name; each has its period.
+    /// The mounts by name, each with its period.
     pub mounts: Vec<MountConfig>,
-    /// What is wrong with others.
+    /// Faults of invalid mounts.
     pub faults: Vec<ConfigFault>,
 }
 
 impl MountSettings {
-    /// Returns a text that is the same in two processes whose settings lead to the same mounts. It holds no password.
+    /// Returns a text that is equal in two processes whose settings result in the same mounts. It contains no password.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let mut parts: Vec<String> = vec![format!("{:?}", self.sync_period)];
@@ -111,13 +111,13 @@ impl MountSettings {
             format!("{url:?} {user:?} {endpoint:?} {region:?} {timeout:?}")
         }));
         parts.extend(self.mounts.iter().map(|mount| format!("{mount:?}")));
-        // Their order means nothing.
+        // The order of the parts has no meaning.
         parts.sort_unstable();
         let hash = Sha256::digest(parts.join("\n"));
         hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Adds what content configures.
+    /// Adds the mounts that content configures.
     #[must_use]
     pub fn with_osgi_configs(&self, configs: &OsgiConfigs) -> ConfiguredMounts {
         let mut all = ConfiguredMounts { mounts: self.mounts.clone(), faults: Vec::new() };
@@ -173,7 +173,7 @@ impl MountSettings {
     }
 }
 
-/// Reads `scheduler.period`, in seconds.
+/// Parses `scheduler.period`, in seconds.
 fn read_period(properties: &Map<String, Json>) -> Result<Option<Duration>, String> {
     let Some(value) = properties.get("scheduler.period") else { return Ok(None) };
     let seconds = value.as_u64().or_else(|| value.as_str()?.trim().parse().ok());

@@ -1,8 +1,7 @@
-//! What a mount has synchronized so far, in the state database: which file became which asset, and how it was marked
-//! then.
+//! The ledger of synchronized files in the state database: the asset of each file, and the file's fingerprint.
 //!
-//! Content says the same: each asset notes its mount, file and mark. The ledger is there so that a pass need not read
-//! every asset; where it is lost, or behind after a crash, a pass reads assets instead of files.
+//! Content stores the same data: each asset records its mount, file and fingerprint. The ledger exists so that a pass
+//! need not read every asset. If it is lost, or behind after a crash, a pass reads assets instead of files.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -17,7 +16,7 @@ use super::pass_report::MountPassReport;
 use crate::sql::{database_error, from_epoch_millis, to_epoch_millis};
 use crate::{JobQueues, Result};
 
-/// The tables of mounts, as steps that are run once each.
+/// Migrations that create the tables of mounts; each runs once.
 pub const MOUNT_MIGRATIONS: &[&str] = &[
     "CREATE TABLE mount_file (
         mount TEXT NOT NULL,
@@ -38,17 +37,17 @@ pub const MOUNT_MIGRATIONS: &[&str] = &[
     )",
 ];
 
-/// Rows of one statement.
+/// Maximum number of rows per statement.
 const ROWS_PER_STATEMENT: usize = 500;
 
-/// The ledger of all mounts. Clones are the same.
+/// The ledger of all mounts. Clones share it.
 #[derive(Debug, Clone)]
 pub struct MountLedger {
     queues: JobQueues,
     runtime: Handle,
 }
 
-/// A file as it was synchronized.
+/// A synchronized file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MountFileRow {
     pub(crate) path: String,
@@ -58,27 +57,27 @@ pub(crate) struct MountFileRow {
     pub(crate) asset_path: String,
 }
 
-/// How the last pass ended.
+/// The result of the last pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LastMountPass {
-    /// The state of content that it began with.
+    /// The root of content at the start of the pass.
     pub(crate) start_root: String,
-    /// When it ended.
+    /// End time of the pass.
     pub ended_at: SystemTime,
-    /// What it did.
+    /// The report of the pass.
     pub report: MountPassReport,
-    /// Why it ended early.
+    /// The reason why it ended early, if it did.
     pub failure: Option<String>,
 }
 
-/// A file that is known, in few bytes.
+/// A known file in a compact form.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KnownMountFile {
     pub(crate) fingerprint_hash: u64,
     pub(crate) is_listed: bool,
 }
 
-/// The name of a path in memory: two paths with one name do not occur.
+/// Returns the hash that identifies a path in memory. Collisions do not occur in practice.
 pub(crate) fn path_hash(path: &str) -> u128 {
     let hash = Sha256::digest(path.as_bytes());
     hash.iter().take(16).fold(0, |key, byte| key << 8 | u128::from(*byte))
@@ -90,7 +89,7 @@ pub(crate) fn fingerprint_hash(mark: &str) -> u64 {
 }
 
 impl MountLedger {
-    /// Opens the ledger in the database of the queues, whose tables [`MOUNT_MIGRATIONS`] made.
+    /// Opens the ledger in the database of the queues. Its tables are created by [`MOUNT_MIGRATIONS`].
     #[must_use]
     pub fn new(queues: &JobQueues, runtime: Handle) -> Self {
         Self { queues: queues.clone(), runtime }
@@ -112,7 +111,7 @@ impl MountLedger {
         Ok(known)
     }
 
-    /// Calls `with` for each row, in the order of paths. Rows may be changed meanwhile.
+    /// Calls `with` for each row, in the order of paths. Rows may be changed during the iteration.
     pub(crate) fn for_each_file(
         &self,
         mount: &str,
@@ -146,7 +145,7 @@ impl MountLedger {
         }
     }
 
-    /// Notes what became of some files.
+    /// Records the assets of some files.
     pub(crate) fn record_files(&self, mount: &str, rows: &[(&SourceFile, String)]) -> Result<()> {
         if rows.is_empty() {
             return Ok(());
@@ -174,7 +173,7 @@ impl MountLedger {
         self.runtime.block_on(write)
     }
 
-    /// Forgets files.
+    /// Removes files from the ledger.
     pub(crate) fn remove_files(&self, mount: &str, paths: &[&str]) -> Result<()> {
         if paths.is_empty() {
             return Ok(());
@@ -195,7 +194,7 @@ impl MountLedger {
         self.runtime.block_on(write)
     }
 
-    /// Returns path and mark of the file of an asset.
+    /// Returns the path and fingerprint of an asset's file.
     pub(crate) fn file_of_asset(
         &self,
         mount: &str,
@@ -214,7 +213,7 @@ impl MountLedger {
         Ok(Some((text(0)?, text(1)?)))
     }
 
-    /// Returns how many files of a mount are known.
+    /// Returns the number of known files of a mount.
     pub(crate) async fn count_files(&self, mount: &str) -> Result<u64> {
         let action = "count the files of a mount";
         let row = sqlx::query("SELECT COUNT(*) FROM mount_file WHERE mount = $1")
@@ -226,7 +225,7 @@ impl MountLedger {
         Ok(u64::try_from(count).unwrap_or_default())
     }
 
-    /// Returns how the last pass of a mount ended.
+    /// Returns the result of a mount's last pass.
     ///
     /// # Errors
     /// If the database fails.
@@ -248,7 +247,7 @@ impl MountLedger {
         }))
     }
 
-    /// Notes how a pass ended.
+    /// Records the result of a pass.
     pub(crate) fn record_last_pass(&self, mount: &str, last: &LastMountPass) -> Result<()> {
         let report = serde_json::to_value(&last.report).unwrap_or(Json::Null).to_string();
         let write = sqlx::query(
@@ -266,7 +265,7 @@ impl MountLedger {
         self.runtime.block_on(write).map(drop).map_err(database_error("note a pass of a mount"))
     }
 
-    /// Notes that the next pass may believe that files are gone, however many. Tells whether there was a pass before.
+    /// Allows the next pass to accept any number of removed files. Returns true if there was a pass before.
     ///
     /// # Errors
     /// If the database fails.

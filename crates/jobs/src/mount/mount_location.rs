@@ -1,8 +1,8 @@
-//! Where mounts may lead, and with which credentials.
+//! The locations that mounts may use, with their credentials.
 //!
-//! A mount can be configured in content, by whoever may write there; what it can reach, and what proves who asks,
-//! stands in the configuration of the machine only. So nobody reads the server's disk, or its passwords, by writing
-//! content.
+//! A mount can be configured in content by anyone who may write there. The locations that it can reach, and their
+//! credentials, are only in the machine's configuration. So nobody can read the server's disk, or its passwords, by
+//! writing content.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::s3::BucketSource;
 use super::source_http::SourceNetwork;
 use super::webdav::WebDavSource;
 
-/// A password or key that no log and no error shows.
+/// A password or key that no log or error contains.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MountSecret(String);
 
 impl MountSecret {
-    /// Takes a text.
+    /// Creates a secret from a text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -38,27 +38,27 @@ impl fmt::Debug for MountSecret {
     }
 }
 
-/// Somewhere that mounts may lead.
+/// A location that mounts may use.
 #[derive(Debug, Clone, Default)]
 pub struct MountLocation {
-    /// What sources begin with: `/srv/press`, `davs://dav.example.org/press`, `s3://bucket/press`, `cmis+https://…`.
+    /// Prefix of the sources: `/srv/press`, `davs://dav.example.org/press`, `s3://bucket/press`, `cmis+https://…`.
     pub url: String,
-    /// Who asks: a user, or the id of an access key.
+    /// A user, or the ID of an access key.
     pub user: Option<String>,
-    /// What proves it.
+    /// The password or secret key.
     pub secret: Option<MountSecret>,
-    /// Where the bucket's server is, if not Amazon's of the region.
+    /// Endpoint of the bucket's server, if not Amazon's of the region.
     pub endpoint: Option<String>,
-    /// The region of the bucket; `us-east-1` if nothing.
+    /// The region of the bucket; `None` means `us-east-1`.
     pub region: Option<String>,
-    /// How long it may say nothing; 30 s if nothing.
+    /// Maximum time without data; `None` means 30 s.
     pub idle_timeout: Option<std::time::Duration>,
-    /// Whose certificates are believed; those of the system if nothing.
+    /// The trusted certificates; `None` means those of the system.
     pub tls_trust: Option<TlsTrust>,
 }
 
 impl MountLocation {
-    /// Tells whether a source lies in the place.
+    /// Returns true if a source is within the location.
     #[must_use]
     pub fn contains_source(&self, source: &str) -> bool {
         let url = self.url.trim_end_matches('/');
@@ -67,10 +67,10 @@ impl MountLocation {
     }
 }
 
-/// Makes what reads a source.
+/// Opens a source.
 ///
 /// # Errors
-/// With what is wrong.
+/// A message that describes what is wrong.
 pub(crate) fn open_mount_source(
     source: &str,
     places: &[MountLocation],

@@ -1,16 +1,14 @@
-//! One pass over a place: what is new, changed, moved or gone there becomes so here.
+//! One pass over a source: applies new, changed, moved and removed files to the assets.
 //!
-//! In: a [`AssetMount`], the ledger of what earlier passes did. Out: commits, and a [`MountPassReport`].
+//! In: an [`AssetMount`], the ledger of earlier passes. Out: commits, and a [`MountPassReport`].
 //!
 //! Invariants
-//! * The bytes of those files only are read whose mark is not the one in the ledger, and of those no more than were
-//!   listed.
-//! * Only assets that this mount made are changed, moved or removed, and of those none whose original a person
-//!   replaced.
-//! * A listing that breaks off removes nothing; nor does one that lacks all files, or of more than ten more than half,
-//!   until a person says that this is right.
-//! * Content first, ledger second: a crash between the two costs a look at the assets of one batch.
-//! * Memory grows with the number of files by a few bytes each, and with the changes up to [`MAX_PASS_CHANGES`].
+//! * Only files whose fingerprint differs from the ledger are read, and no more bytes than were listed.
+//! * Only assets that this mount created are changed, moved or removed, and none whose original a person replaced.
+//! * An incomplete listing removes nothing. Neither does one without any files, or without more than half of more than
+//!   ten, until a person confirms it.
+//! * Content is written first, the ledger second: a crash in between costs a check of one batch's assets.
+//! * Memory grows by a few bytes per file, and with the changes up to [`MAX_PASS_CHANGES`].
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
@@ -34,57 +32,57 @@ use super::pass_report::MountPassReport;
 use crate::Result;
 use crate::error::format_error_chain;
 
-/// In whose name assets come and go.
+/// The user in whose name assets are created and removed.
 pub(crate) const SYNCHRONIZATION_USER: &str = "asset-synchronization-service";
-/// Files that are committed together, at most, and their bytes.
+/// Maximum number of files per commit, and maximum total of their bytes.
 const MAX_BATCH_FILES: usize = 64;
 const MAX_BATCH_BYTES: u64 = 256 << 20;
-/// Files that are read at once.
+/// Number of files that are read concurrently.
 const PARALLEL_READS: usize = 4;
-/// The most changes of one pass; the next begins at once.
+/// Maximum number of changes per pass; the next pass begins at once.
 pub const MAX_PASS_CHANGES: usize = 50_000;
-/// Files that are gone are believed without asking up to this many, as long as others are left.
+/// Number of removed files up to which removals need no confirmation, as long as other files are left.
 const MAX_UNCONFIRMED_REMOVALS: usize = 10;
-/// Files that cannot be read one after the other until the place counts as gone.
+/// Number of consecutive read failures after which the source counts as unreachable.
 const MAX_CONSECUTIVE_FAILURES: usize = 8;
 const COMMIT_ATTEMPTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(7);
 
-/// What becomes of files that are there.
+/// The purpose of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MountPurpose {
-    /// The folder shows what the place holds, now and later.
+    /// The folder follows the source continuously.
     Synchronize,
     /// Files become assets like uploaded ones, once.
     Import,
 }
 
-/// A place with files, and the folder that gets them.
+/// A source of files, and its target folder.
 #[derive(Debug, Clone)]
 pub struct AssetMount {
-    /// Its name, by which its assets are known.
+    /// The name, which its assets record.
     pub name: String,
-    /// The folder.
+    /// The target folder.
     pub target: NodePath,
-    /// The place.
+    /// The source.
     pub source: Arc<dyn MountSource>,
-    /// What becomes of them.
+    /// The purpose.
     pub purpose: MountPurpose,
-    /// How long ago a file must have been written to be taken.
+    /// Minimum age of a file; younger files are left for a later pass.
     pub min_file_age: Duration,
 }
 
-/// What a pass is told.
+/// Options of a pass.
 #[derive(Debug, Clone, Copy)]
 pub struct MountPassOptions {
-    /// The time.
+    /// The current time.
     pub now: SystemTime,
-    /// Whether files that are gone are believed to be, however many they are.
+    /// True if any number of removed files is accepted.
     pub accepts_removals: bool,
-    /// Whether nothing is written.
+    /// If true, nothing is written.
     pub is_dry_run: bool,
 }
 
-/// Why a pass ended early. What it committed until then stays, and the next pass goes on there.
+/// The reason why a pass ended early. Its commits remain, and the next pass continues from there.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MountPassError {
@@ -107,7 +105,7 @@ pub enum MountPassError {
 }
 
 impl MountPassError {
-    /// Tells whether the next pass may succeed.
+    /// Returns true if the next pass may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -117,13 +115,13 @@ impl MountPassError {
     }
 }
 
-/// What tells how far a pass has come, of how many; it says whether to go on.
+/// Called with the number of processed files and the total; returns true to continue.
 pub type MountPassCallback<'a> = dyn FnMut(u64, u64) -> bool + 'a;
 
-/// Makes a pass.
+/// Runs a pass.
 ///
 /// # Errors
-/// [`MountPassError`]; the ledger notes why.
+/// [`MountPassError`]; the ledger records the reason.
 pub fn run_mount_pass(
     repository: &Repository,
     ledger: &MountLedger,
@@ -146,7 +144,7 @@ pub fn run_mount_pass(
     let ran = pass.run_pass(&begun, &mut known);
     if !order.is_dry_run {
         let failure = ran.as_ref().err().map(|error| format_error_chain(error));
-        // Where what changed here may not be noted in the ledger, the next pass looks at every asset.
+        // If local changes might not be recorded in the ledger, the next pass checks every asset.
         let root = match &ran {
             Err(MountPassError::Store { .. }) => String::new(),
             _ => pass.finish_pass(&begun, &mut known).unwrap_or_default(),
@@ -171,7 +169,7 @@ struct MountPass<'a, 'b> {
     report: MountPassReport,
 }
 
-/// What a listing left to do.
+/// The remaining work after a listing.
 #[derive(Default)]
 struct MountPassWork {
     changed_files: Vec<SourceFile>,
@@ -194,7 +192,7 @@ impl MountPass<'_, '_> {
         let mut work = self.list_source(known)?;
         let mut gone = known.values().filter(|known| !known.is_listed).count();
         let follows = self.mount.purpose == MountPurpose::Synchronize;
-        // What is gone may come under another name in the part of the listing that had no room.
+        // A missing file may have been renamed to one in the part of the listing that exceeded the limit.
         let is_whole = follows && self.report.waiting == 0;
         if self.options.is_dry_run {
             self.report.added = work.changed_files.len() as u64;
@@ -219,7 +217,8 @@ impl MountPass<'_, '_> {
         Ok(())
     }
 
-    /// Forgets the files whose assets people removed, moved or changed since the last pass, so that they are looked at.
+    /// Removes from the ledger the files whose assets people removed, moved or changed since the last pass, so that
+    /// they are checked again.
     fn forget_changed_since_last(
         &self,
         begun: &Snapshot,
@@ -231,7 +230,7 @@ impl MountPass<'_, '_> {
         self.forget_changed_assets(before.as_ref(), begun, known)
     }
 
-    /// Does the same for what they changed while the pass ran. Returns the root from which the next one goes on.
+    /// Does the same for changes made during the pass. Returns the root from which the next pass continues.
     fn finish_pass(
         &self,
         begun: &Snapshot,
@@ -242,8 +241,8 @@ impl MountPass<'_, '_> {
         Ok(ended.root_id().to_string())
     }
 
-    /// Forgets the files whose assets are not as they were noted, among those that differ between two states; among all if
-    /// the earlier one is collected by now.
+    /// Removes from the ledger the files whose assets differ from their record, among those that differ between two
+    /// states; among all if the earlier state was collected.
     fn forget_changed_assets(
         &self,
         before: Option<&Snapshot>,
@@ -256,7 +255,7 @@ impl MountPass<'_, '_> {
         match changed {
             Some(changed) => {
                 for path in changed.iter().filter(|path| path.is_within(&self.mount.target)) {
-                    // What the pass itself committed is among them, and most of it.
+                    // The difference includes the commits of the pass itself, which are most of it.
                     if self.matches_ledger(after, path, known)? {
                         continue;
                     }
@@ -282,7 +281,7 @@ impl MountPass<'_, '_> {
         self.ledger.remove_files(name, &stale)
     }
 
-    /// Tells whether an asset says of itself what the ledger knows.
+    /// Returns true if an asset's properties match the ledger.
     fn matches_ledger(
         &self,
         snapshot: &Snapshot,
@@ -339,7 +338,7 @@ impl MountPass<'_, '_> {
             } else if work.changed_files.len() >= MAX_PASS_CHANGES {
                 report.waiting += 1;
             } else {
-                // A place that tells a file twice has it read once.
+                // A file that the source lists twice is read once.
                 known.insert(at, KnownMountFile { fingerprint_hash: mark, is_listed: true });
                 work.changed_files.push(entry);
             }
@@ -351,7 +350,8 @@ impl MountPass<'_, '_> {
         }
     }
 
-    /// Moves the assets whose file has another name now, and takes them out of the work. Returns how many.
+    /// Moves the assets whose files were renamed, and removes them from the remaining work. Returns the number of moved
+    /// assets.
     fn move_renamed_files(
         &mut self,
         known: &HashMap<u128, KnownMountFile>,
@@ -392,7 +392,7 @@ impl MountPass<'_, '_> {
                 }
                 Ok(done)
             })?;
-            // The others have new bytes, too, which are still to be read.
+            // The others also have new bytes, which are still to be read.
             let is_read = |(row, at): &&(MountFileRow, usize)| {
                 done.contains(at)
                     && work
@@ -424,7 +424,7 @@ impl MountPass<'_, '_> {
         Ok(count)
     }
 
-    /// Reads and commits what is new and changed; false if it was told to stop.
+    /// Reads and commits new and changed files. Returns false if it was stopped.
     fn write_all_batches(&mut self, entries: &[SourceFile]) -> Result<bool, MountPassError> {
         let (total, mut done, mut failures) = (entries.len() as u64, 0_u64, 0);
         let mut rest = entries;
@@ -456,9 +456,9 @@ impl MountPass<'_, '_> {
         Ok(true)
     }
 
-    /// Reads and commits a batch. Returns how many files the place did not give, and the last reason.
+    /// Reads and commits a batch. Returns the number of files that the source failed to provide, and the last error.
     fn write_batch(&mut self, batch: &[SourceFile]) -> Result<(usize, Option<MountSourceError>)> {
-        // The blobs are kept until the commit refers to them.
+        // The blobs are protected from collection until the commit refers to them.
         let _hold = self.repository.hold_blobs()?;
         let fetched = self.fetch_batch(batch)?;
         let revising = self.revising_as_synchronizer("synchronize assets");
@@ -474,7 +474,7 @@ impl MountPass<'_, '_> {
                 MountFileOutcome::Added => self.report.added += 1,
                 MountFileOutcome::Changed => self.report.changed += 1,
                 MountFileOutcome::Unchanged => self.report.unchanged += 1,
-                // What the ledger said of it stays: the next pass looks at it again.
+                // The file's row in the ledger is unchanged, so the next pass checks it again.
                 MountFileOutcome::Skipped(reason) => {
                     self.report.add_skipped(&entry.path, reason);
                     continue;
@@ -497,12 +497,12 @@ impl MountPass<'_, '_> {
         Ok(failed)
     }
 
-    /// Reads the files of a batch, some at once.
+    /// Fetches the files of a batch, several concurrently.
     fn fetch_batch(&self, batch: &[SourceFile]) -> Result<Vec<MountFileFetch>> {
         let snapshot = self.repository.snapshot()?;
         let mut taken: Vec<Mutex<Option<MountFileRead>>> = Vec::new();
         for entry in batch {
-            // What will not be taken is not read.
+            // A file that will not be stored is not read.
             let one = match self.target().decide_action(&snapshot, entry)? {
                 MountFileAction::KeepUnchanged => Some(MountFileFetch::Present),
                 MountFileAction::Blocked(reason) => Some(MountFileFetch::Failed(reason, None)),

@@ -1,13 +1,13 @@
-//! AEM's asset synchronization service: mounts by configuration, their passes as jobs.
+//! AEM's asset synchronization service: configured mounts, whose passes run as jobs.
 //!
-//! In: what `tympan.toml` and content configure. Out: a schedule for each mount, whose jobs make the passes.
+//! In: the configuration in `tympan.toml` and content. Out: a schedule for each mount, whose jobs run the passes.
 //!
 //! Invariants
-//! * Without mounts there is nothing: no schedule, no job, no thread, no look at the time.
-//! * A mount has one pass at a time, in all processes together: its job has a key.
-//! * A mount that is configured no more leaves its assets as they are.
+//! * Without mounts there is no schedule, no job, no thread and no timer.
+//! * A mount has one pass at a time, over all processes, because its job has a key.
+//! * The assets of a mount whose configuration was removed are unchanged.
 //!
-//! On failure: a pass that fails is noted and logged once; the next one comes when it is due.
+//! On failure: a failed pass is recorded and logged once; the next one runs when it is due.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,42 +36,42 @@ use crate::{
     OsgiConfigWatcher, OsgiConfigs, Result,
 };
 
-/// The topics of passes end in the mount's name.
+/// Prefix of the topics of passes, which end in the mount's name.
 pub const MOUNT_TOPIC: &str = "dam/synchronize";
-/// What schedules of mounts begin with.
+/// Prefix of the names of mount schedules.
 const SCHEDULE_NAME_PREFIX: &str = "mount ";
-/// How long ago a file must have been written to be taken.
+/// Minimum age of a file.
 const MIN_FILE_AGE: Duration = Duration::from_secs(5);
 
-/// Counts since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub struct MountCounters {
-    /// Passes that began. It stays zero where there are no mounts.
+    /// Passes that began. It stays zero without mounts.
     pub passes: AtomicU64,
-    /// Passes that failed. A rise means a place that cannot be reached; its mount says why.
+    /// Passes that failed. An increase indicates an unreachable source; the mount's status gives the reason.
     pub failed_passes: AtomicU64,
     /// Assets that passes added, changed, moved or removed.
     pub changes: AtomicU64,
 }
 
-/// What is known of a mount.
+/// The status of a mount.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MountStatus {
-    /// How it is configured.
+    /// The configuration.
     pub config: MountConfig,
-    /// Whether it is paused.
+    /// True if the mount is paused.
     pub is_paused: bool,
-    /// When its next pass is due.
+    /// Due time of the next pass.
     pub next_run: Option<SystemTime>,
-    /// Its present pass, if it waits or runs.
+    /// Its current pass, if it waits or runs.
     pub job: Option<Job>,
-    /// Its last pass.
+    /// The result of the last pass.
     pub last_pass: Option<LastMountPass>,
-    /// How many files are known.
+    /// Number of known files.
     pub file_count: u64,
 }
 
-/// The service. Clones are the same.
+/// The service. Clones share it.
 #[derive(Debug, Clone)]
 pub struct MountService {
     pub(crate) state: Arc<MountServiceState>,
@@ -95,7 +95,7 @@ struct ActiveMounts {
 }
 
 impl MountService {
-    /// Makes the service; [`MountService::apply_configs`] begins it.
+    /// Creates the service; [`MountService::apply_configs`] starts it.
     #[must_use]
     pub fn new(
         repository: Repository,
@@ -119,7 +119,7 @@ impl MountService {
         }
     }
 
-    /// Returns the handlers of its jobs, to be registered with a worker.
+    /// Returns the handlers of its jobs, to register with a worker.
     #[must_use]
     pub fn handlers(&self) -> Vec<Arc<dyn JobHandler>> {
         vec![
@@ -128,19 +128,19 @@ impl MountService {
         ]
     }
 
-    /// Returns what it has done so far.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> &MountCounters {
         &self.state.counters
     }
 
-    /// Returns what is wrong with configurations of mounts.
+    /// Returns the faults of mount configurations.
     #[must_use]
     pub fn faults(&self) -> Vec<ConfigFault> {
         self.state.active_mounts.read().mounts.faults.clone()
     }
 
-    /// Takes over the configurations that are in force now: mounts come and go.
+    /// Applies the current configurations: adds and removes mounts.
     ///
     /// # Errors
     /// If the database fails.
@@ -165,7 +165,7 @@ impl MountService {
             let seconds = mount.sync_period.map_or(1, |period| period.as_secs().max(1));
             let name = format!("{SCHEDULE_NAME_PREFIX}{}", mount.name);
             queues.add_schedule(&name, &format!("every {seconds}s"), &job, now).await?;
-            // A new mount, or one that leads elsewhere now, does not wait for its period.
+            // A new mount, or one whose source or target changed, does not wait for its period.
             if stored.get(&mount.name) != Some(&job.properties) {
                 queues.add_job(job.with_key(format!("schedule {name}")), now).await?;
             }
@@ -173,7 +173,7 @@ impl MountService {
         Ok(())
     }
 
-    /// Reads configurations, without what they lead to: for a process that makes passes and schedules none.
+    /// Loads configurations without changing schedules: for a process that runs passes but schedules none.
     pub fn load_configs(&self, configs: &OsgiConfigs) {
         let inner = &self.state;
         let mut configured = inner.settings.with_osgi_configs(configs);
@@ -201,7 +201,8 @@ impl MountService {
         *inner.active_mounts.write() = Arc::new(ActiveMounts { mounts: configured, sources });
     }
 
-    /// Follows configurations until `stop` turns true. A process that `schedules` looks after the schedules, too.
+    /// Follows configurations until `stop` turns true. If `schedules` is true, the process also maintains the
+    /// schedules.
     pub async fn run(
         self,
         configurator: OsgiConfigWatcher,
@@ -228,7 +229,7 @@ impl MountService {
         }
     }
 
-    /// Lists the mounts with what is known of them.
+    /// Returns the status of all mounts.
     ///
     /// # Errors
     /// If the database fails.
@@ -259,7 +260,7 @@ impl MountService {
         Ok(jobs.into_iter().find(|job| job.state.is_open()))
     }
 
-    /// Begins a pass now, also of a mount that is paused. Tells whether there is such a mount.
+    /// Starts a pass now, also of a paused mount. Returns true if the mount exists.
     ///
     /// # Errors
     /// If the database fails.
@@ -276,7 +277,7 @@ impl MountService {
         current.mounts.mounts.iter().find(|config| config.name == mount).cloned()
     }
 
-    /// Lets the next pass of a mount believe that files are gone, however many. Tells whether there is such a mount.
+    /// Allows the next pass of a mount to accept any number of removed files. Returns true if the mount exists.
     ///
     /// # Errors
     /// If the database fails.
@@ -284,13 +285,13 @@ impl MountService {
         if self.find_config(mount).is_none() {
             return Ok(false);
         }
-        // Before the first pass nothing can be gone.
+        // Before the first pass no file can be missing.
         self.state.ledger.accept_removals(mount).await?;
         Ok(true)
     }
 
-    /// Ends the present pass of a mount after its batch, and begins no other until [`MountService::resume_mount`]. Tells whether
-    /// there is such a mount.
+    /// Stops the current pass of a mount after its batch, and starts no other until [`MountService::resume_mount`].
+    /// Returns true if the mount exists.
     ///
     /// # Errors
     /// If the database fails.
@@ -312,7 +313,7 @@ impl MountService {
         Ok(is_there)
     }
 
-    /// Lets a mount's passes begin again, the first at once. Tells whether there is such a mount.
+    /// Resumes a mount's passes, the first at once. Returns true if the mount exists.
     ///
     /// # Errors
     /// If the database fails.
@@ -328,7 +329,7 @@ impl MountService {
         Ok(is_there && self.start_pass_now(mount, now).await?)
     }
 
-    /// Makes a pass of a mount.
+    /// Runs a pass of a mount.
     fn run_pass_job(&self, name: &str, context: &JobContext) -> JobOutcome {
         let inner = &self.state;
         let current = inner.active_mounts.read().clone();
@@ -374,7 +375,7 @@ impl MountService {
                 if report.change_count() > 0 {
                     info!(mount = name, assets = report.change_count(), "a mount is synchronized");
                 }
-                // A pass without any change would only be followed by its like.
+                // After a pass without any change, the next one would be the same.
                 let goes_on = report.waiting > 0 && report.change_count() > 0;
                 match (context.is_cancelled(), goes_on) {
                     (true, _) => JobOutcome::Cancelled,
@@ -385,7 +386,7 @@ impl MountService {
             Err(MountPassError::Source { source: MountSourceError::Stopped, .. }) => {
                 JobOutcome::Cancelled
             }
-            // The place is to blame: the next pass comes when it is due.
+            // The source is at fault; the next pass runs when it is due.
             Err(failure @ MountPassError::Source { .. }) => {
                 warn!(
                     mount = name,
@@ -415,7 +416,7 @@ fn mount_pass_job(mount: &MountConfig) -> NewJob {
     NewJob::new(mount_topic(&mount.name), properties)
 }
 
-/// Carries out passes.
+/// Handles the jobs of passes.
 struct MountHandler {
     service: MountService,
     topic: String,

@@ -1,8 +1,8 @@
-//! The folder that gets the files of a place: what each file means for what is there, and the edits that follow.
+//! The target folder of a source: decides the action for each file, and edits the assets.
 //!
 //! Invariants
-//! * What did not come from the mount is left alone, and so is an asset whose original a person replaced.
-//! * What people wrote about an asset stays, also when its file changes or moves.
+//! * Content that did not come from the mount is unchanged, and so is an asset whose original a person replaced.
+//! * Metadata that people wrote is preserved, even if the file changes or moves.
 
 use std::time::SystemTime;
 
@@ -17,45 +17,45 @@ use super::mount_source::SourceFile;
 use super::name_escaping::node_name_of_escaped;
 use crate::asset::{ASSET_NODE_TYPE, ORIGINAL_CONTENT_PATH, blob_id_of_data};
 
-/// On `jcr:content` of an asset, and on folders that a pass made: the mount that they came from. This and the others are
-/// not AEM's.
+/// Property of `jcr:content` of an asset, and of folders that a pass created: the mount they came from. This property
+/// and the others are not AEM's.
 pub(crate) const MOUNT_PROPERTY: &str = "dam:mount";
-/// The mark that the file had.
+/// The fingerprint of the file.
 pub(super) const FINGERPRINT_PROPERTY: &str = "dam:mountMark";
-/// The path of the file, with what is no name here escaped.
+/// The path of the file, with characters that names cannot contain escaped.
 pub(super) const FILE_PATH_PROPERTY: &str = "dam:mountFile";
-/// The original that the file gave: whoever replaces it takes the asset over.
+/// The original that came from the file. If a person replaces the original, the mount no longer owns the asset.
 const MOUNT_ORIGINAL_PROPERTY: &str = "dam:mountOriginal";
 const NAME_TAKEN_REASON: &str = "something that did not come from it has its name";
 const ORIGINAL_REPLACED_REASON: &str =
     "its original was replaced here, and stays; remove the asset to have the file's again";
 
-/// What a file means for what is there.
+/// The action for a file.
 pub(super) enum MountFileAction {
-    /// Nothing is there.
+    /// Nothing exists at the path.
     Add(NodePath),
-    /// What is there is the file as it is now.
+    /// The asset matches the file.
     KeepUnchanged,
-    /// An asset is there that may be of the same bytes; otherwise it stays.
+    /// An asset exists that may have the same bytes; otherwise it is unchanged.
     CompareBytes(Option<BlobId>),
-    /// The asset gets the file's bytes.
+    /// The asset receives the file's bytes.
     Replace(NodePath, Option<BlobId>),
-    /// What is there stays, for this reason.
+    /// The existing node is unchanged, for this reason.
     Blocked(String),
 }
 
-/// Whose an asset is.
+/// The owner of an asset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MountedAssetOwner {
-    /// This mount's, as it left it.
+    /// This mount, with the original unchanged.
     ThisMount,
-    /// This mount's, but a person replaced the original.
+    /// This mount, but a person replaced the original.
     Person,
-    /// Somebody else's.
+    /// Another owner.
     Foreign,
 }
 
-/// What became of a file.
+/// The outcome for a file.
 pub(super) enum MountFileOutcome {
     Added,
     Changed,
@@ -63,14 +63,14 @@ pub(super) enum MountFileOutcome {
     Skipped(String),
 }
 
-/// The folder of a mount, at the time of a pass.
+/// The target folder of a mount during a pass.
 pub(super) struct MountTarget<'a> {
     pub(super) mount: &'a AssetMount,
     pub(super) now: SystemTime,
 }
 
 impl MountTarget<'_> {
-    /// Tells whether an asset says of itself that it is a file with this mark.
+    /// Returns true if an asset records that it is a file with this fingerprint.
     pub(super) fn has_recorded_fingerprint(
         &self,
         snapshot: &Snapshot,
@@ -88,7 +88,7 @@ impl MountTarget<'_> {
         }))
     }
 
-    /// Puts a file into its asset.
+    /// Writes a file into its asset.
     pub(super) fn put_file(
         &self,
         session: &mut Session,
@@ -126,7 +126,7 @@ impl MountTarget<'_> {
             }
             MountFileAction::Replace(path, _) => path,
         };
-        // Metadata and everything else that people gave it stays.
+        // Metadata and other content that people added is preserved.
         let (content, original) = (path.child(JCR_CONTENT)?, path.resolve(ORIGINAL_CONTENT_PATH)?);
         let at = Value::Date(JcrDate::from_system_time(self.now));
         session.set_property(&original, "jcr:data", Value::Binary(blob).into())?;
@@ -144,7 +144,7 @@ impl MountTarget<'_> {
         Ok(MountFileOutcome::Changed)
     }
 
-    /// Tells what a file means for what is there.
+    /// Decides the action for a file.
     pub(super) fn decide_action(
         &self,
         snapshot: &Snapshot,
@@ -203,7 +203,7 @@ impl MountTarget<'_> {
         Subtree::new(path.name(), ASSET_NODE_TYPE).with_child(content)
     }
 
-    /// Removes an asset whose file is gone; false if it is somebody's by now.
+    /// Removes an asset whose file was removed. Returns false if the asset has another owner.
     pub(super) fn remove_asset(
         &self,
         session: &mut Session,
@@ -227,7 +227,7 @@ impl MountTarget<'_> {
         self.asset_path_of(&entry.path)
     }
 
-    /// Returns the path of the asset of a file by its escaped path.
+    /// Returns the path of the asset for a file's escaped path.
     pub(super) fn asset_path_of(&self, file: &str) -> tympan_content::Result<NodePath> {
         let mut path = self.mount.target.clone();
         for name in file.split('/') {
@@ -251,7 +251,7 @@ impl MountTarget<'_> {
         })
     }
 
-    /// Returns what above a path is an asset: in a bucket, `a` and `a/b` may both be files.
+    /// Returns the asset above a path, if any: in a bucket, `a` and `a/b` may both be files.
     fn find_blocking_asset(
         &self,
         snapshot: &Snapshot,
@@ -267,7 +267,7 @@ impl MountTarget<'_> {
         Ok(None)
     }
 
-    /// Adds the folders above an asset that are not there.
+    /// Creates the missing folders above an asset.
     fn create_parent_folders(
         &self,
         session: &mut Session,
@@ -292,7 +292,7 @@ impl MountTarget<'_> {
         Ok(())
     }
 
-    /// Removes the folders above an asset that passes made and that hold nothing any more.
+    /// Removes the empty folders above an asset that passes created.
     fn remove_empty_folders(
         &self,
         session: &mut Session,
@@ -312,7 +312,7 @@ impl MountTarget<'_> {
         Ok(())
     }
 
-    /// Moves the asset of a file that has another name now; false if it is left alone.
+    /// Moves the asset of a renamed file. Returns false if the asset is left unchanged.
     pub(super) fn move_asset(
         &self,
         session: &mut Session,

@@ -1,22 +1,22 @@
-//! Names of other systems as names of nodes, and back.
+//! Converts names of other systems to node names, and back.
 //!
-//! In: any bytes. Out: a name that a node can have.
+//! In: any bytes. Out: a valid node name.
 //!
-//! A name is escaped as in a URL: what a node cannot be called, and `%` itself, becomes `%` and two hexadecimal digits
-//! for each byte. So two names never meet in one node, and [`unescape_name`] gives the bytes back. A name that is too long
-//! is cut and ends in `%~` and a hash: such a name cannot be read back, which is why an asset notes the whole escaped
-//! path of its file.
+//! A name is escaped as in a URL: each byte that a node name cannot contain, and `%` itself, becomes `%` and two
+//! hexadecimal digits. So two names never map to the same node, and [`unescape_name`] restores the bytes. A name that
+//! is too long is truncated and ends in `%~` and a hash. Such a name cannot be restored, so an asset stores the whole
+//! escaped path of its file.
 
 use sha2::{Digest, Sha256};
 
-/// Longer escaped names are cut; a node's name has at most 256 bytes.
+/// Maximum length of an escaped name, in bytes; longer ones are truncated. A node's name has at most 256 bytes.
 const MAX_ESCAPED_BYTES: usize = 240;
-/// What is left of a name that is cut.
+/// Length of the retained part of a truncated name, in bytes.
 const TRUNCATED_BYTES: usize = 200;
-/// What an empty name becomes: some systems have them.
+/// The escape of an empty name, which some systems allow.
 const EMPTY_NAME_ESCAPE: &str = "%";
 
-/// Escapes one name, whatever its length.
+/// Escapes one name of any length.
 #[must_use]
 pub fn escape_name(name: &[u8]) -> String {
     if name.is_empty() {
@@ -53,14 +53,14 @@ fn push_escaped_byte(escaped: &mut String, byte: u8) {
     }
 }
 
-/// Tells whether a node's name can hold the letter anywhere.
+/// Returns true if a node's name can contain the character at any position.
 fn is_unescaped_char(letter: char) -> bool {
     letter >= ' '
         && !matches!(letter, '%' | '/' | ':' | '[' | ']' | '|' | '*')
         && !matches!(letter, '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}')
 }
 
-/// Returns the bytes that were escaped; nothing if the text is no escaped name.
+/// Returns the original bytes; `None` if the text is not an escaped name.
 #[must_use]
 pub fn unescape_name(escaped: &str) -> Option<Vec<u8>> {
     if escaped == EMPTY_NAME_ESCAPE {
@@ -80,7 +80,7 @@ pub fn unescape_name(escaped: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Returns the name of the node for an escaped name.
+/// Returns the node name for an escaped name.
 #[must_use]
 pub fn node_name_of_escaped(escaped: &str) -> String {
     if escaped.len() <= MAX_ESCAPED_BYTES {
@@ -91,7 +91,7 @@ pub fn node_name_of_escaped(escaped: &str) -> String {
         kept -= 1;
     }
     let head = escaped.get(..kept).unwrap_or_default();
-    // Not in the middle of an escape.
+    // The cut must not split an escape.
     let head = match head.rfind('%') {
         Some(at) if head.len() - at < 3 => head.get(..at).unwrap_or_default(),
         _ => head,
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn any_bytes_come_back() {
-        // Each byte first, in the middle and last, beside a letter of two bytes.
+        // Each byte at the start, in the middle and at the end, next to a character of two bytes.
         for byte in 0..=255_u8 {
             for name in
                 [vec![byte], vec![byte, b'a'], vec![b'a', byte], vec![b'a', byte, b'b', 0xc3, 0xbc]]

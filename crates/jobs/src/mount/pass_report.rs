@@ -1,40 +1,40 @@
-//! What a pass over a place did, for people and for the next look.
+//! The report of a pass, for people and for the next pass.
 
 use serde::{Deserialize, Serialize};
 
-/// Of what is told one by one, the most of each kind.
+/// Maximum number of individually listed entries per kind.
 const MAX_DETAILS_PER_KIND: usize = 100;
 
-/// What a pass did.
+/// The report of a pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MountPassReport {
-    /// Assets that are new.
+    /// New assets.
     pub added: u64,
     /// Assets whose file changed.
     pub changed: u64,
-    /// Assets whose file has another name or folder.
+    /// Assets whose file was renamed or moved.
     pub moved: u64,
-    /// Assets whose file is gone.
+    /// Assets whose file was removed.
     pub removed: u64,
-    /// Files that are as they were.
+    /// Unchanged files.
     pub unchanged: u64,
-    /// Files that were written a moment ago: a later pass takes them.
+    /// Files that were written too recently; a later pass handles them.
     pub settling: u64,
-    /// Files for which this pass had no room: the next one begins at once.
+    /// Files beyond the limit of this pass; the next one begins at once.
     pub waiting: u64,
-    /// Assets whose file is gone and that stay all the same, because so many at once are more likely a fault of the
-    /// place.
+    /// Assets whose file is missing, but that are retained because so many missing files more likely indicate a fault
+    /// of the source.
     pub held_back: u64,
-    /// Files that are left out.
+    /// Skipped files.
     pub skipped: u64,
-    /// The first of them, with the reason.
+    /// The first skipped files, with the reasons.
     pub skipped_files: Vec<(String, String)>,
-    /// Bytes that were read.
+    /// Number of bytes read.
     pub bytes: u64,
-    /// Whether nothing was written, and `added` says what would be.
+    /// True for a dry run: nothing was written, and `added` is the number that would be.
     pub is_dry: bool,
-    /// Of an import: its source and folder.
+    /// The source and folder of an import.
     pub of: Option<(String, String)>,
 }
 
@@ -46,7 +46,7 @@ impl MountPassReport {
         }
     }
 
-    /// Tells how many assets it changed.
+    /// Returns the number of changed assets.
     #[must_use]
     pub fn change_count(&self) -> u64 {
         self.added + self.changed + self.moved + self.removed

@@ -1,7 +1,7 @@
-//! Files of a bucket: Amazon S3 and what speaks its protocol.
+//! Lists and reads the files of a bucket: Amazon S3 and compatible servers.
 //!
-//! Buckets are asked in path style (`https://host/bucket/key`), which all servers know. Requests are signed with AWS
-//! Signature 4 if the place has credentials.
+//! Buckets are addressed in path style (`https://host/bucket/key`), which all servers support. Requests are signed with
+//! AWS Signature 4 if the location has credentials.
 
 use std::io::Read;
 
@@ -21,17 +21,17 @@ use super::source_http::{SourceHost, SourceNetwork, SourceResponse, escape_url_p
 use super::xml_reader::{self, XmlEvent};
 
 const DEFAULT_S3_REGION: &str = "us-east-1";
-/// The most answers of one listing: a server may say that there is more, without end.
+/// Maximum number of pages of one listing, because a server may announce further pages without end.
 const MAX_LISTING_PAGES: usize = 20_000;
-/// The hash of no body.
+/// The SHA-256 hash of an empty body.
 const EMPTY_BODY_HASH: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// A bucket, or what begins with a prefix in it.
+/// A bucket, or the keys with a prefix in it.
 #[derive(Debug)]
 pub(crate) struct BucketSource {
     host: SourceHost,
     name: String,
-    /// Empty, or with a slash at its end.
+    /// Empty, or ends with a slash.
     prefix: String,
     region: String,
     access_key: Option<(String, MountSecret)>,
@@ -58,7 +58,7 @@ impl BucketSource {
             (Some(user), Some(secret)) => Some((user.clone(), secret.clone())),
             _ => None,
         };
-        // Signatures say who asks, not the head of a password.
+        // Requests are authenticated by signatures, not by a password header.
         let open = MountLocation { user: None, secret: None, ..place.clone() };
         let prefix = prefix.trim_matches('/');
         Ok(Self {
@@ -70,7 +70,7 @@ impl BucketSource {
         })
     }
 
-    /// Asks for a path; the parameters are sorted by name.
+    /// Requests a path; the parameters must be sorted by name.
     fn send_signed_request(
         &self,
         path: &str,
@@ -98,7 +98,7 @@ impl BucketSource {
     }
 }
 
-/// What is signed.
+/// The signed parts of a request.
 struct S3SignedRequest<'a> {
     host: &'a str,
     path: &'a str,
@@ -139,7 +139,7 @@ fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// One answer of a listing.
+/// One page of a listing.
 #[derive(Debug, Default)]
 struct S3ListPage {
     has_escaped_keys: bool,
@@ -193,10 +193,10 @@ impl BucketSource {
         Ok(page)
     }
 
-    /// Returns the escaped path of a key; nothing for what is no file.
+    /// Returns the escaped path of a key; `None` if the key is not a file.
     fn escaped_path_of_key(&self, key: &[u8]) -> Option<Result<String, String>> {
         let below = key.strip_prefix(self.prefix.as_bytes())?;
-        // What ends in a slash stands for a folder.
+        // A key that ends in a slash represents a folder.
         if below.is_empty() || below.ends_with(b"/") {
             return None;
         }
@@ -241,7 +241,7 @@ impl MountSource for BucketSource {
                     Some(Ok(path)) => {
                         let length = bytes.map_or_else(String::new, |bytes| bytes.to_string());
                         let mark = format!("{length}-{tag}");
-                        // Keys of one tag and length hold the same bytes, so that none need be read twice.
+                        // Keys with the same tag and length have the same bytes, so the bytes are read only once.
                         let identity = Some(mark.clone()).filter(|_| !tag.is_empty());
                         let entry = SourceFile {
                             path,

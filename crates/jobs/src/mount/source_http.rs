@@ -1,11 +1,11 @@
-//! Requests to places that speak HTTP, from a thread that may wait.
+//! Sends requests to HTTP sources, from a thread that may block.
 //!
 //! Invariants
-//! * Credentials go to the host of the place and to no other: nothing is redirected.
-//! * The host's name leads neither nearer to this machine than at first nor to where secrets are told, unless `[outgoing]`
-//!   lists it.
-//! * Every wait ends: for the answer, for each piece of it, and for all of it in proportion to its length.
-//! * What may be asked again is, a few times; who refuses is asked once.
+//! * Credentials are sent only to the location's host: redirects are not followed.
+//! * The host's name must not resolve to a nearer network than at first, or to an address that serves secrets, unless
+//!   `[outgoing]` lists it.
+//! * Every wait is limited: for the response, for each chunk, and for the whole response in proportion to its length.
+//! * Requests that may be repeated are retried a few times; a rejected request is not.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -26,16 +26,16 @@ use tympan_web::tls::TlsTrust;
 use super::mount_location::MountLocation;
 use super::mount_source::MountSourceError;
 
-/// How long a place may say nothing unless configured.
+/// Default maximum time without data from a location.
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long an answer may take at least, and how many bytes a second it must bring beyond that.
+/// Minimum time allowed for a response, and the minimum rate in bytes per second beyond that.
 const MIN_RESPONSE_TIME: Duration = Duration::from_secs(60);
 const MIN_BYTES_PER_SECOND: u64 = 4 * 1024;
-/// How often a request is sent, and how long the first wait between is.
+/// Maximum number of attempts per request, and the delay before the first retry.
 const MAX_REQUEST_ATTEMPTS: u32 = 3;
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// What a path of a URL holds as it is.
+/// Characters that are escaped in the path of a URL.
 const URL_PATH_ESCAPES: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
@@ -44,7 +44,8 @@ pub(crate) fn escape_url_part(bytes: &[u8]) -> String {
     percent_encode(bytes, URL_PATH_ESCAPES).to_string()
 }
 
-/// Escapes the parts of a path that [`super::name_escaping::escape_name`] joined, for a URL.
+/// Escapes the parts of a path that [`super::name_escaping::escape_name`] produced, for a URL. Returns `None` if a part
+/// is not an escaped name.
 pub(crate) fn escape_url_path(escaped: &str) -> Option<String> {
     let parts: Option<Vec<String>> = escaped
         .split('/')
@@ -53,14 +54,14 @@ pub(crate) fn escape_url_path(escaped: &str) -> Option<String> {
     parts.map(|parts| parts.join("/"))
 }
 
-/// How places are reached: the runtime that asks, and which addresses near this machine may be behind their hosts.
+/// The network access of sources: the runtime for requests, and the nearby addresses to which hosts may resolve.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceNetwork {
     pub(crate) runtime: Handle,
     pub(crate) outgoing_policy: OutgoingPolicy,
 }
 
-/// A host that is asked.
+/// An HTTP client for one host.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceHost {
     client: HttpClient,
@@ -72,7 +73,7 @@ pub(crate) struct SourceHost {
 }
 
 impl SourceHost {
-    /// Makes a client of the host of `url`, an address of HTTP or HTTPS.
+    /// Creates a client for the host of `url`, an HTTP or HTTPS address.
     pub(crate) fn new(
         url: &str,
         place: &MountLocation,
@@ -88,7 +89,7 @@ impl SourceHost {
             (None, _) => None,
         };
         let patience = place.idle_timeout.unwrap_or(DEFAULT_IDLE_TIMEOUT);
-        // The configuration names the place, which so may be a neighbor.
+        // The configuration names the host, which therefore may be on a nearby network.
         let outgoing = Some(Arc::new(way.outgoing_policy.for_configured_host(&uri)));
         let options = ClientOptions {
             response_timeout: Some(patience),
@@ -110,12 +111,12 @@ impl SourceHost {
         &self.origin
     }
 
-    /// Returns the host as the request's head names it.
+    /// Returns the host as sent in the request's header.
     pub(crate) fn authority(&self) -> &str {
         self.origin.split_once("://").map_or("", |(_, authority)| authority)
     }
 
-    /// Asks for a path with query, with these headers, and returns an answer that is not a refusal.
+    /// Requests a path with query and these headers. Returns a successful response.
     pub(crate) fn send_request(
         &self,
         method: &Method,
@@ -184,7 +185,7 @@ fn basic_authorization(place: &MountLocation) -> Result<Option<HeaderValue>, Str
 fn refusal_reason(status: StatusCode, location: Option<&HeaderValue>) -> String {
     match (status.as_u16(), location.and_then(|location| location.to_str().ok())) {
         (300..=399, Some(location)) => {
-            // Neither credentials nor requests follow: it may lead anywhere.
+            // Redirects are not followed, because they may lead anywhere.
             format!(
                 "it answers {status} and leads to `{}`; mount that",
                 location.split('?').next().unwrap_or_default()
@@ -197,7 +198,7 @@ fn refusal_reason(status: StatusCode, location: Option<&HeaderValue>) -> String 
     }
 }
 
-/// An answer whose body is read piece by piece.
+/// A response whose body is read in chunks.
 pub(crate) struct SourceResponse {
     head: http::response::Parts,
     body: Incoming,
@@ -224,17 +225,17 @@ impl SourceResponse {
         }
     }
 
-    /// Returns a header's text.
+    /// Returns the value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.headers.get(name)?.to_str().ok()
     }
 
-    /// Returns what was asked for, without its query.
+    /// Returns the requested address, without its query.
     pub(crate) fn location(&self) -> &str {
         &self.location
     }
 
-    /// Waits for the next piece; false at the end.
+    /// Waits for the next chunk. Returns false at the end.
     fn read_next_chunk(&mut self) -> io::Result<bool> {
         loop {
             let frame = self.body.frame();

@@ -1,7 +1,6 @@
-//! Files of a WebDAV server (RFC 4918): Nextcloud, SharePoint, Apache, and AEM itself.
+//! Lists and reads the files of a WebDAV server (RFC 4918): Nextcloud, SharePoint, Apache, and AEM itself.
 //!
-//! Each folder is asked for what is directly in it (`PROPFIND`, `Depth: 1`), as many servers refuse to tell all at
-//! once.
+//! Each folder is listed separately (`PROPFIND`, `Depth: 1`), because many servers reject recursive listings.
 
 use std::io::Read;
 use std::time::SystemTime;
@@ -20,18 +19,18 @@ use super::xml_reader::{self, XmlEvent};
 
 const PROPFIND_BODY: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?><propfind xmlns=\"DAV:\"><prop><resourcetype/>\
                         <getcontentlength/><getlastmodified/><getetag/><resource-id/></prop></propfind>";
-/// The most folders of one place.
+/// Maximum number of folders of one source.
 const MAX_FOLDERS: usize = 200_000;
 
 /// A folder of a WebDAV server.
 #[derive(Debug)]
 pub(crate) struct WebDavSource {
     host: SourceHost,
-    /// The names that lead to the folder.
+    /// The names of the path to the folder.
     root_names: Vec<Vec<u8>>,
 }
 
-/// What a server says about one resource.
+/// The properties of one resource.
 #[derive(Debug, Default)]
 struct WebDavResource {
     href: String,
@@ -105,7 +104,7 @@ impl WebDavSource {
             }
             XmlEvent::End(name, text) => {
                 match &*name {
-                    // One within `resource-id`, too.
+                    // The first one applies; `resource-id` may contain another.
                     "href" if now.href.is_empty() => now.href = text,
                     "href" => now.identity = text,
                     "getcontentlength" => now.byte_count = text.parse().ok(),
@@ -128,13 +127,13 @@ impl WebDavSource {
     }
 }
 
-/// Returns the names of a path, without those that are empty.
+/// Returns the names of a path, without empty ones.
 fn split_path_names(path: &str) -> Vec<Vec<u8>> {
     let names = path.split(['?', '#']).next().unwrap_or_default().split('/');
     names.filter(|name| !name.is_empty()).map(|name| percent_decode_str(name).collect()).collect()
 }
 
-/// Returns the name that an address has in a folder; nothing for the folder itself.
+/// Returns the name of an address within a folder; `None` for the folder itself.
 fn child_name_of_href(folder: &[Vec<u8>], href: &str) -> Result<Option<Vec<u8>>, String> {
     let path = match href.split_once("://") {
         Some((_, rest)) => rest.split_once('/').map_or("", |(_, path)| path),
@@ -208,7 +207,7 @@ impl MountSource for WebDavSource {
     }
 }
 
-/// Takes the sign of a weak tag away: Apache gives weak ones to files of this second.
+/// Removes the prefix of a weak tag: Apache sends weak tags for files written in the current second.
 fn strip_weak_prefix(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag)
 }

@@ -1,4 +1,4 @@
-//! Answers in XML, read element by element: a listing may be of any length.
+//! Reads XML responses element by element, because a listing may be of any length.
 
 use std::io::{BufReader, Read};
 
@@ -8,19 +8,19 @@ use quick_xml::events::{BytesStart, Event};
 
 use super::mount_source::MountSourceError;
 
-/// The longest text of one element.
+/// Maximum length of the text of one element, in bytes.
 const MAX_ELEMENT_TEXT_BYTES: usize = 64 * 1024;
-/// The most bytes of one answer.
+/// Maximum length of one response, in bytes.
 const MAX_XML_BYTES: u64 = 1 << 30;
-/// The deepest nesting.
+/// Maximum nesting depth.
 const MAX_XML_DEPTH: usize = 64;
 
-/// What comes next.
+/// An XML event.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum XmlEvent {
-    /// An element begins; its name without prefix, and its attributes.
+    /// The start of an element: its name without prefix, and its attributes.
     Start(String, XmlAttributes),
-    /// An element ends; its name and the text directly in it.
+    /// The end of an element: its name, and the text directly in it.
     End(String, String),
 }
 
@@ -35,7 +35,7 @@ impl XmlAttributes {
         found.map(|(_, value)| value.clone()).unwrap_or_default()
     }
 
-    /// Reads those of an element. One that is malformed counts as absent.
+    /// Reads the attributes of an element. A malformed attribute counts as absent.
     fn from_start_tag(start: &BytesStart<'_>) -> Self {
         let all = start.attributes().filter_map(Result::ok).filter_map(|attribute| {
             let value = quick_xml::escape::unescape(&attribute.value).ok()?.into_owned();
@@ -45,7 +45,7 @@ impl XmlAttributes {
     }
 }
 
-/// Calls `with` for each beginning and end of an element.
+/// Calls `with` for each start and end of an element.
 pub(crate) fn read_xml_events(
     source: impl Read,
     place: &str,

@@ -1,4 +1,4 @@
-//! What people do to instances beside completing steps: end, suspend, restart what failed, go back.
+//! Actions of people on instances other than completing steps: terminate, suspend, restart a failed step, step back.
 
 use std::time::SystemTime;
 
@@ -10,30 +10,30 @@ use crate::workflow::query::WorkflowState;
 use crate::workflow::step::step_job_key;
 use crate::{Error, JobState, Result};
 
-/// A step that was given up and waits for somebody.
+/// A step that was given up and needs attention.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedWorkflowStep {
     /// The number of the work item.
     pub item_id: i64,
     /// Its instance.
     pub workflow_id: WorkflowId,
-    /// What people call the step.
+    /// The step's title.
     pub title: String,
-    /// What the instance is about.
+    /// The payload of the instance.
     pub payload: String,
     /// Its job.
     pub job_id: i64,
-    /// Why it failed.
+    /// The reason of the failure.
     pub reason: String,
-    /// When it was given up.
+    /// Time at which it was given up.
     pub given_up_at: Option<SystemTime>,
 }
 
 impl WorkflowEngine {
-    /// Ends an instance before its time, with those that are gone through for its steps.
+    /// Terminates an instance, and the nested instances of its steps.
     ///
     /// # Errors
-    /// [`Error::Workflow`] if it is over already or there is none; the database's.
+    /// [`Error::Workflow`] if it has ended already or does not exist; errors of the database.
     pub async fn terminate(
         &self,
         id: WorkflowId,
@@ -74,8 +74,8 @@ impl WorkflowEngine {
         transaction.commit().await.map_err(database_error(action))
     }
 
-    /// Returns an instance and those that are gone through for its steps, the innermost first: that is the order in
-    /// which a step's end locks them.
+    /// Returns an instance and the nested instances of its steps, the innermost first, which is the order in which the
+    /// end of a step locks them.
     async fn with_nested_instances(
         &self,
         transaction: &mut WriteTransaction,
@@ -101,7 +101,7 @@ impl WorkflowEngine {
         Ok(all)
     }
 
-    /// Keeps an instance and its parts from going on, or lets them. Tells whether that changed anything.
+    /// Suspends or resumes an instance and its nested instances. Returns true if that changed anything.
     ///
     /// # Errors
     /// If the database fails.
@@ -175,10 +175,10 @@ impl WorkflowEngine {
         rows.iter().map(failed).collect()
     }
 
-    /// Carries a failed step out again, with all its attempts.
+    /// Executes a failed step again, with all its attempts.
     ///
     /// # Errors
-    /// [`Error::Workflow`] if the step is not open, is done by a person or is being carried out; the database's.
+    /// [`Error::Workflow`] if the step is not open, is a participant's or is being executed; errors of the database.
     pub async fn restart_failed_step(&self, item: i64, user: &str, now: SystemTime) -> Result<()> {
         let action = "restart a step";
         let refused = |why: &str| Error::Workflow(format!("the step {item} {why}"));
@@ -220,7 +220,7 @@ impl WorkflowEngine {
                 .await
                 .map_err(database_error(action))?;
             }
-            // Somebody removed the job, or it was pruned.
+            // The job was removed by a person or pruned.
             _ => self.queue_step(&mut transaction, &instance, (item, step), now).await?,
         }
         let moving = StepActionContext { user, comment: None, now };
@@ -230,7 +230,7 @@ impl WorkflowEngine {
         Ok(())
     }
 
-    /// Lists the steps to which an open step can go back: those that were completed, newest first.
+    /// Lists the completed steps to which an open step can go back, newest first.
     ///
     /// # Errors
     /// If the database fails.
@@ -268,21 +268,22 @@ impl WorkflowEngine {
         Ok(found)
     }
 
-    /// Does the same as [`WorkflowEngine::back_targets`] for a participant's step that is somebody's: `names` are the user and
-    /// their groups; with none, anybody's.
+    /// Like [`WorkflowEngine::back_targets`], for a participant's step assigned to one of `names`, the user and their
+    /// groups. If `names` is empty, the assignee is not checked.
     ///
     /// # Errors
-    /// [`Error::Workflow`] if the step is not theirs or not open; the database's.
+    /// [`Error::Workflow`] if the step is not assigned to them or not open; errors of the database.
     pub async fn back_targets_for(&self, item: i64, names: &[String]) -> Result<Vec<String>> {
         self.require_assigned_item(item, names).await?;
         self.back_targets(item).await
     }
 
-    /// Sends a participant's step back to one that was completed before: the one that `to` names, or the last that can be
-    /// gone back to. `names` are the user and their groups; with none, anybody's.
+    /// Sends a participant's step back to a completed step: the one named by `to`, or the last possible one. `names`
+    /// are the user and their groups; if empty, the assignee is not checked.
     ///
     /// # Errors
-    /// [`Error::Workflow`] if the step is not theirs or not open, or cannot go back there; the database's.
+    /// [`Error::Workflow`] if the step is not assigned to them, is not open, or cannot go back there; errors of the
+    /// database.
     pub async fn step_back(
         &self,
         (item, to): (i64, Option<&str>),
@@ -312,7 +313,7 @@ impl WorkflowEngine {
         }
     }
 
-    /// Gives a step that is late to somebody else.
+    /// Reassigns a late step.
     pub(crate) async fn escalate_step(
         &self,
         (item, id): (i64, WorkflowId),

@@ -1,4 +1,4 @@
-//! Moving instances on, each time in one transaction.
+//! Advances instances, each time in one transaction.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,19 +15,19 @@ use crate::{Error, JobQueues, Result};
 /// The number of an instance.
 pub type WorkflowId = i64;
 
-/// The most bytes of an instance's data.
+/// Maximum size of an instance's data, in bytes.
 const MAX_WORKFLOW_DATA_BYTES: usize = 256 * 1024;
 
-/// A wish to start a workflow.
+/// A request to start a workflow.
 #[derive(Debug, Clone)]
 pub struct WorkflowStart {
-    /// The model, as it is now.
+    /// The current model.
     pub model: WorkflowModel,
-    /// What it is about: a node path.
+    /// The payload: a node path.
     pub payload: String,
-    /// Who starts it.
+    /// The user who starts it.
     pub initiator: String,
-    /// What its rules and processes may read.
+    /// Data for its rules and processes.
     pub data: Map<String, Json>,
 }
 
@@ -46,26 +46,26 @@ pub(crate) struct LockedWorkflow {
     pub(crate) state: WorkflowState,
     pub(crate) data: Map<String, Json>,
     pub(crate) flow: FlowState,
-    /// The step of another instance for which this one is gone through.
+    /// The step of the parent instance, for a nested instance.
     pub(crate) parent_item_id: Option<i64>,
 }
 
-/// Who moves an instance on, and what they say.
+/// The user who advances an instance, and their comment.
 pub(crate) struct StepActionContext<'a> {
     pub(crate) user: &'a str,
     pub(crate) comment: Option<&'a str>,
     pub(crate) now: SystemTime,
 }
 
-/// The end of a step.
+/// The completion of a step.
 pub(crate) struct StepCompletion<'a> {
     pub(crate) item_id: i64,
     pub(crate) workflow_id: WorkflowId,
-    /// What it leaves for later steps.
+    /// Data for later steps.
     pub(crate) data: Map<String, Json>,
-    /// The way on, where somebody chose it.
+    /// The route, if somebody chose one.
     pub(crate) chosen_route: Option<&'a str>,
-    /// What the instance is about from now on, where that changes.
+    /// The new payload of the instance, if it changes.
     pub(crate) payload: Option<String>,
 }
 
@@ -75,14 +75,14 @@ impl StepCompletion<'_> {
     }
 }
 
-/// The step for which an instance is gone through, and how that one's went so far.
+/// The parent step of a nested instance, and that step's nesting state.
 pub(crate) struct ParentStep<'a> {
     pub(crate) item_id: i64,
     pub(crate) flow: &'a FlowState,
 }
 
 impl WorkflowEngine {
-    /// Uses the same database as the queues.
+    /// Creates an engine on the database of the queues.
     #[must_use]
     pub fn new(queues: JobQueues) -> Self {
         Self { queues }
@@ -97,7 +97,7 @@ impl WorkflowEngine {
     /// Starts an instance durably.
     ///
     /// # Errors
-    /// [`Error::Workflow`] if the model leads nowhere; the database's.
+    /// [`Error::Workflow`] if no step can begin; errors of the database.
     pub async fn start_workflow(
         &self,
         start: &WorkflowStart,
@@ -111,43 +111,43 @@ impl WorkflowEngine {
         Ok(id)
     }
 
-    /// Checks that a model can be gone through here: that the processes and choosers that it names are known, and that a
-    /// way leads on from its start.
+    /// Checks that a model can be executed here: the processes and choosers that it names are known, and a route leads
+    /// on from its start.
     ///
     /// # Errors
-    /// [`Error::Workflow`] that names the step and what is known.
+    /// [`Error::Workflow`] that names the step and the known processes or choosers.
     pub fn check_start(&self, start: &WorkflowStart) -> Result<()> {
         self.check_model(&start.model)?;
         let first = start.model.start_step().unwrap_or_default();
         FlowState::default().leave_step(&start.model, first, &start.data, None).map(|_| ())
     }
 
-    /// Checks that the processes, choosers and inner models are known that a model names: the part of
-    /// [`WorkflowEngine::check_start`] that needs no instance. Where no worker carries out steps nothing is known, and nothing
-    /// refused.
+    /// Checks that the processes, choosers and nested models of a model are known: the part of
+    /// [`WorkflowEngine::check_start`] that needs no instance. Without a worker that executes steps nothing is known,
+    /// and nothing is rejected.
     ///
     /// # Errors
-    /// [`Error::Workflow`] that names the step and what is known.
+    /// [`Error::Workflow`] that names the step and the known processes or choosers.
     pub fn check_model(&self, model: &WorkflowModel) -> Result<()> {
         let known = self.queues.step_registry();
         known.map_or(Ok(()), |known| known.check_model(model, &self.model_roots()))
     }
 
-    /// Lets models be at these paths only, for all who share the queues.
+    /// Restricts models to these paths, for all clones of the queues.
     #[must_use]
     pub fn with_model_roots(self, roots: WorkflowModelRoots) -> Self {
         self.queues.set_model_roots(roots);
         self
     }
 
-    /// Returns where models are.
+    /// Returns the locations of models.
     #[must_use]
     pub fn model_roots(&self) -> Arc<WorkflowModelRoots> {
         self.queues.model_roots()
     }
 
-    /// Moves a follower of content from one cursor to the next and starts what follows from the changes, all or none.
-    /// Tells whether it was still at the first cursor.
+    /// Advances a follower of content from one cursor to the next and starts the resulting workflows, all or none.
+    /// Returns true if the follower was still at the first cursor.
     pub(crate) async fn advance_follower(
         &self,
         follower: &str,
@@ -230,7 +230,7 @@ impl WorkflowEngine {
         Ok(instance)
     }
 
-    /// Ends a step and begins those that follow.
+    /// Ends a step and begins the following ones.
     pub(crate) async fn leave_step(
         &self,
         transaction: &mut WriteTransaction,
@@ -242,7 +242,7 @@ impl WorkflowEngine {
         self.enter_steps(transaction, instance, (step, &begun), moving).await
     }
 
-    /// Begins steps after the end of one, and stores where the instance stands.
+    /// Begins the steps after a completed one, and stores the state of the instance.
     pub(crate) async fn enter_steps(
         &self,
         transaction: &mut WriteTransaction,
@@ -295,7 +295,7 @@ impl WorkflowEngine {
         Ok(())
     }
 
-    /// Reads an instance and keeps others from moving it until the transaction ends.
+    /// Reads an instance and locks it until the transaction ends.
     pub(crate) async fn lock_instance(
         &self,
         transaction: &mut WriteTransaction,
@@ -330,7 +330,7 @@ impl WorkflowEngine {
         }))
     }
 
-    /// Ends a step, if it is still open, and starts what lets somebody know.
+    /// Completes a step, if it is still open, and starts its notice.
     pub(crate) async fn complete_step_with_notice(
         &self,
         ending: StepCompletion<'_>,
@@ -350,7 +350,7 @@ impl WorkflowEngine {
         Ok(())
     }
 
-    /// Ends the step of a work item, if it is still open. Tells whether it was.
+    /// Completes the step of a work item, if it is still open. Returns true if it was.
     pub(crate) async fn complete_step(
         &self,
         (item, id): (i64, WorkflowId),
@@ -369,8 +369,8 @@ impl WorkflowEngine {
         Ok(true)
     }
 
-    /// Ends the step of a work item, and with an instance that comes to its end the step for which it was gone through.
-    /// Tells whether the first was open.
+    /// Completes the step of a work item; if that ends a nested instance, also completes the parent step. Returns true
+    /// if the first step was open.
     pub(crate) async fn complete_step_in_transaction(
         &self,
         transaction: &mut WriteTransaction,
@@ -389,7 +389,7 @@ impl WorkflowEngine {
             let Some(mut instance) = self.lock_instance(transaction, id).await? else {
                 return Ok(was_open);
             };
-            // Two may end it at the same time; the second finds it gone.
+            // Two callers may complete it at the same time; the second finds no open item.
             let Some(step) = self.remove_open_item(transaction, &instance, item).await? else {
                 return Ok(was_open);
             };
@@ -410,7 +410,7 @@ impl WorkflowEngine {
         }
     }
 
-    /// Writes a line of the history; transient instances have none.
+    /// Adds an entry to the history; transient instances have none.
     pub(crate) async fn record_history(
         &self,
         transaction: &mut WriteTransaction,

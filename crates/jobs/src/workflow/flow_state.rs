@@ -1,8 +1,8 @@
-//! Where an instance goes when a step ends: a pure function of model, data and what it has gone through.
+//! Determines the next steps when a step ends: a pure function of model, data and the state of the instance.
 //!
 //! Invariants
-//! * A join fires when as many ways have come as lead to it, and counts anew then.
-//! * An instance goes through a bounded number of steps, so that a loop of its model ends.
+//! * A join fires when as many routes have arrived as lead to it, and then counts anew.
+//! * The number of steps of an instance is limited, so a loop in its model ends.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use serde_json::{Map, Value as Json, json};
 use crate::workflow::model::{WorkflowModel, WorkflowStepKind};
 use crate::{Error, Result};
 
-/// The most steps of one instance.
+/// Maximum number of steps of one instance.
 const MAX_INSTANCE_STEPS: u64 = 10_000;
 
-/// What an instance remembers of its way.
+/// The flow state of an instance.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct FlowState {
-    /// How many ways have come to each join.
+    /// Number of routes that have arrived at each join.
     pub(crate) join_arrivals: BTreeMap<String, u64>,
-    /// Steps that were gone through.
+    /// Number of executed steps.
     pub(crate) step_count: u64,
-    /// How many workflows this one is a part of.
+    /// Nesting depth of this workflow.
     pub(crate) nesting_depth: u64,
 }
 
@@ -41,7 +41,7 @@ impl FlowState {
         }
     }
 
-    /// Leaves a step, by the way to `route` if one is chosen. Returns the steps that begin.
+    /// Leaves a step, by the route to `route` if one is chosen. Returns the steps that begin.
     pub(crate) fn leave_step(
         &mut self,
         model: &WorkflowModel,
@@ -53,7 +53,8 @@ impl FlowState {
         self.enter_steps(model, open, data)
     }
 
-    /// Goes to some steps. Returns those that begin: these or, where one of them is none that anybody does, those behind it.
+    /// Enters some steps. Returns those that begin: the given ones or, for a step that is not executed by anybody, the
+    /// ones after it.
     pub(crate) fn enter_steps(
         &mut self,
         model: &WorkflowModel,
@@ -110,12 +111,12 @@ impl FlowState {
                 }
             }
         }
-        // Ways are gone last first; what begins does so in their order.
+        // Routes are followed last first; the order of the begun steps is restored here.
         begun.reverse();
         Ok(begun)
     }
 
-    /// Returns the steps behind a step.
+    /// Returns the steps after a step.
     fn next_steps(
         &self,
         model: &WorkflowModel,
@@ -133,7 +134,7 @@ impl FlowState {
         if model.steps.get(step).is_some_and(|found| found.kind == WorkflowStepKind::AndSplit) {
             return Ok(ways.map(|way| way.to.clone()).collect());
         }
-        // The first whose rule holds, or the first without one.
+        // The first transition whose rule is true, or the first without one.
         let ways: Vec<_> = ways.collect();
         let ruled = ways
             .iter()
@@ -145,7 +146,8 @@ impl FlowState {
     }
 }
 
-/// Tells whether a rule holds: `name==value` or `name!=value` about the data of the instance, joined by `&&`; `true` always.
+/// Returns true if a rule is true: `name==value` or `name!=value` on the data of the instance, joined by `&&`; `true`
+/// always is.
 pub(crate) fn evaluate_rule(rule: &str, data: &Map<String, Json>) -> bool {
     let value = |name: &str| match data.get(name.trim()) {
         Some(Json::String(text)) => text.clone(),
@@ -169,7 +171,7 @@ mod tests {
     use super::*;
     use crate::workflow::model::{WorkflowStep, WorkflowTransition};
 
-    /// Makes a model of `name:KIND` and `from>to` or `from>to?rule`.
+    /// Creates a model from `name:KIND` and `from>to` or `from>to?rule`.
     fn model(parts: &str) -> WorkflowModel {
         let (mut steps, mut transitions) = (BTreeMap::new(), Vec::new());
         for part in parts.split_whitespace() {

@@ -1,12 +1,13 @@
-//! Launchers: content that says which changes start which workflow.
+//! Launchers: content that determines which changes start which workflow.
 //!
-//! A launcher is a `cq:WorkflowLauncher` below `/conf/global/settings/workflow/launcher`, `/etc/workflow/launcher/config` or
-//! `/libs/settings/workflow/launcher`. It names a kind of event (1 a node is new, 2 it is gone, 16 it is changed), a node
-//! type, a pattern of paths, conditions on properties, changed properties that do not count, and run modes.
+//! A launcher is a `cq:WorkflowLauncher` below `/conf/global/settings/workflow/launcher`,
+//! `/etc/workflow/launcher/config` or `/libs/settings/workflow/launcher`. It names an event type (1 for a created node,
+//! 2 for a removed one, 16 for a changed one), a node type, a path pattern, conditions on properties, changed
+//! properties to ignore, and run modes.
 //!
 //! Invariants
-//! * Each commit is met once, in order: the cursor behind it is stored together with what it starts.
-//! * What a step of a workflow commits starts nothing, so that no workflow starts itself.
+//! * Each commit is processed once, in order: the cursor after it is stored together with the workflows that it starts.
+//! * Commits of workflow steps start nothing, so no workflow starts itself.
 
 use std::time::{Duration, SystemTime};
 
@@ -33,40 +34,40 @@ const LAUNCHER_ROOTS: &[&str] = &[
 ];
 /// The follower that starts workflows.
 const LAUNCHER_FOLLOWER_NAME: &str = "workflow-launchers";
-/// Its name in the log.
+/// The follower's name in the log.
 const LAUNCHERS_LOG_NAME: &str = "launchers";
-/// In whose name processes of workflows change content; such changes start nothing.
+/// The user in whose name workflow processes change content; such changes start nothing.
 pub(crate) const WORKFLOW_USER: &str = "workflow-process-service";
-/// In whose name uploads are processed: what a file says about itself is nobody's edit.
+/// The user in whose name uploads are processed: metadata from a file is not an edit by a person.
 const ASSET_UPDATE_USER: &str = "dam-update-service";
-/// Changes of one look.
+/// Maximum number of changes per poll.
 const MAX_CHANGES_PER_POLL: usize = 1000;
-/// How often content is looked at.
+/// Interval at which content is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// One launcher.
 #[derive(Debug, Clone)]
 pub struct LauncherRule {
-    /// Where it stands.
+    /// The launcher's path.
     pub path: String,
-    /// What kind of change it is about.
+    /// The kind of change.
     pub change_kind: FeedChangeKind,
-    /// The type of nodes; any if empty.
+    /// The node type; any if empty.
     pub node_type: String,
     /// The model that it starts.
     pub model: String,
     path_pattern: Regex,
-    /// What no path may hold.
+    /// Texts that the path must not contain.
     forbidden_path_parts: Vec<String>,
     conditions: Vec<String>,
     excluded_properties: Vec<String>,
 }
 
 impl LauncherRule {
-    /// Reads a launcher; nothing if it is switched off or for other run modes.
+    /// Reads a launcher; `None` if it is disabled or for other run modes.
     ///
     /// # Errors
-    /// With what is wrong.
+    /// A message that describes what is wrong.
     pub fn read_launcher(node: &Node, run_modes: &[&str]) -> Result<Option<Self>, String> {
         let properties = node_properties_as_json(node);
         let text = |name: &str| properties.get(name).and_then(Json::as_str).unwrap_or_default();
@@ -112,7 +113,8 @@ impl LauncherRule {
         }))
     }
 
-    /// Tells whether a change is what it waits for; conditions are left to [`LauncherRule::matches_conditions`].
+    /// Returns true if a change matches the launcher, except for the conditions, which
+    /// [`LauncherRule::matches_conditions`] checks.
     fn matches_change(&self, change: &NodeChange) -> bool {
         let kind = match change.kind {
             FeedChangeKind::Moved => FeedChangeKind::Added,
@@ -124,7 +126,7 @@ impl LauncherRule {
                 && !self.forbidden_path_parts.iter().any(|part| path.contains(part.as_str()))
         };
         let is_type = self.node_type.is_empty() || self.node_type == change.node_type;
-        // A change of nothing but excluded properties does not count.
+        // A change of excluded properties alone is ignored.
         let counts = self.change_kind != FeedChangeKind::Changed
             || change.kind == FeedChangeKind::Reordered
             || change
@@ -147,14 +149,14 @@ impl LauncherRule {
     }
 }
 
-/// Tells whether a workflow made a revision, or what processes assets.
+/// Returns true if a workflow or asset processing made a revision.
 fn is_machine_revision(revision: &RevisionChanges) -> bool {
     let message = revision.message.as_deref().unwrap_or_default();
     [WORKFLOW_USER, ASSET_UPDATE_USER].contains(&revision.user.as_str())
         || message.starts_with(WORKFLOW_MESSAGE_PREFIX)
 }
 
-/// Adds what conditions may ask about beside the properties of the application.
+/// Adds the type properties to which conditions may refer, beside the properties of the application.
 fn with_type_properties(node: &Node, properties: &Map<String, Json>) -> Map<String, Json> {
     let mut all = properties.clone();
     for name in ["jcr:primaryType", "jcr:title", "jcr:mimeType", "sling:resourceType"] {
@@ -175,8 +177,8 @@ fn json_string_list(value: Option<&Json>) -> Vec<String> {
     texts.map(str::to_owned).collect()
 }
 
-/// Reads a pattern of paths: a regular expression, as AEM's launchers write it. The one kind of look-ahead that they use,
-/// `((?!text).)*`, becomes a text that the path may not hold.
+/// Parses a path pattern: a regular expression, as in AEM's launchers. The only kind of look-ahead that they use,
+/// `((?!text).)*`, becomes a text that the path must not contain.
 fn parse_path_pattern(glob: &str) -> Result<(Regex, Vec<String>), String> {
     let mut text = if glob.is_empty() { ".*".to_owned() } else { glob.to_owned() };
     let mut without = Vec::new();
@@ -195,7 +197,7 @@ fn parse_path_pattern(glob: &str) -> Result<(Regex, Vec<String>), String> {
         .map_err(|error| format!("the pattern `{text}` cannot be read: {error}"))
 }
 
-/// Starts the workflows that changes of content ask for.
+/// Starts workflows for changes of content.
 #[derive(Debug, Clone)]
 pub struct WorkflowLauncher {
     engine: WorkflowEngine,
@@ -204,7 +206,7 @@ pub struct WorkflowLauncher {
 }
 
 impl WorkflowLauncher {
-    /// Makes one for the run modes of an instance.
+    /// Creates a launcher for the run modes of an instance.
     #[must_use]
     pub fn new(workflows: WorkflowEngine, repository: Repository, run_modes: &[&str]) -> Self {
         let run_modes = run_modes.iter().map(|mode| (*mode).to_owned()).collect();
@@ -221,7 +223,7 @@ impl WorkflowLauncher {
         }
     }
 
-    /// Digests the next changes. Tells whether those were all there are. The first call only notes where to begin.
+    /// Processes the next changes. Returns true if there are no more. The first call only stores the start position.
     ///
     /// # Errors
     /// If content or the database fail.
@@ -245,7 +247,7 @@ impl WorkflowLauncher {
         Ok(is_end)
     }
 
-    /// Reads changes and finds what they start.
+    /// Reads changes and collects the workflows that they start.
     fn collect_starts(
         &self,
         from: Option<&str>,
@@ -271,7 +273,7 @@ impl WorkflowLauncher {
         Ok((starts, page.next, page.is_end))
     }
 
-    /// Tells operators of models that were saved and start nothing.
+    /// Logs warnings about saved models that cannot start.
     fn warn_of_unusable_models(&self, revisions: &[RevisionChanges]) -> Result<()> {
         let models = self.engine.model_roots();
         let changed: Vec<&str> = revisions
@@ -309,7 +311,7 @@ impl WorkflowLauncher {
         let mut snapshot = None;
         for change in &revision.changes {
             for rule in rules.iter().filter(|rule| rule.matches_change(change)) {
-                // The state that the commit led to; the newest one where that is collected.
+                // The state after the commit, or the newest state if that was collected.
                 let seen = match &snapshot {
                     Some(snapshot) => snapshot,
                     None => snapshot.insert(
@@ -326,7 +328,7 @@ impl WorkflowLauncher {
                 let start = model.and_then(|model| {
                     let (payload, initiator) = (change.path.to_string(), revision.user.clone());
                     let start = WorkflowStart { model, payload, initiator, data: Map::new() };
-                    // One that cannot be started must not keep others from it.
+                    // A workflow that cannot start must not prevent others from starting.
                     self.engine.check_start(&start).map(|()| start)
                 });
                 match start {

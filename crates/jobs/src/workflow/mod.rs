@@ -1,16 +1,16 @@
-//! Workflows: ordered models of steps, carried out by jobs and by people.
+//! Workflows: models of steps, executed by jobs and by people.
 //!
-//! In: models and launchers in content, wishes of people. Out: instances that go from step to step.
+//! In: models and launchers in content, requests of people. Out: instances that advance from step to step.
 //!
 //! Invariants
-//! * An instance moves on in one transaction: the step that ends, the steps that begin, their jobs and the history are
-//!   stored together, so that a crash at any instant neither loses nor doubles a step's end.
+//! * An instance advances in one transaction: the step that ends, the steps that begin, their jobs and the history are
+//!   stored together, so a crash at any instant neither loses nor duplicates a step's end.
 //! * A process of a step runs at least once, as every job does.
-//! * A change of content starts the workflows of its launchers exactly once, also across restarts.
+//! * A change of content starts the workflows of its launchers exactly once, even across restarts.
 //! * An instance keeps the model that it began with.
-//! * A model that names an unknown process or chooser starts nothing.
+//! * A model that names an unknown process or chooser cannot be started.
 //!
-//! Not here: what processes do that need rooms above this one, such as activation; those rooms register them.
+//! Not here: processes that depend on higher crates, such as activation; those crates register them.
 
 mod control;
 mod engine;

@@ -1,4 +1,4 @@
-//! Workflow models as content: steps and transitions.
+//! Workflow models in content: steps and transitions.
 //!
 //! A model is a node with the children `nodes` and `transitions`, as AEM stores it: below `/var/workflow/models`, or as
 //! `jcr:content/model` of a page below `/conf/global/settings/workflow/models` or `/etc/workflow/models`.
@@ -12,42 +12,42 @@ use crate::osgi_config::node_properties_as_json;
 use crate::workflow::step_timeout::StepTimeout;
 use crate::{Error, Result, escape_topic_part};
 
-/// Where models are unless configured.
+/// Default locations of models.
 const DEFAULT_MODEL_ROOTS: &[&str] =
     &["/conf/global/settings/workflow/models", "/var/workflow/models", "/etc/workflow/models"];
-/// Where no models are, as all who edit write there.
+/// Paths that cannot contain models, because all editors can write there.
 const FORBIDDEN_MODEL_ROOTS: &[&str] = &["/content", "/home", "/tmp"];
-/// The path under which notices are listed; no content stands there.
+/// The path under which notices are listed; no content exists there.
 const NOTICE_MODEL_PATH: &str = "/libs/settings/workflow/models/notice";
-/// How deep.
+/// Maximum search depth.
 const MAX_MODEL_DEPTH: usize = 6;
 
-/// What a step is.
+/// The kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkflowStepKind {
-    /// Where an instance begins.
+    /// The start of an instance.
     Start,
-    /// Where it ends.
+    /// The end of an instance.
     End,
-    /// A process carries it out.
+    /// A process executes it.
     Process,
-    /// A process starts it elsewhere and looks after it.
+    /// A process starts it in another system and monitors it.
     External,
     /// A person does it.
     Participant,
-    /// A person does it whom a chooser names when the step begins.
+    /// A person does it, whom a chooser selects when the step begins.
     DynamicParticipant,
-    /// Another workflow is gone through.
+    /// Runs a nested workflow.
     Container,
-    /// All ways are gone.
+    /// All routes are taken.
     AndSplit,
-    /// Waits for all ways.
+    /// Waits for all routes.
     AndJoin,
-    /// One way is gone: the first whose rule holds.
+    /// One route is taken: the first whose rule is true.
     OrSplit,
-    /// Goes on with whatever comes.
+    /// Continues with any arriving route.
     OrJoin,
-    /// Goes to a step that it names if its rule holds, otherwise on.
+    /// Goes to the step that it names if its rule is true, otherwise to the next step.
     Goto,
 }
 
@@ -81,11 +81,11 @@ impl WorkflowStepKind {
 /// One step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkflowStep {
-    /// What it is.
+    /// The kind of the step.
     pub kind: WorkflowStepKind,
-    /// What people call it.
+    /// The step's title.
     pub title: String,
-    /// Its arguments: `PROCESS`, `PROCESS_ARGS`, `PARTICIPANT` and whatever else is in its `metaData`.
+    /// Its arguments: `PROCESS`, `PROCESS_ARGS`, `PARTICIPANT` and all other properties of its `metaData`.
     pub arguments: Map<String, Json>,
 }
 
@@ -102,47 +102,47 @@ impl WorkflowStep {
         self.text_argument("DYNAMIC_PARTICIPANT").or_else(|| self.text_argument("PROCESS"))
     }
 
-    /// Returns the path of the model that a container goes through.
+    /// Returns the path of the nested model of a container.
     #[must_use]
     pub fn inner_model_path(&self) -> Option<&str> {
         self.text_argument("SUB_WORKFLOW").or_else(|| self.text_argument("MODEL"))
     }
 }
 
-/// A way from one step to another.
+/// A transition from one step to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkflowTransition {
     /// The step that ends.
     pub from: String,
     /// The step that begins.
     pub to: String,
-    /// When this way is gone; always if nothing.
+    /// The rule for this transition; `None` means always.
     pub rule: Option<String>,
 }
 
-/// A model.
+/// A workflow model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkflowModel {
     /// Its path, without `/jcr:content/model`.
     pub path: String,
-    /// What people call it.
+    /// The model's title.
     pub title: String,
-    /// The topic part that its jobs have behind the general one.
+    /// The topic suffix of its jobs, after the general topic.
     pub topic_suffix: String,
-    /// Whether its instances leave no traces.
+    /// True if its instances leave no traces.
     pub is_transient: bool,
     /// The steps by name.
     pub steps: BTreeMap<String, WorkflowStep>,
-    /// The ways between them, in order.
+    /// The transitions, in order.
     pub transitions: Vec<WorkflowTransition>,
 }
 
-/// Below which paths models are, and nowhere else: who may write content elsewhere must not decide what steps do.
+/// The only paths below which models are read. Users who may write content elsewhere must not decide what steps do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkflowModelRoots(Vec<NodePath>);
 
 impl Default for WorkflowModelRoots {
-    /// Returns those of AEM.
+    /// Returns AEM's paths.
     fn default() -> Self {
         let roots = DEFAULT_MODEL_ROOTS.iter().filter_map(|root| NodePath::new(root).ok());
         Self(roots.collect())
@@ -150,10 +150,10 @@ impl Default for WorkflowModelRoots {
 }
 
 impl WorkflowModelRoots {
-    /// Takes the paths that the configuration names.
+    /// Creates the roots from configured paths.
     ///
     /// # Errors
-    /// [`Error::Workflow`] that names a path below which others than those who look after workflows write.
+    /// [`Error::Workflow`] that names a path below which users other than workflow administrators write.
     pub fn new(roots: &[String]) -> Result<Self> {
         let root = |text: &String| {
             let root = NodePath::new(text)?;
@@ -171,16 +171,16 @@ impl WorkflowModelRoots {
         roots.iter().map(root).collect::<Result<_>>().map(Self)
     }
 
-    /// Tells whether models are looked for at a path.
+    /// Returns true if models are read at a path.
     pub(crate) fn contains_path(&self, path: &str) -> bool {
         NodePath::new(path)
             .is_ok_and(|path| self.0.iter().any(|root| is_same_or_below(&path, root.as_str())))
     }
 
-    /// Reads the model at a path, which may name its page, its content or itself.
+    /// Reads the model at a path, which may be that of its page, its content or the model itself.
     ///
     /// # Errors
-    /// [`Error::Workflow`] that says what is wrong with it; content's.
+    /// [`Error::Workflow`] that describes what is wrong with it; errors of content.
     pub fn read_model(&self, snapshot: &Snapshot, path: &str) -> Result<WorkflowModel> {
         let base = path.strip_suffix("/jcr:content/model").unwrap_or(path);
         let place = NodePath::new(base)?;
@@ -194,7 +194,7 @@ impl WorkflowModelRoots {
         WorkflowModel::read_model(snapshot, path, &place)
     }
 
-    /// Lists the models that content holds, with what is wrong with those that cannot be read.
+    /// Lists the models in content; for invalid ones, with the error.
     ///
     /// # Errors
     /// If content cannot be read.
@@ -263,7 +263,7 @@ impl WorkflowModel {
                 .get("PROCESS")
                 .and_then(Json::as_str)
                 .is_some_and(|process| process.ends_with(".GotoProcess"));
-            // A dynamic participant without a chooser is one that is named.
+            // A dynamic participant without a chooser is a named participant.
             let is_named = data.contains_key("PARTICIPANT")
                 && !data.contains_key("DYNAMIC_PARTICIPANT")
                 && !data.contains_key("PROCESS");
@@ -302,7 +302,7 @@ impl WorkflowModel {
         Ok(model)
     }
 
-    /// Refuses a model that cannot be gone through.
+    /// Returns an error for a model that cannot be executed.
     fn check_structure(&self) -> Result<()> {
         let fault =
             |reason: String| Err(Error::Workflow(format!("the model `{}` {reason}", self.path)));
@@ -359,7 +359,7 @@ impl WorkflowModel {
         starts.map(|(name, _)| name.as_str())
     }
 
-    /// Returns within how many splits each step lies that can be reached.
+    /// Returns the number of splits around each reachable step.
     pub(crate) fn split_depths(&self) -> BTreeMap<&str, u32> {
         let mut depths = BTreeMap::new();
         let mut open: Vec<(&str, u32)> =
@@ -382,7 +382,7 @@ impl WorkflowModel {
         depths
     }
 
-    /// Makes the model of a notice: one step, which its reader completes to take it out of the inbox.
+    /// Creates the model of a notice: one step, which its reader completes to remove it from the inbox.
     pub(crate) fn notice_model(title: &str, reader: &str) -> Self {
         let step = |kind, title: &str, data| WorkflowStep {
             kind,
@@ -411,7 +411,7 @@ impl WorkflowModel {
         }
     }
 
-    /// Writes the model down for an instance.
+    /// Serializes the model for an instance.
     pub(crate) fn to_json(&self) -> Json {
         let steps = self.steps.iter().map(|(name, step)| {
             (
@@ -429,7 +429,7 @@ impl WorkflowModel {
         })
     }
 
-    /// Reads what [`WorkflowModel::to_json`] wrote; nothing if it is damaged.
+    /// Deserializes the output of [`WorkflowModel::to_json`]; `None` if it is damaged.
     pub(crate) fn from_json(value: &Json) -> Option<Self> {
         let text = |value: &Json, name: &str| value.get(name)?.as_str().map(str::to_owned);
         let mut steps = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Looking at instances: lists, the inbox of a person, history; and completing what stands in an inbox.
+//! Queries instances: lists, the inbox of a person, history; also completes inbox items.
 
 use std::time::SystemTime;
 
@@ -10,23 +10,23 @@ use crate::sql::{database_error, from_epoch_millis, sql_placeholders, to_epoch_m
 use crate::workflow::engine::{LockedWorkflow, StepActionContext, WorkflowEngine, WorkflowId};
 use crate::{Error, Result};
 
-/// Where an instance stands.
+/// The state of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkflowState {
-    /// It goes on.
+    /// The instance is in progress.
     Running,
-    /// Somebody keeps it from going on.
+    /// Somebody suspended it.
     Suspended,
-    /// It came to its end.
+    /// It reached its end.
     Completed,
-    /// Somebody ended it.
+    /// Somebody terminated it.
     Aborted,
-    /// It cannot go on.
+    /// It cannot continue.
     Stale,
 }
 
 impl WorkflowState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 5] =
         [Self::Running, Self::Suspended, Self::Completed, Self::Aborted, Self::Stale];
 
@@ -42,13 +42,13 @@ impl WorkflowState {
         }
     }
 
-    /// Finds a state by its name, ignoring case.
+    /// Returns the state with the given name, ignoring case.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name().eq_ignore_ascii_case(name))
     }
 
-    /// Tells whether it is on its way.
+    /// Returns true if the instance has not ended.
     #[must_use]
     pub fn is_open(self) -> bool {
         matches!(self, Self::Running | Self::Suspended)
@@ -62,23 +62,23 @@ pub struct WorkflowInstance {
     pub id: WorkflowId,
     /// The path of its model.
     pub model: String,
-    /// What people call the model.
+    /// The model's title.
     pub title: String,
-    /// What it is about.
+    /// The payload.
     pub payload: String,
-    /// Where it stands.
+    /// The instance's state.
     pub state: WorkflowState,
-    /// What rules and processes know.
+    /// Data for rules and processes.
     pub data: Map<String, Json>,
-    /// Who started it.
+    /// The user who started it.
     pub initiator: String,
-    /// When.
+    /// Start time.
     pub started_at: SystemTime,
-    /// When it ended, if it has.
+    /// End time, if it has ended.
     pub ended_at: Option<SystemTime>,
 }
 
-/// A step that waits for somebody or is being carried out.
+/// A step that waits for somebody or is being executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkItem {
     /// Its number.
@@ -89,49 +89,49 @@ pub struct WorkItem {
     pub model: String,
     /// The step.
     pub step: String,
-    /// What people call the step.
+    /// The step's title.
     pub title: String,
-    /// What kind of step it is, in AEM's words.
+    /// The step's kind, by AEM's name.
     pub kind: String,
-    /// Who is to do it: a user or a group.
+    /// The assignee: a user or a group.
     pub assignee: Option<String>,
-    /// Since when.
+    /// Start time of the step.
     pub started_at: SystemTime,
-    /// What the instance is about.
+    /// The payload of the instance.
     pub payload: String,
-    /// The steps that may be chosen next.
+    /// The steps that may be chosen as the next one.
     pub routes: Vec<String>,
 }
 
-/// A line of an instance's history.
+/// An entry of an instance's history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkflowHistoryEntry {
     /// The step; empty for the whole instance.
     pub step: String,
-    /// What people call the step.
+    /// The step's title.
     pub title: String,
-    /// What happened.
+    /// The action.
     pub action: String,
-    /// Who did it.
+    /// The user who acted.
     pub user: String,
-    /// When.
+    /// Time of the action.
     pub at: SystemTime,
-    /// What they said.
+    /// The user's comment.
     pub comment: Option<String>,
 }
 
-/// Which instances to list.
+/// A filter for lists of instances.
 #[derive(Debug, Clone, Default)]
 pub struct WorkflowFilter {
-    /// Those in this state.
+    /// Instances in this state.
     pub state: Option<WorkflowState>,
-    /// Those of this model.
+    /// Instances of this model.
     pub model: Option<String>,
-    /// Those about this path.
+    /// Instances with this payload.
     pub payload: Option<String>,
-    /// Those that this user started.
+    /// Instances that this user started.
     pub initiator: Option<String>,
-    /// Those with lower numbers.
+    /// Instances with lower numbers.
     pub before_id: Option<WorkflowId>,
 }
 
@@ -187,8 +187,8 @@ impl WorkflowEngine {
         row.as_ref().map(instance_from_row).transpose()
     }
 
-    /// Lists what some people are to do, oldest first: `names` are a user and their groups. Without names, what everybody
-    /// is.
+    /// Lists the steps assigned to `names`, a user and their groups, oldest first. If `names` is empty, lists the steps
+    /// of all assignees.
     ///
     /// # Errors
     /// If the database fails.
@@ -229,11 +229,11 @@ impl WorkflowEngine {
         rows.iter().map(work_item_from_row).collect()
     }
 
-    /// Completes a participant's step, by the way to `route` if there are several. `names` are the user and their groups;
-    /// nobody else's steps are completed; with none, anybody's.
+    /// Completes a participant's step, by the route to `route` if there are several. `names` are the user and their
+    /// groups; only steps assigned to one of them are completed. If `names` is empty, the assignee is not checked.
     ///
     /// # Errors
-    /// [`Error::Workflow`] if the step is not theirs or not open; the database's.
+    /// [`Error::Workflow`] if the step is not assigned to them or not open; errors of the database.
     pub async fn complete_participant_step(
         &self,
         item: i64,
@@ -251,7 +251,8 @@ impl WorkflowEngine {
         }
     }
 
-    /// Finds the running instance of a participant's step that is open and somebody's; with no names, anybody's.
+    /// Returns the running instance of an open participant's step assigned to one of `names`; if `names` is empty, the
+    /// assignee is not checked.
     pub(crate) async fn require_assigned_item(
         &self,
         item: i64,
@@ -282,7 +283,7 @@ impl WorkflowEngine {
         Ok(id)
     }
 
-    /// Gives a participant's step to somebody else. Tells whether it was open.
+    /// Reassigns a participant's step. Returns true if it was open.
     ///
     /// # Errors
     /// If the database fails.
@@ -298,7 +299,7 @@ impl WorkflowEngine {
         Ok(done.rows_affected() > 0)
     }
 
-    /// Returns what happened to an instance, in order.
+    /// Returns the history of an instance, in order.
     ///
     /// # Errors
     /// If the database fails.
@@ -325,7 +326,8 @@ impl WorkflowEngine {
         rows.iter().map(entry).collect()
     }
 
-    /// Removes instances that ended before a time, with their history; of one model if it is named. Returns how many.
+    /// Removes instances that ended before a time, with their history; only those of one model if it is given. Returns
+    /// the number of removed instances.
     ///
     /// # Errors
     /// If the database fails.
@@ -352,7 +354,7 @@ impl WorkflowEngine {
         Ok(removed)
     }
 
-    /// Reads an open step with its instance, for the job that carries it out.
+    /// Reads an open step with its instance, for the job that executes it.
     pub(crate) async fn load_open_item(
         &self,
         item: i64,
@@ -374,7 +376,7 @@ impl WorkflowEngine {
         Ok(instance.map(|instance| (instance, step, data.as_object().cloned().unwrap_or_default())))
     }
 
-    /// Keeps what a process that waits has to remember.
+    /// Stores the data of a waiting process.
     pub(crate) async fn save_step_data(&self, item: i64, data: &Map<String, Json>) -> Result<()> {
         let action = "keep what a step knows";
         let mut transaction = self.queues.begin_write(action).await?;

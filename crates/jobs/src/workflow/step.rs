@@ -1,4 +1,4 @@
-//! Steps that are open: beginning them, the jobs that carry them out, jumps, and workflows within workflows.
+//! Open steps: their start, the jobs that execute them, jumps, and nested workflows.
 
 use std::time::SystemTime;
 
@@ -16,11 +16,11 @@ use crate::workflow::query::WorkflowState;
 use crate::workflow::step_timeout::timeout_job_identity;
 use crate::{Error, NewJob, Result};
 
-/// How many workflows may be within each other.
+/// Maximum nesting depth of workflows.
 const MAX_NESTING_DEPTH: u64 = 10;
 
 impl WorkflowEngine {
-    /// Stores a step that begins, with its job and its time-out.
+    /// Stores a step that begins, with its job and its timeout.
     pub(crate) async fn begin_step(
         &self,
         transaction: &mut WriteTransaction,
@@ -58,7 +58,7 @@ impl WorkflowEngine {
         self.add_timeout_job(transaction, instance, (item, step), now).await
     }
 
-    /// Stores the job that carries a step out.
+    /// Stores the job that executes a step.
     pub(crate) async fn queue_step(
         &self,
         transaction: &mut WriteTransaction,
@@ -88,7 +88,7 @@ impl WorkflowEngine {
         Ok(())
     }
 
-    /// Takes an open step away, with its time-out, and returns its name; nothing if it is gone.
+    /// Removes an open step, with its timeout, and returns its name; `None` if it does not exist.
     pub(crate) async fn remove_open_item(
         &self,
         transaction: &mut WriteTransaction,
@@ -118,7 +118,7 @@ impl WorkflowEngine {
         Ok(Some(name))
     }
 
-    /// Finds the instance of an open step.
+    /// Returns the instance of an open step.
     pub(crate) async fn workflow_id_of_item(
         &self,
         transaction: &mut WriteTransaction,
@@ -133,11 +133,11 @@ impl WorkflowEngine {
         row.map(|row| row.try_get(0)).transpose().map_err(database_error(action))
     }
 
-    /// Leaves an open step for another one within the same splits, whether or not a way leads there. Tells whether it
-    /// was open.
+    /// Leaves an open step for another one within the same splits, whether or not a route leads there. Returns true if
+    /// the step was open.
     ///
     /// # Errors
-    /// [`Error::Workflow`] if there is no such step or it lies in other splits; the database's.
+    /// [`Error::Workflow`] if there is no such step or it is within other splits; errors of the database.
     pub(crate) async fn jump_to_step(
         &self,
         (item, id): (i64, WorkflowId),
@@ -169,7 +169,7 @@ impl WorkflowEngine {
         Ok(true)
     }
 
-    /// Names who is to do a step that is open.
+    /// Sets the assignee of an open step.
     pub(crate) async fn assign_step(&self, item: i64, to: &str) -> Result<()> {
         let action = "name who does a step";
         let mut transaction = self.queues.begin_write(action).await?;
@@ -182,7 +182,7 @@ impl WorkflowEngine {
         transaction.commit().await.map_err(database_error(action))
     }
 
-    /// Starts the workflow that a container goes through, unless it is on its way: the step ends with it.
+    /// Starts the nested workflow of a container, unless it is in progress. The step ends with it.
     pub(crate) async fn begin_nested_workflow(
         &self,
         (item, id): (i64, WorkflowId),
@@ -225,7 +225,7 @@ impl WorkflowEngine {
     }
 }
 
-/// Returns the key of the job that carries a step out.
+/// Returns the key of the job that executes a step.
 pub(crate) fn step_job_key(item: i64) -> String {
     format!("item {item}")
 }

@@ -1,7 +1,7 @@
-//! What steps may name: processes that carry them out, and choosers that say who does them.
+//! The registry of processes and choosers that steps may name.
 //!
-//! Models write names of classes; where the whole name is not known, its last part counts, so that
-//! `com.day.cq.wcm.workflow.process.ActivatePageProcess` and any other `…ActivatePageProcess` are one.
+//! Models contain class names. If the full name is unknown, its last part is matched, so
+//! `com.day.cq.wcm.workflow.process.ActivatePageProcess` and any other `…ActivatePageProcess` are equivalent.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,15 +15,15 @@ use crate::workflow::process;
 use crate::workflow::workflow_handler::{StepRun, WorkflowProcess};
 use crate::{Error, Result};
 
-/// Says who does a dynamic participant's step, when it begins. It may be asked more than once.
+/// Selects the participant of a dynamic participant's step when it begins. It may be called more than once.
 pub trait ParticipantChooser: Send + Sync {
-    /// Returns the name that models write as `DYNAMIC_PARTICIPANT`.
+    /// Returns the name used in models as `DYNAMIC_PARTICIPANT`.
     fn name(&self) -> &str;
 
     /// Returns a user or a group.
     ///
     /// # Errors
-    /// With the reason why nobody is found.
+    /// The reason why no participant was found.
     fn choose_participant(&self, step: &StepRun) -> Result<String, String>;
 }
 
@@ -36,7 +36,7 @@ pub struct StepRegistry {
 }
 
 impl StepRegistry {
-    /// Returns what comes with the engine: see [`Self::with_process`].
+    /// Returns the built-in processes and choosers; see [`Self::with_process`].
     #[must_use]
     pub fn standard(repository: &Repository) -> Self {
         let mut steps = Self { repository: Some(repository.clone()), ..Self::default() };
@@ -49,13 +49,15 @@ impl StepRegistry {
         steps
     }
 
-    /// Lets steps that have other systems do the work ask the hosts that are listed; without it they ask nobody.
+    /// Allows steps that delegate work to other systems to request the listed hosts; without it they cannot request
+    /// any.
     #[must_use]
     pub fn with_external_hosts(self, outgoing: &OutgoingPolicy) -> Self {
         self.with_process(process::external_process(outgoing))
     }
 
-    /// Checks that an account is a service user: nobody logs in as one, and who names it in a model may write models.
+    /// Checks that an account is a service user. Nobody can log in as one, and only users who may write models can name
+    /// one.
     pub(crate) fn require_service_user(&self, name: &str) -> Result<()> {
         let is_found = match &self.repository {
             Some(repository) => {
@@ -89,17 +91,17 @@ impl StepRegistry {
         self
     }
 
-    /// Finds a process by its name or by the last part of it.
+    /// Returns a process by its name or the last part of it.
     pub(crate) fn find_process(&self, name: &str) -> Option<&Arc<dyn WorkflowProcess>> {
         find_by_name(&self.processes, name)
     }
 
-    /// Finds a chooser in the same way.
+    /// Returns a chooser by its name or the last part of it.
     pub(crate) fn find_chooser(&self, name: &str) -> Option<&Arc<dyn ParticipantChooser>> {
         find_by_name(&self.choosers, name)
     }
 
-    /// Refuses a model with a step that nothing here can carry out.
+    /// Returns an error for a model with a step that cannot be executed here.
     pub(crate) fn check_model(
         &self,
         model: &WorkflowModel,

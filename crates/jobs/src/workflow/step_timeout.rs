@@ -1,6 +1,7 @@
-//! Time-outs: what becomes of a step that is not done in time.
+//! Timeouts of steps.
 //!
-//! A step says so in its `metaData`: `timeout` (`90s`, `15m`, `36h`, `2d`) or `timeoutMillis`, and `timeoutHandler`:
+//! A step configures its timeout in its `metaData`: `timeout` (`90s`, `15m`, `36h`, `2d`) or `timeoutMillis`, and
+//! `timeoutHandler`:
 //!
 //! | handler | does |
 //! |---|---|
@@ -9,11 +10,11 @@
 //! | `JumpTimeoutHandler` | goes to the step that `timeoutTarget` names |
 //! | `EscalateTimeoutHandler` | gives the step to `timeoutParticipant`, once |
 //!
-//! Handlers are named by the class that AEM has, of which the last part counts.
+//! Handlers are named by AEM's class names, of which the last part is matched.
 //!
 //! Invariants
-//! * A time-out is a job that is stored together with the step; it does nothing to a step that is over.
-//! * The time of a suspended instance goes on, but nothing happens before it is resumed.
+//! * A timeout is a job that is stored together with the step; it has no effect on a step that has ended.
+//! * The timeout of a suspended instance continues to run, but takes effect only after the instance is resumed.
 
 use std::time::{Duration, SystemTime};
 
@@ -27,12 +28,12 @@ use crate::workflow::model::WorkflowStep;
 use crate::workflow::query::WorkflowState;
 use crate::{Job, JobContext, JobHandler, JobOutcome, NewJob, Result, TIMEOUT_TOPIC};
 
-/// In whose name a step ends that was not done in time.
+/// The user in whose name a timeout ends a step.
 pub(crate) const TIMEOUT_USER: &str = "timeout";
-/// How often a suspended instance is looked at.
+/// Interval at which a suspended instance is checked.
 const SUSPENDED_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What happens to a step that is not done in time.
+/// The action for a late step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LateStepAction {
     Advance,
@@ -40,7 +41,7 @@ pub(crate) enum LateStepAction {
     Escalate(String),
 }
 
-/// When a step is late, and what happens then.
+/// The time limit of a step, and the action when it expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StepTimeout {
     deadline: StepDeadline,
@@ -50,12 +51,12 @@ pub(crate) struct StepTimeout {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StepDeadline {
     After(Duration),
-    /// At the time that the instance's data name.
+    /// The time given in the instance's data.
     Absolute,
 }
 
 impl StepTimeout {
-    /// Reads the time-out of a step; nothing if it has none.
+    /// Reads the timeout of a step; `None` if it has none.
     pub(crate) fn of_step(step: &WorkflowStep) -> Result<Option<Self>, String> {
         let handler = step.text_argument("timeoutHandler").unwrap_or_default();
         let handler = handler.rsplit(['.', '/']).next().unwrap_or_default();
@@ -90,7 +91,7 @@ impl StepTimeout {
         Ok(Some(Self { deadline: due, late_action: late }))
     }
 
-    /// Returns how long to wait from now on; nothing if no time is named.
+    /// Returns the remaining wait; `None` if no time is given.
     fn remaining_wait(&self, data: &Map<String, Json>, now: SystemTime) -> Option<Duration> {
         match self.deadline {
             StepDeadline::After(span) => Some(span),
@@ -104,13 +105,13 @@ impl StepTimeout {
     }
 }
 
-/// Reads a number that may be written as text.
+/// Parses a number that may be a string.
 pub(crate) fn parse_json_number(value: Option<&Json>) -> Option<u64> {
     let value = value?;
     value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())
 }
 
-/// Reads `90s`, `15m`, `36h` or `2d`.
+/// Parses `90s`, `15m`, `36h` or `2d`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let wrong = || format!("`{text}` is no time; write `90s`, `15m`, `36h` or `2d`");
@@ -126,13 +127,13 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(count.saturating_mul(seconds)))
 }
 
-/// Returns the topic and the key of the job that watches over a step.
+/// Returns the topic and the key of a step's timeout job.
 pub(crate) fn timeout_job_identity(instance: &LockedWorkflow, item: i64) -> (String, String) {
     (format!("{TIMEOUT_TOPIC}/{}", instance.model.topic_suffix), format!("item {item}"))
 }
 
 impl WorkflowEngine {
-    /// Stores the job that looks whether a step is done in time.
+    /// Stores the timeout job of a step.
     pub(crate) async fn add_timeout_job(
         &self,
         transaction: &mut WriteTransaction,
@@ -155,7 +156,7 @@ impl WorkflowEngine {
     }
 }
 
-/// Carries out the jobs of time-outs.
+/// Handles the timeout jobs.
 #[derive(Debug)]
 pub(crate) struct StepTimeoutHandler {
     pub(crate) engine: WorkflowEngine,

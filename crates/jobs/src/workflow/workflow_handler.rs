@@ -1,4 +1,4 @@
-//! The handler of steps that processes carry out.
+//! The handler of process steps.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -17,76 +17,76 @@ use crate::{
     WORKFLOW_TOPIC,
 };
 
-/// How often a suspended instance is looked at.
+/// Interval at which a suspended instance is checked.
 const SUSPENDED_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Carries out steps. It runs on a thread of its own, at least once for each step.
+/// Executes steps. It runs on a thread of its own, at least once for each step.
 pub trait WorkflowProcess: Send + Sync {
-    /// Returns the name that models write as `PROCESS`.
+    /// Returns the name used in models as `PROCESS`.
     fn name(&self) -> &str;
 
-    /// Carries out one step.
+    /// Executes one step.
     fn run(&self, step: &StepRun, context: &JobContext) -> StepOutcome;
 }
 
-/// A step that is carried out.
+/// A step to execute.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepRun {
-    /// Its instance.
+    /// The instance's number.
     pub workflow_id: i64,
-    /// The number of the step: another one each time that the instance comes to it, the same for each attempt.
+    /// The number of the step: a new one each time that the instance reaches it, the same for each attempt.
     pub item_id: i64,
     /// The path of the model.
     pub model: String,
-    /// What it is about: a node path.
+    /// The payload: a node path.
     pub payload: String,
-    /// Who started it.
+    /// The user who started the instance.
     pub initiator: String,
-    /// Whose rights it uses: who started the instance, or the service user that the model names.
+    /// The user whose permissions apply: the one who started the instance, or the service user that the model names.
     pub effective_user: String,
-    /// What people call the step.
+    /// The step's title.
     pub title: String,
-    /// The arguments of the model: `PROCESS_ARGS` and others.
+    /// The arguments from the model: `PROCESS_ARGS` and others.
     pub arguments: Map<String, Json>,
-    /// What earlier steps left for later ones.
+    /// Data from earlier steps.
     pub data: Map<String, Json>,
-    /// What this step remembered when it said that it waits: nothing at first.
+    /// Data that this step saved when it returned `Wait`; empty at first.
     pub saved_data: Map<String, Json>,
 }
 
-/// How a step went.
+/// The outcome of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepOutcome {
-    /// It is done, and leaves this for later steps.
+    /// The step is done, with data for later steps.
     Done(Map<String, Json>),
-    /// It is done, and lets a reader know: the notice is stored together with the end of the step.
+    /// The step is done, and a reader is notified: the notice is stored together with the end of the step.
     Notify {
-        /// Who is to know: a user or a group.
+        /// The reader: a user or a group.
         reader: String,
-        /// What.
+        /// The title of the notice.
         title: String,
-        /// What it leaves for later steps.
+        /// Data for later steps.
         data: Map<String, Json>,
     },
-    /// It is done, and what the workflow is about is elsewhere now.
+    /// The step is done, and the payload has moved.
     Moved {
-        /// Where: a node path.
+        /// The new payload: a node path.
         payload: String,
     },
-    /// What it started elsewhere goes on: look again after a while, and remember this.
+    /// Work in another system continues: run the step again after a delay, with the saved data.
     Wait {
-        /// How long to wait.
+        /// The delay.
         after: Duration,
-        /// What to remember.
+        /// Data to save.
         saved_data: Map<String, Json>,
     },
-    /// Try again, as often as the queue says.
+    /// Retry, as often as the queue allows.
     Retry(String),
-    /// Trying again cannot help; somebody has to look.
+    /// A retry cannot help; the step needs attention.
     Failed(String),
 }
 
-/// Carries out the jobs of workflow steps.
+/// Handles the jobs of workflow steps.
 pub struct WorkflowHandler {
     engine: WorkflowEngine,
     runtime: Handle,
@@ -95,7 +95,7 @@ pub struct WorkflowHandler {
 }
 
 impl WorkflowHandler {
-    /// Makes the handlers of all workflow topics for some processes, to be registered with a worker.
+    /// Creates the handlers of all workflow topics for some processes, to register with a worker.
     #[must_use]
     pub fn for_processes(
         workflows: &WorkflowEngine,
@@ -106,8 +106,8 @@ impl WorkflowHandler {
         Self::for_registry(workflows, runtime, steps)
     }
 
-    /// Makes the handlers of all workflow topics. From now on instances of models that name other processes or choosers
-    /// are refused when they are started on these queues.
+    /// Creates the handlers of all workflow topics. From now on, starting an instance on these queues fails if its
+    /// model names other processes or choosers.
     #[must_use]
     pub fn for_registry(
         workflows: &WorkflowEngine,
@@ -135,7 +135,7 @@ impl WorkflowHandler {
 
     fn run_step(&self, item: i64, job: &Job, context: &JobContext) -> crate::Result<JobOutcome> {
         let loaded = self.runtime.block_on(self.engine.load_open_item(item))?;
-        // An earlier attempt ended the step, or somebody ended the instance.
+        // An earlier attempt completed the step, or somebody terminated the instance.
         let Some((instance, name, kept)) = loaded else { return Ok(JobOutcome::Done) };
         if instance.state != WorkflowState::Running {
             return Ok(JobOutcome::Wait { after: SUSPENDED_POLL_INTERVAL });
@@ -180,7 +180,7 @@ impl WorkflowHandler {
         }
     }
 
-    /// Finds out who is to do a step.
+    /// Determines the assignee of a step.
     fn assign_participant(
         &self,
         (item, step): (i64, &WorkflowStep),

@@ -1,4 +1,4 @@
-//! Sends as ab sends: one URL, a number of connections, a number of requests.
+//! Sends requests as ab does: one URL, a number of connections, a number of requests.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use crate::net::{
 };
 use crate::{Error, Result};
 
-/// The options of ab that are given as values.
+/// The options of ab that take a value.
 #[derive(Debug, Clone)]
 pub struct AbOptions {
-    /// What is asked.
+    /// The requested URL.
     pub url: String,
     /// `-n`.
     pub requests: u64,
@@ -38,29 +38,29 @@ pub struct AbOptions {
     pub body: Vec<u8>,
     /// `-T`.
     pub content_type: String,
-    /// `-H`, and what `-A`, `-P` and `-C` amount to.
+    /// Headers from `-H`, and those that `-A`, `-P` and `-C` produce.
     pub headers: Vec<(String, String)>,
     /// `-X`: the proxy as `host:port`.
     pub proxy: Option<String>,
-    /// `-B`: the address of this machine that connections begin at.
+    /// `-B`: the local address that connections are bound to.
     pub source_address: Option<IpAddr>,
-    /// `-b`: bytes of the kernel's buffers for a connection.
+    /// `-b`: the size of the kernel's socket buffers, in bytes.
     pub socket_buffer_size: Option<usize>,
-    /// `-f`: the version of TLS.
+    /// `-f`: the TLS version.
     pub protocol: Option<String>,
     /// `-Z`: cipher suites, as OpenSSL names them.
     pub ciphers: Option<String>,
-    /// `-E`: a file in PEM with a certificate for the server, its chain, and its key.
+    /// `-E`: a PEM file with the client certificate, its chain, and its key.
     pub certificate: Option<PathBuf>,
-    /// `-I`: does not tell the server which of its names is meant.
+    /// `-I`: omits the server name (SNI) from the TLS handshake.
     pub hides_server_name: bool,
-    /// `-v`: how much is said of each request.
+    /// `-v`: the amount of output per request.
     pub verbosity: u32,
-    /// `-q`: says nothing of how far the run has come.
+    /// `-q`: suppresses progress messages.
     pub is_quiet: bool,
-    /// `-w`: what is printed is a table in HTML.
+    /// `-w`: prints the report as an HTML table.
     pub html_table: Option<AbTableAttributes>,
-    /// Counts answers of another length as failed, as ab does without `-l`.
+    /// Counts responses of a different length as failed, as ab does without `-l`.
     pub is_strict: bool,
     /// `-l`.
     pub allows_any_length: bool,
@@ -72,7 +72,7 @@ pub struct AbOptions {
     pub csv_path: Option<PathBuf>,
     /// `-g`.
     pub gnuplot_path: Option<PathBuf>,
-    /// Threads; 0 for one per processor.
+    /// Number of worker threads; 0 for one per processor.
     pub worker_count: usize,
 }
 
@@ -110,38 +110,38 @@ impl Default for AbOptions {
     }
 }
 
-/// The attributes of a table in HTML.
+/// The attributes of an HTML table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AbTableAttributes {
-    /// `-x`: of the table.
+    /// `-x`: attributes of the table.
     pub table_attributes: String,
-    /// `-y`: of its rows.
+    /// `-y`: attributes of its rows.
     pub row_attributes: String,
-    /// `-z`: of its cells.
+    /// `-z`: attributes of its cells.
     pub cell_attributes: String,
 }
 
-/// What ab says while it runs.
+/// A message that ab prints during a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AbMessage<'a> {
-    /// For standard error: how far it has come.
+    /// For standard error: progress of the run.
     Progress(&'a str),
-    /// For standard output: of a single request, where `-v` asks for it.
+    /// For standard output: details of a single request, if `-v` enables them.
     Log(&'a str),
 }
 
-/// Who hears it, on the threads that send.
+/// Receives messages, on the threads that send requests.
 pub type AbMessageListener = Arc<dyn Fn(AbMessage<'_>) + Send + Sync>;
 
-/// Requests below which ab tells nothing of how far it has come.
+/// Minimum number of requests for which ab reports progress.
 const MIN_PROGRESS_REQUESTS: u64 = 150;
-/// ab tells it every tenth of a run, and not more often than every hundred requests.
+/// ab reports progress after every tenth of a run, but at most once per hundred requests.
 const MIN_PROGRESS_INTERVAL: u64 = 100;
 
-/// One request, in microseconds.
+/// The times of one request, in microseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct AbRequestTimes {
-    /// Since the epoch.
+    /// Start time since the epoch.
     pub(super) start_us: u64,
     pub(super) connect_us: u64,
     pub(super) wait_us: u64,
@@ -154,7 +154,7 @@ impl AbRequestTimes {
     }
 }
 
-/// What a run of ab gathered.
+/// The measurements of a run of ab.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AbMeasurements {
     pub(super) times: Vec<AbRequestTimes>,
@@ -177,20 +177,20 @@ pub struct AbRun {
     pub(super) options: AbOptions,
     pub(super) url: AbsoluteUrl,
     pub(super) measurements: AbMeasurements,
-    /// What the first handshake agreed on.
+    /// The TLS parameters that the first handshake negotiated.
     pub(super) negotiated_tls: Option<NegotiatedTls>,
-    /// The same run in the lab's own terms.
+    /// The results of the same run in the lab's own types.
     pub results: RunResults,
 }
 
 impl AbOptions {
-    /// Returns after how many requests ab says how far it has come; `None` for never.
+    /// Returns the number of requests between two progress messages; `None` if progress is not reported.
     pub(super) fn progress_interval(&self) -> Option<u64> {
         let says = !self.is_quiet && self.requests > MIN_PROGRESS_REQUESTS;
         says.then(|| (self.requests / 10).max(MIN_PROGRESS_INTERVAL))
     }
 
-    /// Returns what is asked.
+    /// Returns the parsed URL.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`].
@@ -201,15 +201,16 @@ impl AbOptions {
         }
     }
 
-    /// Runs.
+    /// Performs the run.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`] and [`Error::UnusableInput`] for what cannot be run, [`Error::Resolve`], [`Error::Tls`], [`Error::Engine`].
+    /// [`Error::InvalidUrl`] and [`Error::UnusableInput`] for invalid options, [`Error::Resolve`], [`Error::Tls`],
+    /// [`Error::Engine`].
     pub fn run(&self) -> Result<AbRun> {
         self.run_with_listener(Arc::new(|_| {}))
     }
 
-    /// Runs, and says meanwhile what ab says.
+    /// Performs the run and passes ab's messages to `listener`.
     ///
     /// # Errors
     /// As [`AbOptions::run`].
@@ -280,7 +281,7 @@ impl AbOptions {
         })
     }
 
-    /// Reads how TLS is to be spoken.
+    /// Returns the TLS options.
     fn tls_options(&self) -> Result<TlsClientOptions> {
         let suites = self.ciphers.as_deref().map(tls_option::parse_cipher_suites).transpose()?;
         Ok(TlsClientOptions {
@@ -378,12 +379,12 @@ struct AbSharedState {
     request: TargetRequest,
     remaining_requests: AtomicI64,
     measurements: Mutex<AbMeasurements>,
-    /// The length of the first answer that any connection received: ab holds all others against it.
+    /// The length of the first response on any connection; ab compares all others with it.
     first_length: OnceLock<u64>,
     label: String,
     is_strict: bool,
     verbosity: u32,
-    /// Says after so many requests how far the run has come.
+    /// Number of requests between two progress messages.
     progress_interval: Option<u64>,
     completed_count: AtomicU64,
     listener: AbMessageListener,
@@ -396,7 +397,7 @@ impl std::fmt::Debug for AbSharedState {
 }
 
 impl AbSharedState {
-    /// Says that a request is done, where ab does.
+    /// Counts a completed request and reports progress when it is due.
     fn count_completed(&self) {
         let Some(heartbeat) = self.progress_interval else { return };
         let done = self.completed_count.fetch_add(1, Ordering::Relaxed) + 1;
@@ -405,7 +406,7 @@ impl AbSharedState {
         }
     }
 
-    /// Says of an answer what `-v` asks for.
+    /// Logs a response in the detail that `-v` requests.
     fn log_response(&self, response: &TargetResponse) {
         if self.verbosity < 2 {
             return;
@@ -431,7 +432,7 @@ impl AbSharedState {
 struct AbUser {
     shared: Arc<AbSharedState>,
     measurements: AbMeasurements,
-    /// The wall clock at a moment of the steady one.
+    /// A wall-clock time and the monotonic time at the same moment.
     epoch: (Instant, SystemTime),
 }
 
@@ -490,7 +491,7 @@ impl AbUser {
         }
     }
 
-    /// Adds what this connection gathered to what the others did.
+    /// Adds the measurements of this connection to the shared ones.
     fn merge_measurements(&mut self) {
         let own = std::mem::take(&mut self.measurements);
         let mut all = self.shared.measurements.lock().unwrap_or_else(PoisonError::into_inner);
@@ -521,7 +522,7 @@ impl VirtualUser for AbUser {
                 let label = turn.recorder.label_id(&shared.label);
                 let mut sample = RecordedSample::from_reply(label, reply.started_at, &reply);
                 if sample.failure == Some("status") && !shared.is_strict {
-                    // As in ab, a status is told on a line of its own and is no failure.
+                    // As in ab, an error status is reported on a line of its own and is not a failure.
                     sample.failure = None;
                 }
                 turn.recorder.record_sample(&sample);

@@ -1,4 +1,4 @@
-//! ab's table in HTML (`-w`), with the attributes that `-x`, `-y` and `-z` give it.
+//! The HTML table of ab (`-w`), with the attributes that `-x`, `-y` and `-z` set.
 
 use std::fmt::{self, Write as _};
 
@@ -7,7 +7,7 @@ use super::text_report::round_to_ms;
 use crate::report::escape_html;
 
 impl AbRun {
-    /// Writes the table. As in ab, attributes go in as they were given, and what a server says is escaped.
+    /// Writes the table. As in ab, attributes are written verbatim, and text from the server is escaped.
     pub(super) fn write_html_table(
         &self,
         markup: &AbTableAttributes,
@@ -91,7 +91,7 @@ impl AbRun {
         let connect = AbTimeSummary::from_times(times, |times| times.connect_us);
         let total = AbTimeSummary::from_times(times, |times| times.total_us);
         rows.write_time_row("Connect:", &connect)?;
-        // As in ab: what is left of the totals, not of each request.
+        // As in ab, this is the difference of the totals, not of each request.
         rows.write_time_row("Processing:", &total.minus(&connect))?;
         rows.write_time_row("Total:", &total)
     }
@@ -101,7 +101,7 @@ impl AbRun {
     }
 }
 
-/// Least, mean and most, in milliseconds.
+/// Minimum, mean and maximum, in milliseconds.
 struct AbTimeSummary {
     min: u64,
     mean: u64,
@@ -128,7 +128,7 @@ impl AbTimeSummary {
     }
 }
 
-/// Writes rows.
+/// Writes table rows.
 struct AbTableWriter<'a> {
     markup: &'a AbTableAttributes,
     out: &'a mut String,

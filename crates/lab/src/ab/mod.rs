@@ -1,8 +1,8 @@
-//! ApacheBench: its options in `tympan lab ab`, and its text, printed and read.
+//! ApacheBench: its options in `tympan lab ab`, and its text output, both written and parsed.
 //!
-//! Differences, each because ab's own behavior misleads: with `-k` requests are HTTP/1.1, so that chunked answers keep
-//! their connection; an answer of another length is counted as failed only with `strict`, else told as varying; a
-//! socket error does not end the run.
+//! Differences, each because ab's own behavior misleads: with `-k` requests are HTTP/1.1, so that chunked responses
+//! keep their connection; a response of a different length counts as failed only with `strict`, and is otherwise
+//! reported as varying; a socket error does not end the run.
 
 mod benchmark;
 mod html_table;

@@ -1,11 +1,11 @@
-//! Reads ab's text, old and new, and compares one run with the next.
+//! Parses the text output of old and new versions of ab, and compares two runs.
 //!
-//! Two runs are compared only where they asked for the same thing: another page, another number of connections or
-//! another keep-alive makes a factor meaningless, so it is withheld with the reason.
+//! Two runs are compared only if they made the same requests. A different page, number of connections or keep-alive
+//! setting makes a factor meaningless, so the factor is withheld and the reason is given.
 
 use std::fmt;
 
-/// A run as its text tells it.
+/// A run as parsed from ab's text.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AbReport {
     /// `Server Software`.
@@ -16,7 +16,7 @@ pub struct AbReport {
     pub port: u16,
     /// `Document Path`.
     pub path: String,
-    /// `Document Length`; none if it varies.
+    /// `Document Length`; `None` if it varies.
     pub document_length: Option<u64>,
     /// `Concurrency Level`.
     pub concurrency: u64,
@@ -26,7 +26,7 @@ pub struct AbReport {
     pub completed_requests: u64,
     /// `Failed requests`.
     pub failed_requests: u64,
-    /// `Keep-Alive requests`, where the line is there.
+    /// `Keep-Alive requests`; `None` if the line is missing.
     pub keep_alive_requests: Option<u64>,
     /// `Total transferred`.
     pub total_transferred: u64,
@@ -42,17 +42,17 @@ pub struct AbReport {
     pub transfer_rate_kib: f64,
     /// Connect, Processing, Waiting, Total: min, mean, deviation, median, max, in milliseconds.
     pub times: Vec<(String, [f64; 5])>,
-    /// Percentage and milliseconds.
+    /// Pairs of percentage and milliseconds.
     pub percentiles: Vec<(u32, u64)>,
 }
 
-/// Reads the first run in `text`; `None` if there is none.
+/// Parses the first run in `text`; `None` if there is none.
 #[must_use]
 pub fn parse_ab_report(text: &str) -> Option<AbReport> {
     parse_ab_reports(text).into_iter().next()
 }
 
-/// Reads all runs in `text`, which may stand between other lines, as in a diary.
+/// Parses all runs in `text`; other lines may surround them.
 #[must_use]
 pub fn parse_ab_reports(text: &str) -> Vec<AbReport> {
     let mut runs: Vec<AbReport> = Vec::new();
@@ -135,7 +135,7 @@ impl AbReport {
         }
     }
 
-    /// Returns the milliseconds within which `percent` of the requests were served.
+    /// Returns the time in milliseconds within which `percent` of the requests were served.
     #[must_use]
     pub fn percentile(&self, percent: u32) -> Option<u64> {
         self.percentiles.iter().find(|(known, _)| *known == percent).map(|(_, time)| *time)
@@ -173,17 +173,17 @@ impl AbReport {
     }
 }
 
-/// One run beside an earlier one.
+/// A run compared with an earlier one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AbComparison {
-    /// Requests per second, this run divided by the earlier one.
+    /// Requests per second of this run divided by those of the earlier one.
     pub rate_factor: f64,
-    /// Why the factor says nothing; empty if it does.
+    /// The reasons why the factor is meaningless; empty if it is valid.
     pub differences: Vec<String>,
 }
 
 impl AbComparison {
-    /// Reports whether the two runs asked for the same thing.
+    /// Returns true if both runs made the same requests.
     #[must_use]
     pub fn is_fair(&self) -> bool {
         self.differences.is_empty()

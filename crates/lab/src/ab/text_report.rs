@@ -1,11 +1,11 @@
-//! ab's text block: same lines, same order, so that programs that read ab's text read this.
+//! The text report of ab: the same lines in the same order, so that programs that parse ab's text can parse this one.
 
 use std::fmt::{self, Write as _};
 
 use super::benchmark::{AbOptions, AbRequestTimes, AbRun};
 use crate::Result;
 
-/// The percentages of ab's table.
+/// The percentages in ab's table.
 const REPORTED_PERCENTILES: [u64; 9] = [50, 66, 75, 80, 90, 95, 98, 99, 100];
 
 impl AbRun {
@@ -18,7 +18,7 @@ impl AbRun {
         gathered.connect_failures + gathered.receive_failures + gathered.exceptions
     }
 
-    /// Returns how many requests failed as ab counts.
+    /// Returns the number of failed requests, by ab's definition.
     #[must_use]
     pub fn failed_count(&self) -> u64 {
         self.failures_without_times() + self.length_failure_count()
@@ -29,19 +29,19 @@ impl AbRun {
         if counts { self.measurements.length_mismatches } else { 0 }
     }
 
-    /// Reports whether nothing ever answered.
+    /// Returns true if no request received a response.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
         self.measurements.times.is_empty() && self.failures_without_times() > 0
     }
 
-    /// Returns how many answers had another length than the first, where ab would have called them failed.
+    /// Returns the number of responses whose length differs from the first, which ab would count as failed.
     #[must_use]
     pub fn length_mismatch_count(&self) -> u64 {
         if self.options.allows_any_length { 0 } else { self.measurements.length_mismatches }
     }
 
-    /// Returns the file of `-e`: percentage served, milliseconds.
+    /// Returns the content of the `-e` file: percentage served, milliseconds.
     #[must_use]
     pub fn to_csv(&self) -> String {
         let mut times: Vec<u64> =
@@ -59,7 +59,7 @@ impl AbRun {
         out
     }
 
-    /// Returns the file of `-g`: one line per request, sorted by its total time.
+    /// Returns the content of the `-g` file: one line per request, sorted by total time.
     #[must_use]
     pub fn to_gnuplot(&self) -> String {
         let mut all = self.measurements.times.clone();
@@ -85,7 +85,7 @@ impl AbRun {
         out
     }
 
-    /// Returns what was measured: ab's text from `Server Software` on, or its table in HTML.
+    /// Returns the report: ab's text from `Server Software` on, or its HTML table.
     #[must_use]
     pub fn to_report(&self) -> String {
         let mut out = String::new();
@@ -250,7 +250,7 @@ impl AbRun {
 }
 
 impl AbOptions {
-    /// Returns who speaks.
+    /// Returns the banner with the program's name and version.
     #[must_use]
     pub fn banner(&self) -> String {
         let version = env!("CARGO_PKG_VERSION");
@@ -263,8 +263,8 @@ impl AbOptions {
         }
     }
 
-    /// Returns the line before a run, and the end that it has after one. A run that tells how far it has come has the end of
-    /// its line among what it tells.
+    /// Returns the line that is printed before a run, and the ending that is printed after it. For a run that reports
+    /// progress, the ending is part of the progress messages.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`](crate::Error::InvalidUrl).
@@ -283,7 +283,7 @@ impl AbOptions {
 }
 
 impl AbRun {
-    /// Reports whether the server was told which of its names was meant; there is none in an address of numbers.
+    /// Returns true if the server name (SNI) was sent; it is never sent for an IP address.
     fn sends_server_name(&self) -> bool {
         let bare = self.url.host.trim_start_matches('[').trim_end_matches(']');
         !self.options.hides_server_name && bare.parse::<std::net::IpAddr>().is_err()
@@ -297,7 +297,7 @@ impl fmt::Display for AbRun {
     }
 }
 
-/// ab rounds microseconds to whole milliseconds.
+/// Rounds microseconds to whole milliseconds, as ab does.
 pub(super) fn round_to_ms(us: u64) -> u64 {
     (us + 500) / 1000
 }
@@ -321,7 +321,7 @@ impl AbTimeStats {
         let deviation = if values.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 };
         let at = |place: usize| values.get(place).copied().unwrap_or(0);
         let half = values.len() / 2;
-        // ab takes two values where the count is odd; readers of its text compare with what it prints.
+        // ab averages two values if the count is odd; programs that parse its text compare with what it prints.
         let median = if values.len() > 1 && values.len() % 2 == 1 {
             u64::midpoint(at(half), at(half + 1))
         } else {

@@ -1,4 +1,4 @@
-//! ab's options for TLS, as they are written: `-f`, `-Z`, `-E`.
+//! Parses ab's TLS options: `-f`, `-Z`, `-E`.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use rustls::{ProtocolVersion, SupportedCipherSuite, SupportedProtocolVersion};
 use crate::net::{openssl_cipher_name, supported_cipher_suites};
 use crate::{Error, Result};
 
-/// What identifies a client: a certificate with its chain, and its key.
+/// The identity of a TLS client: a certificate with its chain, and its key.
 pub(super) type TlsClientIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// Returns the version that `-f` names; `None` for all.
+/// Returns the version that `-f` names; `None` for all versions.
 ///
 /// # Errors
-/// [`Error::UnusableInput`] for versions that are not spoken any more, and for what is none.
+/// [`Error::UnusableInput`] for versions that are no longer supported, and for unknown names.
 pub(super) fn parse_tls_version(text: &str) -> Result<Option<&'static SupportedProtocolVersion>> {
     match text.to_ascii_uppercase().as_str() {
         "ALL" => Ok(None),
@@ -31,11 +31,11 @@ pub(super) fn parse_tls_version(text: &str) -> Result<Option<&'static SupportedP
     }
 }
 
-/// Returns the cipher suites that `-Z` names as OpenSSL does, with colons, commas or spaces between them. As with OpenSSL,
-/// those of TLS 1.3 stay in any case.
+/// Returns the cipher suites that `-Z` names in OpenSSL's notation, separated by colons, commas or spaces. As with
+/// OpenSSL, the suites of TLS 1.3 are always included.
 ///
 /// # Errors
-/// [`Error::UnusableInput`] for what is no suite of the library.
+/// [`Error::UnusableInput`] if the TLS library has no such suite.
 pub(super) fn parse_cipher_suites(text: &str) -> Result<Vec<SupportedCipherSuite>> {
     let is_newest =
         |suite: &SupportedCipherSuite| suite.version().version == ProtocolVersion::TLSv1_3;
@@ -59,7 +59,7 @@ pub(super) fn parse_cipher_suites(text: &str) -> Result<Vec<SupportedCipherSuite
     Ok(chosen)
 }
 
-/// Reads the certificate, its chain and its key from the one file that `-E` names.
+/// Reads the certificate, its chain and its key from the file that `-E` names.
 ///
 /// # Errors
 /// [`Error::UnusableInput`] if the file does not hold both in PEM.

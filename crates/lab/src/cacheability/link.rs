@@ -1,4 +1,4 @@
-//! Where a page leads.
+//! Extracts the links of a page.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use regex::Regex;
 
 use crate::page_reference;
 
-/// Returns the references of a page, each once: links, then what the page is made of.
+/// Returns the references of a page without duplicates: links first, then embedded resources.
 pub(super) fn extract_references(html: &str) -> Vec<String> {
     #[expect(clippy::expect_used, reason = "the pattern is a constant")]
     static LINK: LazyLock<Regex> = LazyLock::new(|| {
@@ -26,7 +26,7 @@ pub(super) fn extract_references(html: &str) -> Vec<String> {
     found
 }
 
-/// Reports whether a reference leads to a page or file over HTTP, and not out of a session.
+/// Returns true if a reference leads to a page or file over HTTP and does not end a session.
 pub(super) fn is_followable(reference: &str) -> bool {
     let lower = reference.to_ascii_lowercase();
     if lower.starts_with('#') || lower.contains("logout") || lower.contains("signout") {

@@ -1,13 +1,14 @@
-//! Walks through a site and names, with reasons and examples, what keeps answers out of a cache.
+//! Crawls a site and lists, with reasons and examples, what prevents its responses from being cached.
 //!
 //! In: a URL, and limits. Out: a [`CacheabilitySurvey`].
 //!
 //! Invariants
-//! * Only the start's host and port are asked, at most `most` addresses, with GET only, one after the other; addresses
-//!   that look like a way out (`logout`) are left out.
-//! * What differs between two answers counts only after dates, nonces and hashes were taken out ([`crate::verification::ComparisonRules`]).
+//! * Requests go only to the host and port of the start URL, to at most `max_addresses` addresses, with GET only, one
+//!   at a time. Addresses that look like a logout (`logout`) are skipped.
+//! * Differences between two responses count only after dates, nonces and hashes are removed
+//!   ([`crate::verification::ComparisonRules`]).
 //!
-//! Not here: how often a cache did answer ([`crate::request_log`]), and rules of one cache's configuration.
+//! Not here: the hit ratio of a cache ([`crate::request_log`]), and the rules of a particular cache's configuration.
 
 mod link;
 mod obstacle;
@@ -22,54 +23,55 @@ use crate::probe_client::{ProbeClient, ProbeRequest, ProbeResponse};
 use crate::verification::ComparisonRules;
 use crate::{Error, Result};
 
-/// Query strings of one path that are asked for; the rest is counted only.
+/// Maximum number of query strings requested per path; further ones are only counted.
 const MAX_QUERIES_PER_PATH: usize = 2;
 
-/// What to look at.
+/// Options of a crawl.
 #[derive(Debug, Clone)]
 pub struct CrawlOptions {
-    /// Where to begin.
+    /// The URL to start from.
     pub start_url: String,
-    /// Most addresses that are asked for.
+    /// Maximum number of addresses to request.
     pub max_addresses: usize,
     /// Sent with every request.
     pub headers: Vec<(String, String)>,
-    /// What a known visitor sends besides, such as a session's cookie: answers are compared with and without it.
+    /// Additional headers of a known visitor, such as a session cookie; responses are compared with and without them.
     pub visitor_headers: Vec<(String, String)>,
-    /// Longest wait.
+    /// Maximum time to wait.
     pub timeout: Duration,
 }
 
 /// One obstacle at one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObstacleExample {
-    /// Path and query.
+    /// Path and query string.
     pub target: String,
-    /// What was seen there.
+    /// The observed behavior.
     pub observation: String,
-    /// The page that leads there; empty for the start.
+    /// The page that links to it; empty for the start.
     pub referrer: String,
 }
 
-/// What a walk found.
+/// The result of a crawl.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CacheabilitySurvey {
-    /// Addresses that were asked for.
+    /// Number of requested addresses.
     pub requested_count: usize,
-    /// Addresses that were known and not asked for, because the limit was reached.
+    /// Number of known addresses that were not requested because the limit was reached.
     pub skipped_count: usize,
-    /// Addresses with at least one obstacle.
+    /// Number of addresses with at least one obstacle.
     pub hindered_count: usize,
-    /// Every obstacle with its examples, in the order of the walk.
+    /// Each obstacle with its examples, in crawl order.
     pub examples: BTreeMap<CacheObstacle, Vec<ObstacleExample>>,
-    /// Addresses that gave no answer, and why.
+    /// Addresses that returned no response, each with the reason.
     pub failures: Vec<String>,
 }
 
-/// Walks.
+/// Crawls the site.
 ///
 /// # Errors
-/// [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::Engine`]; [`Error::NoResponse`] if the start does not answer.
+/// [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::Engine`]; [`Error::NoResponse`] if the start URL does not
+/// respond.
 pub fn survey_cacheability(crawl: &CrawlOptions) -> Result<CacheabilitySurvey> {
     let start = AbsoluteUrl::parse(&crawl.start_url)?;
     let mut walk = CacheabilityCrawler {
@@ -105,9 +107,9 @@ struct CacheabilityCrawler<'a> {
     survey: CacheabilitySurvey,
     seen_targets: HashSet<String>,
     queue: VecDeque<(AbsoluteUrl, String)>,
-    /// Query strings asked for, per path.
+    /// Number of requested query strings per path.
     query_counts: BTreeMap<String, usize>,
-    /// What the site has set so far.
+    /// The cookies that the site has set so far.
     cookies: BTreeMap<String, String>,
 }
 
@@ -152,7 +154,7 @@ impl CacheabilityCrawler<'_> {
         self.client.send(&ProbeRequest { method: "GET", url, headers: &headers, body: b"" })
     }
 
-    /// Asks again as before, with the site's cookies, and as a known visitor.
+    /// Repeats the request unchanged, with the site's cookies, and as a known visitor, and compares the responses.
     fn compare_responses(
         &mut self,
         url: &AbsoluteUrl,
@@ -162,7 +164,7 @@ impl CacheabilityCrawler<'_> {
         let site = format!("{}:{}", url.host, url.port);
         let again = self.send_request(url, &[])?;
         if let Some(seen) = self.describe_difference(answer, &again, &site) {
-            // Nothing more can be told apart.
+            // Nothing more can be distinguished.
             return Ok(vec![(CacheObstacle::VaryingBytes, seen)]);
         }
         self.store_cookies(&again);
@@ -188,7 +190,7 @@ impl CacheabilityCrawler<'_> {
         Ok(found)
     }
 
-    /// Returns how two answers differ, after the rules; `None` if they do not.
+    /// Returns the difference between two responses after applying the rules; `None` if there is none.
     fn describe_difference(
         &self,
         one: &ProbeResponse,
@@ -225,7 +227,7 @@ impl CacheabilityCrawler<'_> {
         }
     }
 
-    /// Remembers where a reference leads, if that is on this site and new.
+    /// Queues the target of a reference if it is on this site and new.
     fn enqueue_reference(&mut self, at: &AbsoluteUrl, reference: &str) {
         if !link::is_followable(reference) {
             return;

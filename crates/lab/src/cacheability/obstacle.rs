@@ -1,4 +1,4 @@
-//! What of an address, or of one answer, defeats a cache.
+//! Properties of an address or a response that prevent caching.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -7,33 +7,33 @@ use regex::Regex;
 
 use crate::probe_client::ProbeResponse;
 
-/// What keeps an answer out of a cache, or makes a kept one wrong.
+/// A reason why a response is not cached, or is wrong when served from a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CacheObstacle {
     /// The address has a query string.
     QueryString,
-    /// One script hands out many files, chosen by its query string.
+    /// One script serves many files, selected by its query string.
     GenericScript,
     /// The address has no extension.
     NoExtension,
-    /// The answer does not say which letters its bytes are.
+    /// The response does not declare a charset.
     NoCharset,
-    /// The answer has no media type.
+    /// The response has no media type.
     NoMediaType,
-    /// The answer sets a cookie.
+    /// The response sets a cookie.
     SetCookie,
-    /// The answer forbids to keep it.
+    /// The response forbids storing.
     StorageForbidden,
-    /// The bytes depend on cookies.
+    /// The content depends on cookies.
     CookieDependentBytes,
-    /// The bytes depend on who asks.
+    /// The content depends on the visitor.
     PersonalizedBytes,
-    /// The bytes differ from one request to the next.
+    /// The content differs between requests.
     VaryingBytes,
 }
 
 impl CacheObstacle {
-    /// Returns its name for programs.
+    /// Returns the machine-readable name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl CacheObstacle {
         }
     }
 
-    /// Returns why it defeats a cache.
+    /// Returns the reason why it prevents caching.
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
@@ -83,7 +83,7 @@ impl CacheObstacle {
         }
     }
 
-    /// Returns what to do.
+    /// Returns the recommended fix.
     #[must_use]
     pub fn advice(self) -> &'static str {
         match self {
@@ -117,7 +117,7 @@ impl fmt::Display for CacheObstacle {
 
 type ObstacleList = Vec<(CacheObstacle, String)>;
 
-/// Returns what is wrong with the address alone.
+/// Returns the obstacles that follow from the address alone.
 pub(super) fn address_obstacles(target: &str) -> ObstacleList {
     #[expect(clippy::expect_used, reason = "the pattern is a constant")]
     static SCRIPT: LazyLock<Regex> = LazyLock::new(|| {
@@ -144,7 +144,7 @@ pub(super) fn address_obstacles(target: &str) -> ObstacleList {
     found
 }
 
-/// Returns what is wrong with an answer of status 200.
+/// Returns the obstacles of a response with status 200.
 pub(super) fn response_obstacles(target: &str, answer: &ProbeResponse) -> ObstacleList {
     let mut found = Vec::new();
     let kind = answer.header("Content-Type").unwrap_or_default().to_ascii_lowercase();
@@ -164,7 +164,7 @@ pub(super) fn response_obstacles(target: &str, answer: &ProbeResponse) -> Obstac
     found
 }
 
-/// Reports whether a page says in its head which letters it is written in, or a style sheet in its first line.
+/// Returns true if a page declares its charset in its head, or a style sheet in its first line.
 fn declares_charset(answer: &ProbeResponse) -> bool {
     let start = answer.body.get(..answer.body.len().min(4096)).unwrap_or_default();
     if start.starts_with(b"\xef\xbb\xbf") {

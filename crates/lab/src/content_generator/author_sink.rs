@@ -1,4 +1,4 @@
-//! Stores content in an author over HTTP, as forms of Sling's POST protocol.
+//! Stores content in an author over HTTP, as forms of the Sling POST protocol.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::net::AbsoluteUrl;
 use crate::probe_client::{ProbeClient, ProbeRequest};
 use crate::{Error, Result};
 
-/// Who stores.
+/// The credentials for storing content.
 #[derive(Clone)]
 pub struct AuthorLogin {
-    /// The user.
+    /// The user name.
     pub user: String,
     /// The password.
     pub password: String,
@@ -26,7 +26,7 @@ impl std::fmt::Debug for AuthorLogin {
     }
 }
 
-/// An author that content is stored in.
+/// An author that content is stored in over HTTP.
 #[derive(Debug)]
 pub struct AuthorContentSink {
     base_url: AbsoluteUrl,
@@ -37,7 +37,7 @@ pub struct AuthorContentSink {
 const MULTIPART_BOUNDARY: &str = "tympan-lab-boundary-7d1f0c4a92";
 
 impl AuthorContentSink {
-    /// Prepares to store in the author at `url`.
+    /// Creates a sink for the author at `url`.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`].

@@ -1,4 +1,4 @@
-//! The unique images: PNG files of noise, from 37 to 594 KB in equal steps, exact to the byte.
+//! The unique images: PNG files of noise, from 37 to 594 KB in equal steps, with exact sizes.
 
 use std::io::Write as _;
 
@@ -7,32 +7,33 @@ use flate2::{Compression, Crc};
 
 use crate::load::random_number;
 
-/// How many different files there are.
+/// Number of different files.
 pub const UNIQUE_IMAGES: u64 = 400;
-/// Bytes of the smallest: 37 KB.
+/// Size of the smallest file: 37 KB.
 pub const MIN_IMAGE_BYTES: u64 = 37 * 1024;
-/// Bytes of the largest: 594 KB.
+/// Size of the largest file: 594 KB.
 pub const MAX_IMAGE_BYTES: u64 = 594 * 1024;
 
-/// Returns the size of the unique file `number`; the seed chooses which has which.
+/// Returns the size in bytes of the unique file `number`; the seed selects the assignment of sizes.
 pub(super) fn image_size(seed: u64, number: u64) -> u64 {
-    // A walk by a number without a common divisor reaches every step once.
+    // A step width without a common divisor visits every step once.
     let step =
         (number % UNIQUE_IMAGES * 137 + random_number(seed, 0) % UNIQUE_IMAGES) % UNIQUE_IMAGES;
     MIN_IMAGE_BYTES + step * (MAX_IMAGE_BYTES - MIN_IMAGE_BYTES) / (UNIQUE_IMAGES - 1)
 }
 
-/// Returns the unique file `number`.
+/// Returns the content of the unique file `number`.
 pub(super) fn generate_png(seed: u64, number: u64) -> Vec<u8> {
     let size = usize::try_from(image_size(seed, number)).unwrap_or(0);
-    // Room for the frame of the file, for what storing adds to every 16 KB or more, and for the filling.
+    // Reserve space for the file's framing, for the overhead of stored blocks (one per 16 KB or more), and for the
+    // padding.
     let pixels = (size - size / 1000 - 400) / 3;
     let width = ((pixels as f64 * 4.0 / 3.0).sqrt() as usize).max(1);
     let height = (size - size / 1000 - 400) / (width * 3 + 1);
     let mut rows = Vec::with_capacity(height * (width * 3 + 1));
     let mut index = 0;
     for _ in 0..height {
-        // The row's filter: none.
+        // The filter type of the row: none.
         rows.extend([0]);
         let mut left = width * 3;
         while left > 0 {
@@ -55,7 +56,7 @@ pub(super) fn generate_png(seed: u64, number: u64) -> Vec<u8> {
     let mut out = b"\x89PNG\r\n\x1a\n".to_vec();
     write_png_chunk(&mut out, b"IHDR", &head);
     write_png_chunk(&mut out, b"IDAT", &packed);
-    // What is missing to the wanted size is a comment; 12 bytes are the frame of a chunk, and IEND is one.
+    // A comment pads the file to the required size; the framing of a chunk takes 12 bytes, and so does IEND.
     let filling = size.saturating_sub(out.len() + 24);
     let mut comment = b"Comment\0".to_vec();
     comment.resize(filling.max(comment.len()), b'.');

@@ -1,12 +1,13 @@
-//! Content to measure with: pages, images and tags in given proportions, the same for the same seed.
+//! Generates content for measurements: pages, images and tags in given proportions, identical for identical seeds.
 //!
-//! In: a [`ContentSpec`]. Out: [`ContentItem`]s, which a [`ContentSink`] stores, and a [`ContentTotals`] of counts and bytes.
+//! In: a [`ContentSpec`]. Out: [`ContentItem`]s, which a [`ContentSink`] stores, and a [`ContentTotals`] of counts and
+//! bytes.
 //!
 //! Invariants
-//! * Item `n` is a function of the seed and of `n`: an increment continues the numbers of the ones before it, so content
-//!   that is made at once or in increments is the same.
-//! * No node gets more than [`MAX_CHILDREN`] children; a page's `jcr:content` is one of them.
-//! * Images are of [`UNIQUE_IMAGES`] files, from 37 to 594 KB, whatever their number.
+//! * Item `n` is a function of the seed and of `n`. An increment continues the numbering of the ones before it, so
+//!   content that is generated at once is the same as content that is generated in increments.
+//! * No node gets more than [`MAX_CHILDREN`] children; a page's `jcr:content` counts as one of them.
+//! * Images use [`UNIQUE_IMAGES`] files, from 37 to 594 KB, regardless of the number of images.
 //!
 //! Not here: load, and the wait for renditions (`tough`, `upload`).
 
@@ -19,13 +20,13 @@ use crate::{Error, Result};
 pub use author_sink::{AuthorContentSink, AuthorLogin};
 pub use image::{MAX_IMAGE_BYTES, MIN_IMAGE_BYTES, UNIQUE_IMAGES};
 
-/// Most children of a node, as in the benchmark that the proportions come from.
+/// Maximum number of children of a node, as in the benchmark that the proportions come from.
 pub const MAX_CHILDREN: u64 = 800;
 
-/// What is wanted.
+/// The parameters of the generated content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContentSpec {
-    /// The name under which everything stands: `/content/NAME`, `/content/dam/NAME`, `/content/cq:tags/NAME`.
+    /// The name of the root nodes: `/content/NAME`, `/content/dam/NAME`, `/content/cq:tags/NAME`.
     pub name: String,
     /// Pages per increment.
     pub pages_per_increment: u64,
@@ -33,17 +34,17 @@ pub struct ContentSpec {
     pub images_per_increment: u64,
     /// Tags per increment.
     pub tags_per_increment: u64,
-    /// The first increment that is made, counted from 0.
+    /// The index of the first increment to generate, counted from 0.
     pub first_increment: u64,
-    /// Increments.
+    /// Number of increments.
     pub increment_count: u64,
     /// Children per node.
     pub children_per_node: u64,
-    /// What everything derives from.
+    /// The seed of all generated values.
     pub seed: u64,
 }
 
-/// Something to be stored.
+/// An item to store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContentItem {
     /// A folder of images.
@@ -60,11 +61,11 @@ pub enum ContentItem {
     },
     /// An image.
     Image {
-        /// The folder.
+        /// The path of its folder.
         folder: String,
-        /// The name of the file.
+        /// The file name.
         name: String,
-        /// Which of the unique files.
+        /// The number of the unique file.
         unique_file: u64,
     },
     /// A page.
@@ -80,20 +81,20 @@ pub enum ContentItem {
     },
 }
 
-/// Counts and bytes of one increment.
+/// Item counts and bytes of one increment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ContentTotals {
-    /// Pages.
+    /// Number of pages.
     pub pages: u64,
-    /// Images.
+    /// Number of images.
     pub images: u64,
-    /// Tags.
+    /// Number of tags.
     pub tags: u64,
-    /// Folders.
+    /// Number of folders.
     pub folders: u64,
-    /// Bytes of images.
+    /// Total size of images in bytes.
     pub image_bytes: u64,
-    /// Bytes of texts.
+    /// Total size of texts in bytes.
     pub text_bytes: u64,
 }
 
@@ -118,21 +119,21 @@ impl ContentTotals {
     }
 }
 
-/// Returns one of the pictures.
+/// Returns one of the unique images.
 pub(crate) fn sample_picture(seed: u64) -> Vec<u8> {
     image::generate_png(seed, 0)
 }
 
-/// Takes items.
+/// Stores generated items.
 pub trait ContentSink {
-    /// Stores an item; storing one again must give the same.
+    /// Stores an item; storing the same item again must give the same result.
     ///
     /// # Errors
-    /// Why it is not stored; the rest is then not tried.
+    /// The reason why the item is not stored; the remaining items are then not stored either.
     fn store(&mut self, item: &ContentItem, seed: u64) -> Result<()>;
 }
 
-/// Counts without storing.
+/// Counts items without storing them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CountingContentSink;
 
@@ -143,7 +144,7 @@ impl ContentSink for CountingContentSink {
 }
 
 impl ContentSpec {
-    /// Reports what is wrong with the wish.
+    /// Validates the specification.
     ///
     /// # Errors
     /// [`Error::UnusableInput`].
@@ -174,7 +175,7 @@ impl ContentSpec {
         Ok(())
     }
 
-    /// Stores everything; `tell` hears the sum of each increment when it is stored.
+    /// Stores all increments; `tell` receives the totals of each increment after it is stored.
     ///
     /// # Errors
     /// As [`ContentSpec::validate`] and [`ContentSink::store`].
@@ -198,7 +199,7 @@ impl ContentSpec {
         Ok(whole)
     }
 
-    /// Gives all items of an increment: what holds others comes before what it holds.
+    /// Generates all items of an increment; parents come before their children.
     fn generate_increment(
         &self,
         increment: u64,
@@ -238,7 +239,8 @@ impl ContentSpec {
         self.tree_node_path("/content/cq:tags", ('t', self.children_per_node), number)
     }
 
-    /// Returns the path of node `number` of a tree that is filled level by level: the parent of a node comes before it.
+    /// Returns the path of node `number` in a tree that is filled level by level, so that the parent of a node comes
+    /// before it.
     fn tree_node_path(&self, root: &str, (letter, children): (char, u64), number: u64) -> String {
         let mut names = Vec::new();
         let mut at = number;
@@ -266,7 +268,7 @@ impl ContentSpec {
         };
         component("title", &[("jcr:title", text_generator::generate_title(seed, number, 4))]);
         component("text", &[("text", text(1, 12)), ("textIsRich", "true".to_owned())]);
-        // Pages show the images that are there for sure: those of the first increment.
+        // Pages refer to images that certainly exist: those of the first increment.
         if self.images_per_increment > 0 {
             let picture = |place: u64| {
                 let which = crate::load::random_number(seed ^ 0x1111, number * 8 + place)
@@ -294,7 +296,7 @@ impl ContentSpec {
                 ("jcr:description", text(3, 2)),
             ],
         );
-        // Number 0 is the namespace, which is no tag by itself.
+        // Number 0 is the namespace, which is not a tag itself.
         let others = self.tags_per_increment.saturating_sub(1);
         let mut tags: Vec<String> = (0..others.min(3))
             .map(|place| {
@@ -306,7 +308,7 @@ impl ContentSpec {
         let mut seen = std::collections::BTreeSet::new();
         tags.retain(|tag| seen.insert(tag.clone()));
         ContentItem::Page {
-            // The page's own content is a child too.
+            // The `jcr:content` of a page counts as a child too.
             path: self.tree_node_path("/content", ('p', self.children_per_node - 1), number),
             title: text_generator::generate_title(seed, number, 3),
             properties,

@@ -1,4 +1,5 @@
-//! Words, sentences and titles: readable enough to search in, the same for the same seed and number.
+//! Generates words, sentences and titles that are readable enough to search in, and identical for identical seeds and
+//! numbers.
 
 use crate::load::random_number;
 
@@ -6,11 +7,12 @@ const SYLLABLES: [&str; 32] = [
     "ba", "ce", "di", "fo", "gu", "la", "me", "ni", "po", "ru", "sa", "te", "vi", "zo", "lu", "ka",
     "re", "mi", "to", "nu", "pa", "se", "ri", "do", "fa", "ge", "li", "mo", "na", "si", "ta", "ve",
 ];
-/// Words that there are; common ones come first.
+/// Size of the vocabulary; common words come first.
 const WORD_COUNT: u64 = 2000;
 
 fn generate_word(seed: u64, index: u64) -> String {
-    // The product of two even numbers is uneven: some words are common, most are rare, as in a language.
+    // The product of two uniform random numbers is not uniform: some words are common and most are rare, as in a
+    // natural language.
     let one = random_number(seed, index * 2) % 1000;
     let two = random_number(seed, index * 2 + 1) % 1000;
     let mut left = one * two * WORD_COUNT / 1_000_000 + 3;

@@ -1,8 +1,9 @@
-//! An agent: takes a job from a controller, sends its portion of the load, and tells every second what it measured.
+//! An agent: receives a job from a controller, sends its portion of the load, and reports its measurements every
+//! second.
 //!
 //! Invariants
-//! * Nothing is sent to the target before the controller says when.
-//! * An agent whose controller is gone ends its load within about a second.
+//! * Nothing is sent to the target before the controller's start message.
+//! * An agent that loses its controller ends its load within about a second.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -24,28 +25,28 @@ use crate::plan::plan_file::PlanFiles;
 use crate::plan::{RunMembership, RunOptions, TestPlan};
 use crate::{Error, Result};
 
-/// How an agent reaches its controller.
+/// The connection between an agent and its controller.
 #[derive(Debug)]
 pub enum AgentTransport {
-    /// Standard input and output, as a process or through `ssh`.
+    /// Standard input and output, as a child process or through `ssh`.
     Stdio,
-    /// TLS to the controller's address.
+    /// TLS connection to the controller's address.
     Dial {
         /// `host:port`.
         controller: String,
-        /// What both sides know.
+        /// The shared secret.
         fleet_token: FleetToken,
-        /// The portion to ask for, counted from 0.
+        /// The portion to request, counted from 0.
         portion_index: Option<usize>,
-        /// How long to try again while nobody answers.
+        /// Time limit for connection attempts.
         connect_timeout: Duration,
     },
 }
 
-/// Serves one job to its end.
+/// Executes one job.
 ///
 /// # Errors
-/// [`Error::FleetConnection`] if there is no controller, it goes away, or the load fails.
+/// [`Error::FleetConnection`] if there is no controller, it disconnects, or the load fails.
 pub fn serve_agent(carrier: AgentTransport) -> Result<()> {
     match carrier {
         AgentTransport::Stdio => {
@@ -97,7 +98,7 @@ fn connection_lost(error: &io::Error) -> Error {
     Error::FleetConnection(format!("the controller is gone: {error}"))
 }
 
-/// What the thread that listens to the controller tells the one that works.
+/// State that the listener thread sets for the worker thread.
 #[derive(Debug, Default)]
 struct ControllerSignals {
     is_stop_requested: AtomicBool,
@@ -151,7 +152,7 @@ fn run_job(input: &mut dyn Read, output: &AgentFrameSender, index: Option<usize>
             outcome
         })
         .map_err(Error::Engine)?;
-    // The controller hangs up when it has read the last word.
+    // The controller closes the connection after it has read the last message.
     listen_to_controller(input, output, &orders, &starts, clock);
     drop(starts);
     orders.is_only_agent.store(true, Ordering::SeqCst);
@@ -167,7 +168,7 @@ fn run_job(input: &mut dyn Read, output: &AgentFrameSender, index: Option<usize>
     }
 }
 
-/// Takes files and the job; `None` if the controller hangs up before.
+/// Receives files and the job; `None` if the controller disconnects first.
 fn receive_job(input: &mut dyn Read, folder: &Path) -> Result<Option<(AgentJob, Vec<PathBuf>)>> {
     let mut files: Vec<PathBuf> = Vec::new();
     loop {
@@ -204,7 +205,7 @@ fn receive_job(input: &mut dyn Read, folder: &Path) -> Result<Option<(AgentJob, 
     }
 }
 
-/// A job that can be run.
+/// A job that is ready to run.
 enum AgentTask {
     Get,
     Plan(Box<TestPlan>),
@@ -217,7 +218,7 @@ fn prepare_task(job: &AgentJob, files: &[PathBuf]) -> Result<AgentTask> {
             let (plan, others) = files.split_first().ok_or_else(|| {
                 Error::FleetConnection("the plan is missing from the job".to_owned())
             })?;
-            // Readers of plans tell their kinds by the ending.
+            // Plan parsers recognize the format by the file extension.
             let ending = Path::new(name).extension().and_then(|ending| ending.to_str());
             let ending = ending
                 .filter(|ending| ending.bytes().all(|byte| byte.is_ascii_alphanumeric()))
@@ -233,7 +234,7 @@ fn prepare_task(job: &AgentJob, files: &[PathBuf]) -> Result<AgentTask> {
 }
 
 impl AgentTask {
-    /// Runs it; returns what went wrong outside of samples.
+    /// Runs the task; returns faults outside of samples.
     fn run(self, job: &AgentJob, messenger: &mut AgentReporter) -> Result<Vec<String>> {
         match (self, &job.work) {
             (
@@ -259,7 +260,7 @@ impl AgentTask {
     }
 }
 
-/// Listens to the controller until it hangs up.
+/// Reads messages from the controller until it disconnects.
 fn listen_to_controller(
     input: &mut dyn Read,
     output: &AgentFrameSender,
@@ -289,12 +290,12 @@ fn duration_us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Tells the controller how the load goes on.
+/// Reports the progress of the load to the controller.
 #[derive(Debug)]
 struct AgentReporter {
     frame_sender: AgentFrameSender,
     signals: Arc<ControllerSignals>,
-    /// When to begin, in microseconds of the clock.
+    /// Start times, in microseconds of the clock.
     start_times: Receiver<u64>,
     wants_rows: bool,
     clock: Instant,
@@ -337,7 +338,7 @@ impl LoadObserver for AgentReporter {
     }
 
     fn is_stop_requested(&self) -> bool {
-        // An order holds for one part; what the plan tears down afterwards is still run.
+        // A stop order applies to one part; the plan's tear-down part still runs.
         self.signals.is_stop_requested.swap(false, Ordering::SeqCst)
             || self.signals.is_only_agent.load(Ordering::SeqCst)
     }

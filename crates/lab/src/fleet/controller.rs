@@ -1,4 +1,5 @@
-//! The controller: gathers agents, gives each its portion, starts all at one moment, and adds up what they measure.
+//! The controller: collects agents, assigns each its portion, starts all at the same time, and adds up their
+//! measurements.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,21 +22,21 @@ use crate::measurement::{RunResults, jtl};
 use crate::plan::{RunOptions, SummaryLinePrinter, TestPlan, time_of_day_text};
 use crate::{Error, Result};
 
-/// Where the controller starts an agent.
+/// The location where the controller starts an agent.
 #[derive(Debug, Clone)]
 pub enum AgentPlacement {
     /// On this machine.
     Local {
-        /// The program that is run with `lab agent --stdio`.
+        /// The program to run with `lab agent --stdio`.
         program: PathBuf,
     },
     /// On a host, through the system's `ssh`.
     Ssh {
-        /// `ssh`, or what takes its place.
+        /// The `ssh` program or a substitute.
         ssh_program: OsString,
         /// `[user@]host`, as `ssh` takes it.
         host: String,
-        /// The program there.
+        /// The path of the program on that host.
         program: String,
     },
 }
@@ -45,50 +46,50 @@ pub enum AgentPlacement {
 pub struct AgentFleet {
     /// Agents that the controller starts.
     pub placements: Vec<AgentPlacement>,
-    /// Agents that dial in, and how many of them.
+    /// Agents that dial in: the listener, the token, and their number.
     pub dial_in: Option<(TcpListener, FleetToken, usize)>,
-    /// Whether every agent uses all rows of the plan's data, as JMeter's remote engines do.
+    /// True if every agent uses all rows of the plan's data, as JMeter's remote engines do.
     pub copies_data_rows: bool,
-    /// Whether every agent makes the whole load, with all threads of the plan, as JMeter's remote engines do.
+    /// True if every agent generates the whole load with all threads of the plan, as JMeter's remote engines do.
     pub copies_load: bool,
-    /// How long all agents together may take until they are ready.
+    /// Time limit until all agents are ready.
     pub start_timeout: Duration,
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct FleetOutcome {
-    /// What was measured; what was lost is in it.
+    /// The measurements, including a record of losses.
     pub results: RunResults,
     /// The totals of the last summary line.
     pub final_tally: SummaryTally,
-    /// What went wrong outside of samples.
+    /// Faults outside of samples.
     pub faults: Vec<String>,
 }
 
-/// From when everyone is ready until everyone begins.
+/// Delay between the moment all agents are ready and the start.
 const START_DELAY: Duration = Duration::from_secs(1);
-/// An agent that says nothing for so long is lost.
+/// An agent that sends nothing for this long is lost.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often agents are asked whether they are there.
+/// Interval between pings.
 const PING_INTERVAL: Duration = Duration::from_secs(4);
-/// Questions by which an agent's clock is learned.
+/// Number of pings used to measure the clock offset of an agent.
 const CLOCK_SYNC_PINGS: u64 = 20;
 
-/// What the thread that attends to an agent tells.
+/// An event from the thread that serves an agent.
 enum AgentEvent {
-    /// The agent took its job; its clock is this many microseconds ahead.
+    /// The agent accepted its job; its clock is this many microseconds ahead.
     Ready(ReadyAgent),
     Frame(usize, AgentFrameKind, Vec<u8>),
-    /// Why it could not begin.
+    /// The reason why the agent could not begin.
     Refused(String),
     Lost(usize, String),
 }
 
-/// A frame of the agent with this portion.
+/// A frame from the agent with this portion.
 type ReceivedAgentFrame = (usize, AgentFrameKind, Vec<u8>);
 
-/// An agent that is ready.
+/// An agent that is ready to start.
 struct ReadyAgent {
     portion_index: usize,
     name: String,
@@ -139,7 +140,7 @@ impl AgentFleet {
         self.run_work(work, &files, run.result_file.as_deref(), (is_plan, say))
     }
 
-    /// Puts URLs under load.
+    /// Runs a load of URLs.
     ///
     /// # Errors
     /// As [`GetLoad::run`]; [`Error::FleetConnection`] if not every agent begins.
@@ -210,7 +211,7 @@ impl AgentFleet {
         Ok(FleetOutcome { results, final_tally: tally, faults: conductor.faults })
     }
 
-    /// Starts agents, lets others in, and waits until all have taken their jobs.
+    /// Starts agents, accepts others, and waits until all have accepted their jobs.
     fn gather_agents(
         self,
         job: &AgentJob,
@@ -249,7 +250,7 @@ impl AgentFleet {
                 }
                 Ok(AgentEvent::Refused(reason)) => return Err(Error::FleetConnection(reason)),
                 Ok(AgentEvent::Lost(_, reason)) => return Err(Error::FleetConnection(reason)),
-                // Who is ready early says so.
+                // An agent that is ready early may already send frames.
                 Ok(AgentEvent::Frame(index, kind, body)) => early.push((index, kind, body)),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -266,18 +267,18 @@ impl AgentFleet {
     }
 }
 
-/// Which portions are given away.
+/// The portions that are assigned.
 #[derive(Debug, Clone)]
 struct PortionClaims(std::sync::Arc<std::sync::Mutex<Vec<bool>>>);
 
 impl PortionClaims {
-    /// The first `started` of `count` portions are for agents that the controller starts.
+    /// Reserves the first `started` of `count` portions for agents that the controller starts.
     fn with_preclaimed(count: usize, started: usize) -> Self {
         let taken = (0..count).map(|index| index < started).collect();
         Self(std::sync::Arc::new(std::sync::Mutex::new(taken)))
     }
 
-    /// Takes the wanted portion if it is free, or the first that is.
+    /// Assigns the wanted portion if it is free, otherwise the first free one.
     fn claim(&self, wanted: Option<usize>) -> Option<usize> {
         let mut taken = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let wanted = wanted.filter(|&index| taken.get(index) == Some(&false));
@@ -287,7 +288,7 @@ impl PortionClaims {
     }
 }
 
-/// Starts the thread that speaks with an agent from its first word to its last.
+/// Starts the thread that communicates with an agent for the whole run.
 fn spawn_agent_thread(
     line: AgentConnection,
     (job, files): (&AgentJob, &[PathBuf]),
@@ -305,7 +306,7 @@ fn spawn_agent_thread(
         } = line;
         let output = AgentFrameSender::new(output);
         let seat = match receive_hello(&mut *input, (&name, index), &taken) {
-            // Too many came; whoever is left over is sent home.
+            // More agents dialed in than needed; reject the surplus.
             Ok(None) => return,
             Ok(Some((index, name))) => {
                 let job = job.for_agent(index as u64, claimed_count(&taken));
@@ -361,7 +362,7 @@ fn claimed_count(taken: &PortionClaims) -> u64 {
     taken.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len() as u64
 }
 
-/// Hears who an agent is; `None` if every portion is given away.
+/// Receives the hello message of an agent; `None` if every portion is assigned.
 fn receive_hello(
     input: &mut dyn Read,
     (name, index): (&str, Option<usize>),
@@ -387,11 +388,11 @@ fn receive_hello(
     Ok(Some((index, name)))
 }
 
-/// Microseconds that an agent's clock is ahead, and what the agent said early.
+/// The offset of an agent's clock in microseconds, and the frames that the agent sent early.
 type AgentBriefing = (i64, Vec<(AgentFrameKind, Vec<u8>)>);
 
-/// Gives an agent its job and learns its clock; returns how far the agent's clock is ahead, and what it said meanwhile
-/// about its load.
+/// Sends an agent its job and measures its clock; returns the offset of the agent's clock, and the frames about its
+/// load that arrived during the exchange.
 fn send_job(
     input: &mut dyn Read,
     output: &AgentFrameSender,
@@ -430,7 +431,7 @@ fn send_job(
             return Err("its clock does not read".to_owned());
         };
         let offset = theirs as i64 - (before + (after - before) / 2) as i64;
-        // The fastest answer knows best how long the way was.
+        // The reply with the shortest round trip gives the most accurate offset.
         if best.is_none_or(|(way, _)| after - before < way) {
             best = Some((after - before, offset));
         }
@@ -464,15 +465,15 @@ fn duration_us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What an agent is doing.
+/// The state of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AgentRunState {
     Running,
-    /// Waits for the others.
+    /// Waiting for the other agents.
     WaitingForStart,
 }
 
-/// Rows of all agents in one file.
+/// The result file that holds the rows of all agents.
 #[derive(Debug)]
 struct SampleRowFile {
     file: File,
@@ -496,11 +497,11 @@ impl SampleRowFile {
     }
 }
 
-/// Leads agents that are ready through a run.
+/// Controls a run of agents that are ready.
 struct FleetCoordinator {
     clock: Instant,
     merger: ResultsMerger,
-    /// Agents that are still there.
+    /// Agents that are still connected.
     agents: Vec<Option<(ReadyAgent, AgentRunState)>>,
     last_heard_at: Vec<Instant>,
     thread_counts: Vec<ThreadCounts>,
@@ -521,7 +522,7 @@ impl FleetCoordinator {
             match events.recv_timeout(Duration::from_millis(500)) {
                 Ok(AgentEvent::Frame(index, kind, body)) => {
                     match self.handle_frame(index, kind, &body) {
-                        // Who tells nonsense is as good as gone; what the others measured stays.
+                        // An agent that sends invalid data counts as lost; the measurements of the others are kept.
                         Err(Error::FleetConnection(reason)) => self.drop_agent(index, &reason, say),
                         outcome => outcome?,
                     }
@@ -606,7 +607,7 @@ impl FleetCoordinator {
 
     fn drop_agent(&mut self, index: usize, reason: &str, say: &mut dyn FnMut(&str)) {
         let Some(seat) = self.agents.get_mut(index) else { return };
-        // Whoever said its last word may hang up.
+        // An agent may disconnect after its last message.
         if let Some((seat, _)) = seat.take() {
             self.merger.record_agent_lost(index, reason);
             say(&format!(
@@ -616,7 +617,7 @@ impl FleetCoordinator {
         }
     }
 
-    /// Asks every agent whether it is there, and gives up those who were silent for too long.
+    /// Pings every agent and drops those that were silent for too long.
     fn ping_agents(&mut self, say: &mut dyn FnMut(&str)) {
         let silent: Vec<usize> = (0..self.agents.len())
             .filter(|&index| {

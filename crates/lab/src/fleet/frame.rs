@@ -1,4 +1,4 @@
-//! What controller and agents say to each other: a byte for the kind, a length of four bytes, and a body.
+//! The frames between controller and agents: one byte for the kind, a length of four bytes, and a body.
 //!
 //! | frame | from | body |
 //! |---|---|---|
@@ -20,14 +20,14 @@
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Both sides speak this, or do not speak.
+/// The protocol version; both sides must have the same.
 pub(super) const PROTOCOL_VERSION: u32 = 4;
-/// Largest body.
+/// Maximum size in bytes of a frame body.
 const MAX_FRAME_BYTES: u32 = 16 << 20;
-/// Bytes of a file in one frame.
+/// Maximum number of file bytes in one frame.
 pub(super) const FILE_CHUNK_BYTES: usize = 1 << 20;
 
-/// What a frame is about.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum AgentFrameKind {
@@ -66,7 +66,7 @@ const FRAME_KINDS: [AgentFrameKind; 15] = [
     AgentFrameKind::Done,
 ];
 
-/// Reads a frame; `None` at the end of what the other side sends.
+/// Reads a frame; `None` at the end of the stream.
 pub(super) fn read_frame(input: &mut dyn Read) -> io::Result<Option<(AgentFrameKind, Vec<u8>)>> {
     let mut head = [0; 5];
     let mut filled = 0;
@@ -93,7 +93,7 @@ pub(super) fn read_frame(input: &mut dyn Read) -> io::Result<Option<(AgentFrameK
     Ok(Some((kind, body)))
 }
 
-/// Where frames go; several threads may send.
+/// Sends frames; may be used by several threads.
 #[derive(Clone)]
 pub(super) struct AgentFrameSender(Arc<Mutex<Box<dyn Write + Send>>>);
 

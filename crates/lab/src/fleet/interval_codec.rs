@@ -1,7 +1,8 @@
-//! What agents send about a second, as bytes: every count exactly, so that sums over agents lose nothing.
+//! Encodes the measurements of a second as bytes. Every count is exact, so that sums over agents lose nothing.
 //!
-//! Numbers are LEB128; times are the buckets of their histogram that hold something, as distance to the one before and
-//! count. A reader refuses what it does not understand, and never takes more memory than the message is long.
+//! Numbers are LEB128. Times are encoded as the non-empty buckets of their histogram, each as the distance to the
+//! previous one and its count. The decoder rejects unknown data and never allocates more memory than the message is
+//! long.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use crate::measurement::{CacheWarmup, SampleStats, TimingHistogram, WorkerInterval};
 
-/// Appends a number.
+/// Appends a number as a varint.
 pub(super) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push((number & 0x7F) as u8 | 0x80);
@@ -81,7 +82,7 @@ fn put_stats(out: &mut Vec<u8>, stats: &SampleStats) {
     put_varint(out, hit.map_or(0, |hit| hit.saturating_add(1)));
 }
 
-/// Returns what a worker measured in a second as bytes.
+/// Returns the encoded measurements of a worker in one second.
 pub(super) fn encode_interval(interval: &WorkerInterval) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     put_varint(&mut out, interval.worker as u64);
@@ -197,7 +198,7 @@ impl IntervalDecoder<'_> {
     }
 }
 
-/// Reads what [`encode_interval`] wrote; `None` if it is something else.
+/// Decodes the output of [`encode_interval`]; `None` if it is invalid.
 pub(super) fn decode_interval(bytes: &[u8]) -> Option<WorkerInterval> {
     let mut cursor = IntervalDecoder(bytes);
     let mut interval = WorkerInterval {
@@ -235,7 +236,7 @@ mod tests {
     use crate::load::LoadPortion;
     use crate::measurement::{RecordedSample, RunResults, SampleRecorder};
 
-    /// One request of a schedule: label, how late it was sent, how long it took, and its status.
+    /// One request of a schedule: label, delay of sending, duration, and success.
     type ScheduledSample = (u8, u64, u64, bool);
 
     fn measure(
@@ -320,7 +321,7 @@ mod tests {
     }
 
     proptest! {
-        // Each case fills some hundred histograms, which is slow without optimization.
+        // Each case fills several hundred histograms, which is slow without optimization.
         #![proptest_config(ProptestConfig::with_cases(12))]
 
         #[test]

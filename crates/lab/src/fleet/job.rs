@@ -1,4 +1,4 @@
-//! What controller and agents tell each other in words: a job, what came of its parts, and what an agent is.
+//! The JSON messages between controller and agents: a job, the results of its parts, and the description of an agent.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use crate::load::LoadPortion;
 use crate::measurement::RunResults;
 use crate::measurement::summariser::{SummaryTally, ThreadCounts};
 
-/// What an agent says first.
+/// The first message of an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct AgentHello {
     pub(super) protocol: u32,
     pub(super) version: String,
-    /// The portion that it wants, counted from 0; engines that run numbered copies give it.
+    /// The requested portion, counted from 0; engines that run numbered copies supply it.
     pub(super) index: Option<usize>,
 }
 
-/// What an agent is to do.
+/// The job of an agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct AgentJob {
     pub(super) portion: LoadPortion,
-    /// Every agent does all of the work.
+    /// True if every agent does all of the work.
     #[serde(skip)]
     pub(super) is_whole: bool,
     pub(super) wants_rows: bool,
@@ -37,7 +37,7 @@ impl AgentJob {
             self.portion = LoadPortion { index, count };
             return self;
         }
-        // Agents that do the same draw other random values.
+        // Agents that do the same work use different random values.
         if let AgentWork::Plan { seed, .. } = &mut self.work {
             *seed = seed.wrapping_add(index);
         }
@@ -51,21 +51,21 @@ pub(super) enum AgentWork {
     Plan {
         /// The plan's file name; the file itself is the first that was sent.
         name: String,
-        /// What the plan calls the files that follow it.
+        /// The names by which the plan refers to the files that follow it.
         files: Vec<String>,
         properties: HashMap<String, String>,
         seed: u64,
         workers: usize,
         trace: usize,
         copies_rows: bool,
-        /// Names with the addresses that they have for this run.
+        /// Host names and their addresses for this run.
         hosts: HashMap<String, String>,
-        /// Classes of elements that are left out of the plan where they cannot be run.
+        /// Classes of elements that are omitted from the plan if they cannot be run.
         left_out: Vec<String>,
     },
 }
 
-/// What came of a part of a run on one agent.
+/// The result of one part of a run on one agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct FinishedPart {
     pub(super) elapsed: Duration,
@@ -73,7 +73,7 @@ pub(super) struct FinishedPart {
     pub(super) processors: usize,
     pub(super) is_open: bool,
     pub(super) offered: Option<f64>,
-    /// The plan asked for the end of the whole run.
+    /// True if the plan requested the end of the whole run.
     pub(super) is_stopping: bool,
 }
 
@@ -91,18 +91,18 @@ impl FinishedPart {
     }
 }
 
-/// Samples and threads of about a second.
+/// Samples and threads of an interval of about one second.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct TallyUpdate {
     pub(super) tally: SummaryTally,
     pub(super) threads: ThreadCounts,
 }
 
-/// What an agent says last.
+/// The last message of an agent.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct AgentCompletion {
-    /// What went wrong outside of samples.
+    /// Faults outside of samples.
     pub(super) faults: Vec<String>,
-    /// Why the run itself failed.
+    /// The reason why the run itself failed.
     pub(super) failure: Option<String>,
 }

@@ -1,7 +1,8 @@
-//! A load as a manifest for Kubernetes: the controller as a job with a service, agents as an indexed job.
+//! Renders a load as a Kubernetes manifest: the controller as a job with a service, agents as an indexed job.
 //!
-//! Both run the same program. Agents find the controller by the service's name and show the token of a secret; the
-//! index of each pod is the portion that it takes. Other engines that run numbered copies need the same three facts.
+//! Both run the same program. Agents find the controller by the service's name and authenticate with the token from a
+//! secret; the index of each pod is the portion that it takes. Other engines that run numbered copies need the same
+//! three facts.
 
 use std::fmt::Write as _;
 use std::path::{Component, Path, PathBuf};
@@ -12,28 +13,28 @@ use base64::Engine as _;
 use super::token::FleetToken;
 use crate::{Error, Result};
 
-/// What the manifest is made from.
+/// The inputs of a manifest.
 #[derive(Debug)]
 pub struct KubernetesManifest<'a> {
     /// The image that holds the program as its entry point.
     pub image: &'a str,
-    /// How many agents.
+    /// Number of agents.
     pub agent_count: usize,
-    /// Words after `lab run PLAN`, as the controller gets them.
+    /// Arguments of the controller after `lab run PLAN`.
     pub arguments: &'a [String],
-    /// The plan.
+    /// The path of the plan.
     pub plan: &'a Path,
-    /// Files beside it: what they are called, and where they are.
+    /// Additional files: their names and their paths.
     pub files: &'a [(String, PathBuf)],
-    /// How long the controller and its agents wait for each other.
+    /// Time limit for the controller and its agents to wait for each other.
     pub connect_timeout: Duration,
-    /// What controller and agents share.
+    /// The secret that controller and agents share.
     pub token: &'a FleetToken,
 }
 
-/// Where the controller listens.
+/// The port that the controller listens on.
 const CONTROLLER_PORT: u16 = 7410;
-/// Bytes that a config map may hold, less what the rest of it takes.
+/// Maximum payload of a config map in bytes, less the overhead of its other fields.
 const MAX_CONFIG_MAP_BYTES: usize = 950_000;
 
 /// Returns the manifest.
@@ -84,7 +85,7 @@ pub fn render_manifest(wanted: &KubernetesManifest<'_>) -> Result<String> {
         .replace("{words}", &words.join(", ")))
 }
 
-/// Every text of JSON is one of YAML.
+/// Quotes a string as JSON, because every JSON string is valid YAML.
 fn quote_yaml(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

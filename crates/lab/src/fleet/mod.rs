@@ -1,17 +1,18 @@
-//! One load over several processes or machines: a controller, and agents that each send a portion of it.
+//! Distributes one load over several processes or machines: a controller, and agents that each send a portion of it.
 //!
-//! In: a plan or a load of URLs, and where agents are: processes that the controller starts here, hosts that the
-//! system's `ssh` reaches, or agents that dial in over TLS with a token. Out: one [`FleetOutcome`], as of one process.
+//! In: a plan or a load of URLs, and the locations of agents: processes that the controller starts locally, hosts that
+//! the system's `ssh` reaches, or agents that dial in over TLS with a token. Out: one [`FleetOutcome`], as from one
+//! process.
 //!
 //! Invariants
-//! * The load is given once and divided: thread `i` and arrival `i` go to agent `i mod N`, and each agent has as many
-//!   of the rows as its threads make visits.
+//! * The load is specified once and divided: thread `i` and arrival `i` go to agent `i mod N`, and each agent has as
+//!   many of the rows as its threads make visits.
 //! * Histograms are added, so that the sum holds what one process would have counted.
-//! * An agent that is lost makes the run incomplete; its portion is told, and never made up for by others.
-//! * An agent reads no file but those that the controller sent, and writes none outside a folder of its own.
+//! * A lost agent makes the run incomplete. Its portion is reported, and other agents never compensate for it.
+//! * An agent reads only files that the controller sent, and writes none outside a folder of its own.
 //!
-//! On failure: before the load begins, nothing is sent to the target. Later, what was measured is kept, and the
-//! verdict says what is missing.
+//! On failure: before the load begins, nothing is sent to the target. Later, the measurements are kept, and the verdict
+//! states what is missing.
 
 mod agent;
 mod controller;

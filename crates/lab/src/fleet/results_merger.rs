@@ -1,20 +1,20 @@
-//! Adds up what agents measure: part by part, second by second, and each agent's own limits apart.
+//! Adds up the measurements of agents by part and second, and keeps the limits of each agent separate.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use super::job::FinishedPart;
 use crate::measurement::{GeneratorStats, LoadProcess, RunResults, WorkerInterval};
 
-/// How far an agent's clock of a run may be before the controller's.
+/// Maximum time by which an agent's run clock may be ahead of the controller's.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(60);
 
-/// What is known of one agent.
+/// The state of one agent.
 #[derive(Debug)]
 struct AgentContribution {
     member: LoadProcess,
-    /// Parts that it prepared.
+    /// Number of parts that it has prepared.
     prepared_parts: usize,
-    /// Processor time of its threads in this part.
+    /// CPU time of its threads in this part.
     thread_cpu_times: Vec<Duration>,
 }
 
@@ -48,7 +48,7 @@ impl ResultsMerger {
         Self { contributions: shares.collect(), part_results: Vec::new(), part_started_at: None }
     }
 
-    /// Notes that an agent prepared its next part.
+    /// Records that an agent prepared its next part.
     pub(super) fn record_part_prepared(&mut self, index: usize) {
         let Some(share) = self.contributions.get_mut(index) else { return };
         share.close_part();
@@ -58,12 +58,13 @@ impl ResultsMerger {
         }
     }
 
-    /// Notes when a part begins.
+    /// Records the start of a part.
     pub(super) fn record_part_start(&mut self, at: Instant) {
         self.part_started_at.get_or_insert(at);
     }
 
-    /// Reports whether a second can be over: reports are as long as the last second that somebody told of.
+    /// Returns true if the second of the interval can have elapsed; reports extend to the last second that any agent
+    /// reported.
     pub(super) fn is_plausible(&self, interval: &WorkerInterval) -> bool {
         let since = self.part_started_at.map_or(Duration::ZERO, |started| started.elapsed());
         Duration::from_secs(interval.second.into()) <= since + MAX_CLOCK_SKEW
@@ -89,7 +90,7 @@ impl ResultsMerger {
             .filter(|(.., is_transaction)| !is_transaction)
             .map(|(_, stats, _)| stats.count())
             .sum::<u64>();
-        // Until an agent says how long its part took, it is known to have lasted this long.
+        // Until an agent reports how long its part took, this is the known minimum.
         part.elapsed = part.elapsed.max(Duration::from_secs(interval.second.into()));
         if share.thread_cpu_times.len() <= interval.worker && interval.worker < 4096 {
             share.thread_cpu_times.resize(interval.worker + 1, Duration::ZERO);
@@ -99,7 +100,7 @@ impl ResultsMerger {
         }
     }
 
-    /// Notes that an agent ended its part.
+    /// Records that an agent ended its part.
     pub(super) fn record_part_end(&mut self, index: usize, over: &FinishedPart) {
         let Some(share) = self.contributions.get_mut(index) else { return };
         share.close_part();
@@ -116,7 +117,7 @@ impl ResultsMerger {
         }
     }
 
-    /// Notes that an agent is lost.
+    /// Records that an agent is lost.
     pub(super) fn record_agent_lost(&mut self, index: usize, reason: &str) {
         let started = self.part_started_at;
         let Some(share) = self.contributions.get_mut(index) else { return };
@@ -127,7 +128,7 @@ impl ResultsMerger {
         share.member.loss_reason.get_or_insert_with(|| reason.to_owned());
     }
 
-    /// Returns the results of all.
+    /// Returns the combined results.
     pub(super) fn into_results(self) -> RunResults {
         let mut parts = self.part_results.into_iter();
         let mut whole = parts.next().unwrap_or_else(|| RunResults::new(SystemTime::now()));

@@ -1,7 +1,8 @@
 //! TLS on a blocking socket whose two directions are used by two threads.
 //!
-//! The reader waits at the socket without holding the connection's state, so a writer never waits for the other side to
-//! say something. Certificates prove nothing here: each run makes its own, and [`super::token`] proves who is who.
+//! The reader waits on the socket without holding the lock of the connection state, so a writer never waits for the
+//! other side to send. Certificates do not authenticate anyone here: each run creates its own, and [`super::token`]
+//! authenticates both sides.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -15,9 +16,9 @@ use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 use super::token::{FleetRole, FleetToken};
 use crate::{Error, Result};
 
-/// How long either side may take to shake hands.
+/// Time limit of the handshake for either side.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// What the keys of the proof are called in TLS.
+/// The TLS exporter label for the keys of the proof.
 const KEY_EXPORT_LABEL: &[u8] = b"EXPORTER-tympan-lab-agent";
 const PROOF_LEN: usize = 32;
 
@@ -25,7 +26,7 @@ const PROOF_LEN: usize = 32;
 pub(super) struct TlsStreamHalf {
     socket: TcpStream,
     tls_connection: Arc<Mutex<Connection>>,
-    /// What was received and is not taken in yet.
+    /// Received bytes that are not yet processed.
     unread_bytes: Vec<u8>,
 }
 
@@ -43,7 +44,7 @@ impl TlsStreamHalf {
 
 impl Drop for TlsStreamHalf {
     fn drop(&mut self) {
-        // The other half waits at the same socket and would never learn that nobody listens any more.
+        // The other half waits on the same socket and would otherwise never learn that this one was dropped.
         self.socket.shutdown(std::net::Shutdown::Both).ok();
     }
 }
@@ -75,7 +76,7 @@ impl Read for TlsStreamHalf {
                 while state.wants_write() {
                     state.write_tls(&mut self.socket)?;
                 }
-                // It takes no more before this is taken from it.
+                // The TLS library accepts no more input until the plaintext is read.
                 if processed.map_err(tls_io_error)?.plaintext_bytes_to_read() > 0 {
                     break;
                 }
@@ -102,14 +103,14 @@ impl Write for TlsStreamHalf {
     }
 }
 
-/// What a controller shows to those who dial in.
+/// The TLS endpoint of a controller that agents dial in to.
 #[derive(Debug, Clone)]
 pub(super) struct ControllerTlsEndpoint {
     tls_config: Arc<ServerConfig>,
 }
 
 impl ControllerTlsEndpoint {
-    /// Makes a certificate of its own.
+    /// Creates an endpoint with a new certificate.
     ///
     /// # Errors
     /// [`Error::Tls`].
@@ -127,10 +128,10 @@ impl ControllerTlsEndpoint {
         Ok(Self { tls_config: Arc::new(config) })
     }
 
-    /// Shakes hands with who dialed in.
+    /// Performs the handshake with an agent that dialed in.
     ///
     /// # Errors
-    /// What went wrong; `PermissionDenied` if it does not know the token.
+    /// The I/O error; `PermissionDenied` if the agent does not know the token.
     pub(super) fn accept_agent(
         &self,
         socket: TcpStream,
@@ -141,10 +142,10 @@ impl ControllerTlsEndpoint {
     }
 }
 
-/// Shakes hands with a controller.
+/// Connects to a controller and performs the handshake.
 ///
 /// # Errors
-/// What went wrong; `PermissionDenied` if it does not know the token.
+/// The I/O error; `PermissionDenied` if the controller does not know the token.
 pub(super) fn dial_tls(
     socket: TcpStream,
     token: &FleetToken,
@@ -183,12 +184,12 @@ fn handshake(
         FleetRole::Controller => FleetRole::Agent,
         FleetRole::Agent => FleetRole::Controller,
     };
-    // The agent shows first, so that a stranger who dials in learns nothing to try words against.
+    // The agent sends its proof first, so that a stranger who dials in obtains nothing to test guesses against.
     let mut proof = [0; PROOF_LEN];
     if matches!(side, FleetRole::Agent) {
         writer.write_all(&token.proof_for(side, &keys))?;
     }
-    // A controller that does not know the word of an agent hangs up without one of its own.
+    // A controller that does not recognize the agent's token closes the connection without a proof of its own.
     if reader.read_exact(&mut proof).is_err() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }

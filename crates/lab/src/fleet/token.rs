@@ -1,7 +1,7 @@
-//! The word that controller and agents share, and the proof of it.
+//! The token that controller and agents share, and the proof of knowing it.
 //!
-//! Invariant: the word itself never travels. Each side shows a code over keys of this very TLS connection, so that
-//! somebody between the two, whose connections have other keys, can show neither side anything.
+//! Invariant: the token itself is never transmitted. Each side sends a MAC over keys of this TLS connection, so that a
+//! man in the middle, whose connections have other keys, can authenticate to neither side.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use sha2::Sha256;
 
 use crate::{Error, Result};
 
-/// A word that only the controller of a run and its agents know.
+/// A secret that only the controller of a run and its agents know.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FleetToken(String);
 
@@ -20,10 +20,10 @@ impl fmt::Debug for FleetToken {
     }
 }
 
-/// Shorter words could be guessed.
+/// Minimum length; shorter tokens could be guessed.
 const MIN_TOKEN_LEN: usize = 32;
 
-/// Who shows that it knows the word.
+/// The side that proves knowledge of the token.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum FleetRole {
     Controller,
@@ -31,13 +31,13 @@ pub(super) enum FleetRole {
 }
 
 impl FleetToken {
-    /// Makes one of random bytes.
+    /// Creates a token from random bytes.
     #[must_use]
     pub fn new(random: [u8; 32]) -> Self {
         Self(random.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// Reads one that was made elsewhere.
+    /// Parses a token from text.
     ///
     /// # Errors
     /// [`Error::UnusableInput`] if it is short enough to be guessed.
@@ -52,7 +52,7 @@ impl FleetToken {
         Ok(Self(text.to_owned()))
     }
 
-    /// Returns the word, for whoever has to give it to agents.
+    /// Returns the secret text, for passing it to agents.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -65,7 +65,7 @@ impl FleetToken {
             .unwrap_or_default()
     }
 
-    /// Reports whether `proof` is the one of `side`; takes the same time for every wrong one.
+    /// Returns true if `proof` is the proof of `side`; takes the same time for every wrong proof.
     pub(super) fn accepts_proof(&self, side: FleetRole, keys: &[u8], proof: &[u8]) -> bool {
         self.proof_mac(side, keys).is_some_and(|mac| mac.verify_slice(proof).is_ok())
     }

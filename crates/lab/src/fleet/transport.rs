@@ -1,4 +1,4 @@
-//! How a controller reaches its agents: processes that it starts, here or through `ssh`, and agents that dial in.
+//! Connects a controller to its agents: processes that it starts, locally or through `ssh`, and agents that dial in.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -11,24 +11,24 @@ use super::tls_stream::ControllerTlsEndpoint;
 use super::token::FleetToken;
 use crate::{Error, Result};
 
-/// A way to one agent.
+/// A connection to one agent.
 pub(super) struct AgentConnection {
-    /// For people.
+    /// The display name.
     pub(super) name: String,
     pub(super) reader: Box<dyn Read + Send>,
     pub(super) writer: Box<dyn Write + Send>,
-    /// The portion that is meant for it; the agent may ask for one otherwise.
+    /// The portion intended for this agent; if `None`, the agent may request one.
     pub(super) portion_index: Option<usize>,
     pub(super) process: Option<AgentProcess>,
 }
 
-/// A process that ends with what holds it.
+/// A child process that is terminated when this value is dropped.
 #[derive(Debug)]
 pub(super) struct AgentProcess(Child);
 
 impl Drop for AgentProcess {
     fn drop(&mut self) {
-        // An agent ends when its input does; one that does not is ended.
+        // An agent exits when its input ends; one that does not is killed.
         for _ in 0..100 {
             if !matches!(self.0.try_wait(), Ok(None)) {
                 return;
@@ -40,7 +40,7 @@ impl Drop for AgentProcess {
     }
 }
 
-/// Starts the agent at a place.
+/// Starts an agent at the given placement.
 ///
 /// # Errors
 /// [`Error::FleetConnection`] if the process does not start.
@@ -52,7 +52,7 @@ pub(super) fn start_agent(place: &AgentPlacement, index: usize) -> Result<AgentC
             ("this machine".to_owned(), command)
         }
         AgentPlacement::Ssh { ssh_program: ssh, host, program } => {
-            // The name could otherwise be an option of ssh.
+            // Otherwise the name could be parsed as an option of ssh.
             if host.starts_with('-') || host.is_empty() {
                 return Err(Error::UnusableInput(format!("`{host}` is no host")));
             }
@@ -86,10 +86,10 @@ pub(super) fn start_agent(place: &AgentPlacement, index: usize) -> Result<AgentC
     })
 }
 
-/// Most who may be shaking hands at a time.
+/// Maximum number of concurrent handshakes.
 const MAX_PENDING_HANDSHAKES: usize = 64;
 
-/// Lets agents dial in for as long as somebody takes what they bring.
+/// Accepts agents until the receiver of their connections is dropped.
 ///
 /// # Errors
 /// [`Error::Tls`].
@@ -112,7 +112,7 @@ pub(super) fn accept_agents(
                 (host.clone(), token.clone(), Arc::clone(&take), Arc::clone(&guests));
             let greet = move || {
                 let from = socket.peer_addr().map_or_else(|_| "?".to_owned(), |at| at.to_string());
-                // Who does not know the token is sent away without a word.
+                // A peer that does not know the token is disconnected without a message.
                 if let Ok((input, output)) = host.accept_agent(socket, &token) {
                     take(AgentConnection {
                         name: format!("agent at {from}"),

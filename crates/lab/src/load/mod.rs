@@ -1,14 +1,15 @@
-//! The load engine: one thread per core, each with its own epoll, users, timers and histograms.
+//! The load engine: one thread per core, each with its own epoll instance, users, timers and histograms.
 //!
-//! In: [`VirtualUser`]s, which say what to send next, and when they start: all at given times (closed model), or one per
-//! arrival of a [`ArrivalSchedule`] (open model). Out: [`crate::measurement::RunResults`].
+//! In: [`VirtualUser`]s, which determine the next request, and their start times: all at given times (closed model), or
+//! one per arrival of a [`ArrivalSchedule`] (open model). Out: [`crate::measurement::RunResults`].
 //!
 //! Invariants
-//! * Nothing is shared between workers while they send, except what a plan itself shares.
+//! * Workers share nothing while they send, except what a plan itself shares.
 //! * A response time counts from when the request was due, so that a stalled server is not measured less often.
-//! * What the generator did too late is recorded beside what the server did too late.
+//! * Delays of the generator are recorded separately from delays of the server.
 //!
-//! Not here: what a request means (`plan`, [`crate::get_load`]) and whether the run may be believed ([`crate::result_validity`]).
+//! Not here: the meaning of a request (`plan`, [`crate::get_load`]) and the validity of the run
+//! ([`crate::result_validity`]).
 
 mod portion;
 mod run;

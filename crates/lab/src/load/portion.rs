@@ -1,10 +1,10 @@
-//! Which portion of a load falls to this process when several share it.
+//! The portion of a load that this process handles when several share it.
 //!
-//! Invariant: the portions of one count are disjoint, and together the whole.
+//! Invariant: the portions for one count are disjoint, and together they form the whole.
 
 use serde::{Deserialize, Serialize};
 
-/// Every `count`th thing, from `index` on.
+/// Every `count`th item, starting at `index`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LoadPortion {
     pub(crate) index: u64,
@@ -18,18 +18,18 @@ impl Default for LoadPortion {
 }
 
 impl LoadPortion {
-    /// Reports whether the thing `number`, counted from 0, is in this portion.
+    /// Returns true if item `number`, counted from 0, is in this portion.
     pub(crate) fn contains(self, number: u64) -> bool {
         number % self.count.max(1) == self.index
     }
 
-    /// Returns how many of `whole` things are in this portion.
+    /// Returns how many of `whole` items are in this portion.
     pub(crate) fn share_of(self, whole: u64) -> u64 {
         let count = self.count.max(1);
         whole / count + u64::from(whole % count > self.index)
     }
 
-    /// Returns the place in the whole of the thing that is `number`th, from 0, in this portion.
+    /// Converts an index within this portion, counted from 0, to the index in the whole.
     pub(crate) fn global_index(self, number: u64) -> u64 {
         number.saturating_mul(self.count.max(1)).saturating_add(self.index)
     }

@@ -1,4 +1,4 @@
-//! Starts the workers, adds up what they hand over, and writes rows on a thread of their own.
+//! Starts the workers, adds up their measurements, and writes rows on a separate thread.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -15,11 +15,11 @@ use crate::measurement::summariser::{SummaryTally, ThreadCounts};
 use crate::measurement::{JtlRowSink, RunResults, SampleRecorder, WorkerInterval};
 use crate::{Error, Result};
 
-/// What one worker has to do.
+/// The work of one worker.
 pub(crate) struct WorkerLoad {
-    /// Users of the closed model and when they start, since the start of the run.
+    /// Users of the closed model with their start times since the start of the run.
     pub(crate) users: Vec<(Duration, Box<dyn VirtualUser>)>,
-    /// Arrivals of the open model, and who receives them.
+    /// Arrivals of the open model, and the factory of their users.
     pub(crate) arrivals: Option<(ArrivalSchedule, ArrivalUserFactory)>,
 }
 
@@ -29,10 +29,10 @@ impl std::fmt::Debug for WorkerLoad {
     }
 }
 
-/// Takes pieces of rows in place of a file.
+/// Receives chunks of rows in place of a file.
 pub(crate) type RowConsumer = Box<dyn FnMut(&[u8]) -> std::io::Result<()> + Send>;
 
-/// Where rows of single samples go.
+/// Writes the rows of samples.
 #[derive(Debug)]
 pub(crate) struct SampleRowWriter {
     writer_thread: JoinHandle<std::io::Result<()>>,
@@ -41,7 +41,7 @@ pub(crate) struct SampleRowWriter {
 }
 
 impl SampleRowWriter {
-    /// Begins a result file; one that exists is replaced.
+    /// Creates a result file; an existing one is replaced.
     ///
     /// # Errors
     /// [`Error::FileAccess`].
@@ -50,7 +50,7 @@ impl SampleRowWriter {
         Self::start_writing_files(vec![file], path, added)
     }
 
-    /// Adds to result files, as JMeter does; each gets its header if it is new.
+    /// Appends to result files, as JMeter does; each new file gets its header.
     ///
     /// # Errors
     /// [`Error::FileAccess`]; [`Error::UnusableInput`] for a file whose rows have other columns.
@@ -73,7 +73,7 @@ impl SampleRowWriter {
         )
     }
 
-    /// Hands pieces of rows, without a header, to someone else who writes them.
+    /// Passes chunks of rows, without a header, to a consumer.
     ///
     /// # Errors
     /// [`Error::Engine`].
@@ -127,7 +127,7 @@ impl SampleRowWriter {
     /// Waits until everything is written.
     ///
     /// # Errors
-    /// [`Error::FileAccess`] if the disk refused something.
+    /// [`Error::FileAccess`] if a write failed.
     pub(crate) fn finish(self) -> Result<()> {
         drop(self.row_sink);
         let outcome =
@@ -136,7 +136,7 @@ impl SampleRowWriter {
     }
 }
 
-/// Refuses to add rows to a file whose rows have other columns.
+/// Rejects a file whose rows have other columns.
 fn check_columns(path: &Path, added: JtlExtraColumns) -> Result<()> {
     let Ok(file) = File::open(path) else { return Ok(()) };
     let mut first = String::new();
@@ -151,52 +151,53 @@ fn check_columns(path: &Path, added: JtlExtraColumns) -> Result<()> {
     )))
 }
 
-/// A run.
+/// A load to run.
 #[derive(Debug)]
 pub(crate) struct LoadRun {
     /// One per worker.
     pub(crate) worker_loads: Vec<WorkerLoad>,
-    /// When everyone is asked to finish.
+    /// Time after which users are told to finish.
     pub(crate) stop_after: Option<Duration>,
-    /// How long exchanges under way may still take then.
+    /// Time limit for exchanges in progress after that.
     pub(crate) drain_timeout: Duration,
     pub(crate) run_state: Arc<LoadRunState>,
     pub(crate) row_sink: Option<JtlRowSink>,
 }
 
-/// Someone who watches a run.
+/// Observes a run.
 pub(crate) trait LoadObserver {
-    /// Is told about once a second.
+    /// Called about once a second.
     fn on_second(&mut self);
 
-    /// Says when the load that is prepared begins; `None` at once. May wait for others.
+    /// Called when the load is prepared; returns the start time, or `None` to start immediately. May block until others
+    /// are ready.
     ///
     /// # Errors
-    /// What keeps the load from beginning.
+    /// The reason why the load cannot begin.
     fn wait_for_start(&mut self) -> Result<Option<Instant>> {
         Ok(None)
     }
 
-    /// Sees what a worker measured in a second.
+    /// Receives the measurements of a worker in one second.
     fn on_interval(&mut self, _interval: &WorkerInterval) {}
 
-    /// Learns what a plan's samples of about a second amount to, and the threads.
+    /// Receives the tally of a plan's samples in about one second, and the thread counts.
     fn on_tally(&mut self, _delta: &SummaryTally, _threads: ThreadCounts) {}
 
-    /// Learns what a load amounts to that is over, and whether it ended the whole run.
+    /// Receives the results of a finished load; `_is_stopping` is true if it ended the whole run.
     fn on_load_end(&mut self, _results: &RunResults, _is_stopping: bool) {}
 
-    /// Asks for the end of the load.
+    /// Returns true to end the load.
     fn is_stop_requested(&self) -> bool {
         false
     }
 
-    /// Returns the goal whose miss ends the load, by what was measured so far.
+    /// Returns the goal whose miss ends the load, given the results so far.
     fn find_breach(&self, _results: &RunResults) -> Option<String> {
         None
     }
 
-    /// Takes rows in place of a file.
+    /// Returns a consumer that receives rows in place of a file.
     fn row_consumer(&self) -> Option<RowConsumer> {
         None
     }
@@ -206,7 +207,7 @@ impl LoadObserver for () {
     fn on_second(&mut self) {}
 }
 
-/// Returns the processors that this process may use.
+/// Returns the number of processors available to this process.
 pub(crate) fn processor_count() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -214,7 +215,7 @@ pub(crate) fn processor_count() -> usize {
 /// Runs a load to its end.
 ///
 /// # Errors
-/// [`Error::Engine`] if the system gives no threads or no epoll.
+/// [`Error::Engine`] if the system cannot provide threads or an epoll instance.
 pub(crate) fn run_load(load: LoadRun, observer: &mut dyn LoadObserver) -> Result<RunResults> {
     let mut results = RunResults::new(SystemTime::now());
     results.generator.worker_count = load.worker_loads.len();
@@ -225,7 +226,7 @@ pub(crate) fn run_load(load: LoadRun, observer: &mut dyn LoadObserver) -> Result
     let (sender, receiver) = channel();
     let crowd = Arc::clone(&load.run_state);
     let started = observer.wait_for_start()?.unwrap_or_else(Instant::now);
-    // Who waits for others begins with them; who is late begins late, and the lag tells.
+    // Agents that wait for others start together; a late agent starts late, which the lag records.
     std::thread::sleep(started.saturating_duration_since(Instant::now()));
     let threads = start_workers(load, started, &sender)?;
     drop(sender);
@@ -237,7 +238,7 @@ pub(crate) fn run_load(load: LoadRun, observer: &mut dyn LoadObserver) -> Result
     }
     results.elapsed = started.elapsed();
     results.generator.cpu_time = cpu;
-    // Of a run that ended within its first second, no interval has seen a user.
+    // If a run ends within its first second, no interval has recorded a user.
     results.generator.max_active_users =
         results.generator.max_active_users.max(crowd.take_peak_users());
     results.limit_traces(crowd.trace_limit());
@@ -275,7 +276,7 @@ fn start_workers(
     Ok(threads)
 }
 
-/// Adds up until every worker has hung up; returns the processor time of all.
+/// Merges intervals until every worker has finished; returns the CPU time of all.
 fn collect_intervals(
     receiver: &Receiver<WorkerInterval>,
     results: &mut RunResults,

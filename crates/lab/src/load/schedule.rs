@@ -1,4 +1,4 @@
-//! When requests are due in the open model.
+//! The times at which requests are due in the open model.
 //!
 //! Invariants
 //! * The schedule is a function of its parameters and its seed: a run can be repeated.
@@ -7,28 +7,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How arrivals follow each other.
+/// The distribution of arrivals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ArrivalProcess {
-    /// At equal distances.
+    /// At equal intervals.
     Uniform,
-    /// Independently of each other, as visitors come.
+    /// Independent of each other, like visitors.
     Poisson,
 }
 
-/// A part of a schedule in which the rate goes evenly from one value to another.
+/// A part of a schedule in which the rate changes linearly.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RateInterval {
-    /// Arrivals per second at its beginning.
+    /// Arrivals per second at the beginning.
     pub(crate) start_rate: f64,
-    /// Arrivals per second at its end.
+    /// Arrivals per second at the end.
     pub(crate) end_rate: f64,
-    /// How long it lasts.
+    /// Duration of the interval.
     pub(crate) duration: Duration,
 }
 
 impl RateInterval {
-    /// Returns a stretch of one rate.
+    /// Returns an interval with a constant rate.
     pub(crate) fn constant(rate: f64, lasts: Duration) -> Self {
         Self { start_rate: rate, end_rate: rate, duration: lasts }
     }
@@ -37,12 +37,12 @@ impl RateInterval {
         self.duration.as_secs_f64()
     }
 
-    /// Returns the arrivals of the whole stretch.
+    /// Returns the number of arrivals in the whole interval.
     fn arrival_count(&self) -> f64 {
         (self.start_rate + self.end_rate) / 2.0 * self.duration_seconds()
     }
 
-    /// Returns after how many seconds `count` arrivals have come.
+    /// Returns the time in seconds until `count` arrivals have occurred.
     fn seconds_until_count(&self, count: f64) -> f64 {
         let slope = (self.end_rate - self.start_rate) / self.duration_seconds();
         if count <= 0.0 {
@@ -51,7 +51,7 @@ impl RateInterval {
         if slope == 0.0 {
             return count / self.start_rate;
         }
-        // The root of slope / 2 * t^2 + from * t = count, in the form that loses no digits for small slopes.
+        // The root of slope / 2 * t^2 + from * t = count, in the form that is numerically stable for small slopes.
         let under = (self.start_rate * self.start_rate + 2.0 * slope * count).max(0.0).sqrt();
         2.0 * count / (self.start_rate + under)
     }
@@ -66,9 +66,9 @@ pub(crate) struct ArrivalSchedule {
     share_count: u64,
     seed: u64,
     arrival_index: u64,
-    /// Arrivals that have come, as a number of the process's own clock.
+    /// The number of past arrivals, on the clock of the arrival process.
     process_clock: f64,
-    /// The stretch that the last arrival fell into, when it begins, and how many came before it.
+    /// The interval of the last arrival, its start time, and the number of arrivals before it.
     interval_position: (usize, f64, f64),
 }
 
@@ -78,7 +78,7 @@ impl ArrivalSchedule {
         Self::from_intervals(process, &[RateInterval::constant(rate, end)], seed)
     }
 
-    /// Returns a schedule whose rate changes; stretches without a sound rate have no arrivals.
+    /// Returns a schedule with a varying rate; intervals without a valid rate have no arrivals.
     pub(crate) fn from_intervals(
         process: ArrivalProcess,
         stretches: &[RateInterval],
@@ -105,27 +105,27 @@ impl ArrivalSchedule {
         }
     }
 
-    /// Returns the part of the schedule that falls to one of `shares` workers.
+    /// Returns the part of the schedule for one of `shares` workers.
     pub(crate) fn for_share(&self, share: usize, shares: usize) -> Self {
         Self { share_index: share as u64, share_count: shares.max(1) as u64, ..self.clone() }
     }
 
-    /// Returns the arrivals per second of all shares, on average.
+    /// Returns the mean number of arrivals per second of all shares.
     pub(crate) fn mean_rate(&self) -> f64 {
         let count: f64 = self.rate_intervals.iter().map(RateInterval::arrival_count).sum();
         let seconds = self.duration().as_secs_f64();
         if seconds > 0.0 { count / seconds } else { 0.0 }
     }
 
-    /// Returns when the last stretch ends.
+    /// Returns the end of the last interval.
     pub(crate) fn duration(&self) -> Duration {
         self.rate_intervals.iter().map(|stretch| stretch.duration).sum()
     }
 
-    /// Returns when the next arrival comes; `None` after the last stretch.
+    /// Returns the time of the next arrival; `None` after the last interval.
     fn next_arrival_seconds(&mut self) -> Option<f64> {
         self.process_clock = match self.arrival_process {
-            // From the index, so that rounding does not add up.
+            // Computed from the index, so that rounding errors do not accumulate.
             ArrivalProcess::Uniform => self.arrival_index as f64,
             ArrivalProcess::Poisson => {
                 self.process_clock - random_unit(self.seed, self.arrival_index).ln()
@@ -159,7 +159,7 @@ impl Iterator for ArrivalSchedule {
     }
 }
 
-/// Returns the number `index` of a sequence that `seed` chooses (SplitMix64).
+/// Returns element `index` of the random sequence with this seed (SplitMix64).
 pub(crate) fn random_number(seed: u64, index: u64) -> u64 {
     let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -167,7 +167,7 @@ pub(crate) fn random_number(seed: u64, index: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Returns the number `index` of a sequence between 0 (never) and 1.
+/// Returns element `index` of a random sequence between 0 (exclusive) and 1.
 fn random_unit(seed: u64, index: u64) -> f64 {
     ((random_number(seed, index) >> 11) as f64 + 1.0) / (1u64 << 53) as f64
 }

@@ -1,10 +1,10 @@
-//! Who is due when, and a clock of the kernel that wakes the worker to the microsecond.
+//! Due times of users, and a kernel timer that wakes the worker with microsecond precision.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-/// Users by when they are due.
+/// Users ordered by due time.
 #[derive(Debug, Default)]
 pub(super) struct UserTimers(BinaryHeap<Reverse<(Instant, usize)>>);
 
@@ -13,7 +13,7 @@ impl UserTimers {
         self.0.push(Reverse((due, user)));
     }
 
-    /// Returns the next user that is due at `now`, and when it was.
+    /// Returns the next user that is due at `now`, and its due time.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<(Instant, usize)> {
         let Reverse((due, _)) = self.0.peek()?;
         if *due > now {
@@ -26,13 +26,13 @@ impl UserTimers {
         self.0.peek().map(|Reverse((due, _))| *due)
     }
 
-    /// Returns everyone, in no order.
+    /// Removes and returns all users, in no particular order.
     pub(super) fn take_all(&mut self) -> Vec<usize> {
         self.0.drain().map(|Reverse((_, user))| user).collect()
     }
 }
 
-/// Returns how long a kernel timer has to run; zero would switch it off.
+/// Returns the duration for a kernel timer; zero would disarm the timer.
 pub(super) fn timer_duration(due: Instant, now: Instant) -> Duration {
     due.saturating_duration_since(now).max(Duration::from_nanos(1))
 }

@@ -1,4 +1,4 @@
-//! What a worker asks a user, and what a user answers.
+//! The interface between a worker and its users.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -7,48 +7,48 @@ use std::time::Instant;
 use crate::measurement::SampleRecorder;
 use crate::net::{ExchangeOutcome, TargetRequest};
 
-/// What a user does next.
+/// The next step of a user.
 #[derive(Debug)]
 pub(crate) enum UserStep {
-    /// Sends a request; the next turn brings its reply.
+    /// Sends a request; the next turn receives its response.
     Fetch(TargetRequest),
-    /// Sends requests, some at a time; the next turn brings all replies, in the order of the requests.
+    /// Sends requests with limited parallelism; the next turn receives all responses, in the order of the requests.
     FetchAll { requests: Vec<TargetRequest>, max_parallel: usize },
-    /// The same, with so many at a time for each host, as browsers do.
+    /// As `FetchAll`, with a parallelism limit per host, as in browsers.
     FetchPerHost { requests: Vec<TargetRequest>, max_parallel_per_host: usize },
-    /// Waits.
+    /// Waits until this time.
     WaitUntil(Instant),
-    /// Goes on once all others who are ready had their turns.
+    /// Continues after all other ready users had their turns.
     Yield,
-    /// Is ready for the next arrival; in the closed model, for its next turn at once.
+    /// Waits for the next arrival; in the closed model, the next turn follows immediately.
     AwaitArrival,
-    /// Leaves.
+    /// Ends the user.
     Leave,
 }
 
-/// One visit of a worker at a user.
+/// One turn of a user on its worker.
 #[derive(Debug)]
 pub(crate) struct UserTurn<'a> {
     pub(crate) now: Instant,
-    /// When this turn was due: the arrival, the end of a wait, or the last byte of a reply.
+    /// The due time of this turn: the arrival, the end of a wait, or the last byte of a response.
     pub(crate) due_at: Instant,
-    /// Replies to what the last turn sent.
+    /// Responses to the requests of the previous turn.
     #[expect(clippy::vec_box, reason = "replies are moved several times, and are large")]
     pub(crate) outcomes: Vec<Box<ExchangeOutcome>>,
-    /// The run ends: a user finishes without sending more.
+    /// Set when the run ends: a user must finish without sending more.
     pub(crate) is_stopping: bool,
     pub(crate) recorder: &'a mut SampleRecorder,
-    /// Set by a user who wants new connections from now on.
+    /// Set by a user that requires new connections from now on.
     pub(crate) drops_connections: bool,
 }
 
-/// Someone who sends requests, one turn after the other.
+/// A simulated user that sends requests, one turn after the other.
 pub(crate) trait VirtualUser: Send + fmt::Debug {
-    /// Takes what came of the last step and says what is next.
+    /// Processes the outcome of the previous step and returns the next step.
     fn next_step(&mut self, turn: &mut UserTurn<'_>) -> UserStep;
 }
 
-/// What all workers of a run know of each other.
+/// State shared by all workers of a run.
 #[derive(Debug, Default)]
 pub(crate) struct LoadRunState {
     is_stopping: AtomicBool,
@@ -58,22 +58,22 @@ pub(crate) struct LoadRunState {
 }
 
 impl LoadRunState {
-    /// Asks everyone to finish.
+    /// Requests all users to finish.
     pub(crate) fn request_stop(&self) {
         self.is_stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Takes the request to finish back, for a part of a run that follows.
+    /// Clears the stop request for a subsequent part of a run.
     pub(crate) fn clear_stop(&self) {
         self.is_stopping.store(false, Ordering::Relaxed);
     }
 
-    /// Asks everyone to keep so many exchanges of each label whole.
+    /// Sets the number of exchanges per label that are stored completely.
     pub(crate) fn set_trace_limit(&self, most: usize) {
         self.trace_limit.store(most, Ordering::Relaxed);
     }
 
-    /// Returns how many exchanges of a label are kept whole.
+    /// Returns the number of exchanges per label that are stored completely.
     pub(crate) fn trace_limit(&self) -> usize {
         self.trace_limit.load(Ordering::Relaxed)
     }
@@ -91,7 +91,7 @@ impl LoadRunState {
         self.active_users.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns the most users at a time since this was asked last.
+    /// Returns the maximum number of concurrent users since the last call.
     pub(crate) fn take_peak_users(&self) -> u64 {
         self.peak_users.swap(0, Ordering::Relaxed)
     }

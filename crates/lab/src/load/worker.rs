@@ -1,19 +1,22 @@
 //! One thread of the engine.
 //!
-//! Sockets are registered once, edge-triggered; a timer of the kernel wakes the thread for the next due user or arrival,
-//! because the whole milliseconds of `epoll_wait` would be a lag of the generator's own. Setting it is dear, above all in a
-//! virtual machine, where it took half of the thread's time at 10,000 arrivals a second. So it is set only when nothing
-//! else is to do and the next moment is farther off than it takes to fall asleep and wake up.
+//! Sockets are registered once, edge-triggered. A kernel timer wakes the thread for the next due user or arrival,
+//! because the millisecond resolution of `epoll_wait` would add lag of the generator's own. Setting the timer is
+//! expensive, above all in a virtual machine, where it took half of the thread's time at 10,000 arrivals a second.
+//! Therefore the timer is set only when nothing else is to do and the next deadline is farther away than the time to
+//! fall asleep and wake up.
 //!
-//! A single arrival and its answer take five calls of the system: setting the timer, two waits, a write and a read. The
-//! timer's own count is never read: setting it again clears it, and its event comes by an edge.
+//! A single arrival and its response take five system calls: setting the timer, two waits, a write and a read. The
+//! timer's own count is never read: setting it again clears it, and its event is edge-triggered.
 //!
-//! An arrival without a free user waits for one look at what has come before a user is made for it, and one is made between
-//! two looks. A connection takes as long as several exchanges, so that making one for each arrival that comes meanwhile
-//! would need ever more of them: after a moment's delay the generator would open connections for all it is worth, while the
-//! answers that free its users wait to be read. For the same reason few events are taken at a time while arrivals come.
+//! An arrival without a free user waits for one poll of events before a user is created for it, and one user is created
+//! between two polls. A connection takes as long as several exchanges, so creating one for each arrival in the meantime
+//! would need ever more of them: after a short delay the generator would open connections at full speed, while the
+//! responses that would free its users remain unread. For the same reason the number of events per poll is small while
+//! arrivals are due.
 //!
-//! Lag counts to the moment at which a request is handed to the system, behind whatever else had its turn before.
+//! Lag is measured up to the moment at which a request is passed to the system, including the time of everything
+//! processed before it.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -34,46 +37,47 @@ use crate::net::{
     TargetRequest,
 };
 
-/// Makes a user for an arrival; `None` when there may be no more.
+/// Creates a user for an arrival; `None` if the maximum is reached.
 pub(super) type ArrivalUserFactory = Box<dyn FnMut() -> Option<Box<dyn VirtualUser>> + Send>;
 
-/// What one worker has to do.
+/// The work assigned to one worker.
 pub(super) struct WorkerAssignment {
-    /// Users of the closed model and when they start, since the start of the run.
+    /// Users of the closed model with their start times since the start of the run.
     pub(super) users: Vec<(Duration, Box<dyn VirtualUser>)>,
     /// Arrivals of the open model.
     pub(super) arrivals: Option<(ArrivalSchedule, ArrivalUserFactory)>,
-    /// When everyone is asked to finish.
+    /// Time after which users are told to finish.
     pub(super) stop_after: Option<Duration>,
-    /// How long exchanges under way may still take then.
+    /// Time limit for exchanges in progress after that.
     pub(super) drain_timeout: Duration,
 }
 
-/// The event of the timer; connections count from 0.
+/// The event token of the timer; connections count from 0.
 const TIMER_TOKEN: u64 = u64::MAX;
-/// Bytes read at once.
+/// Size of the read buffer in bytes.
 const READ_BUFFER_SIZE: usize = 64 * 1024;
-/// What is due sooner is waited for awake: about what it costs to set a timer, fall asleep and wake up.
+/// Shorter waits are busy-waited: about the cost of setting a timer, falling asleep and waking up.
 const BUSY_WAIT_LIMIT: Duration = Duration::from_micros(15);
-/// Events taken at a time.
+/// Maximum number of events per poll.
 const MAX_EVENTS: usize = 256;
-/// Events taken at a time while arrivals come: reading so many answers delays an arrival by a tenth of a millisecond.
+/// Maximum number of events per poll while arrivals are due: reading this many responses delays an arrival by a tenth
+/// of a millisecond.
 const MAX_EVENTS_WITH_ARRIVALS: usize = 16;
-/// How often waiting exchanges are compared with their time limits.
+/// Interval between timeout checks of waiting exchanges.
 const TIMEOUT_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 struct VirtualUserSlot {
     user: Option<Box<dyn VirtualUser>>,
     connection_indices: Vec<usize>,
-    /// Exchanges under way.
+    /// Number of exchanges in progress.
     running_exchanges: usize,
     queued_requests: VecDeque<(usize, TargetRequest)>,
-    /// Requests at a time to one host; else the number is for all hosts together.
+    /// Maximum number of concurrent requests per host; if `None`, the limit applies to all hosts together.
     max_per_host: Option<usize>,
     outcomes: Vec<Option<Box<ExchangeOutcome>>>,
     due_at: Instant,
     has_timer: bool,
-    /// When the next turn was to be, if a timer or the schedule said so.
+    /// The scheduled time of the next turn, if it came from a timer or the schedule.
     scheduled_at: Option<Instant>,
 }
 
@@ -81,7 +85,7 @@ struct ConnectionSlot {
     connection: TargetConnection,
     generation: u32,
     user_index: usize,
-    /// Which of the user's requests is under way.
+    /// Index of the user's request in progress.
     request_index: usize,
     is_busy: bool,
 }
@@ -92,13 +96,13 @@ pub(super) struct LoadWorker {
     armed_until: Option<Instant>,
     started_at: Instant,
     user_slots: Vec<VirtualUserSlot>,
-    /// Users of the open model that wait for an arrival.
+    /// Users of the open model that are free for an arrival.
     free_users: Vec<usize>,
-    /// Arrivals that wait for a user.
+    /// Arrivals that wait for a free user.
     waiting_arrivals: VecDeque<Instant>,
-    /// Whether some of them waited already when the worker last looked at what had come.
+    /// True if some arrivals were already waiting at the last poll.
     arrival_waited_at_poll: bool,
-    /// Whether there are as many users as there may be: then it is the target that arrivals wait for.
+    /// True if the maximum number of users is reached: arrivals then wait for the target.
     is_user_limit_reached: bool,
     ready_users: VecDeque<usize>,
     timers: UserTimers,
@@ -106,7 +110,7 @@ pub(super) struct LoadWorker {
     free_connection_slots: Vec<usize>,
     next_generation: u32,
     busy_connections: usize,
-    /// Exchanges that have begun since the last look at events.
+    /// Number of exchanges begun since the last poll.
     exchanges_since_poll: usize,
     has_timeouts: bool,
     next_timeout_check: Instant,
@@ -122,7 +126,7 @@ pub(super) struct LoadWorker {
     syscall_counts: SyscallCounts,
 }
 
-/// How often the system was asked.
+/// Counts of system calls.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct SyscallCounts {
@@ -186,7 +190,7 @@ impl LoadWorker {
         })
     }
 
-    /// Works until every user has left.
+    /// Runs until every user has left.
     pub(super) fn run(mut self) -> rustix::io::Result<()> {
         for (start, user) in std::mem::take(&mut self.assignment.users) {
             let due = self.started_at + start;
@@ -280,7 +284,7 @@ impl LoadWorker {
         self.ready_users.push_back(user);
     }
 
-    /// Gives an arrival to a user; without a free one it waits.
+    /// Assigns an arrival to a free user, or queues it if there is none.
     fn admit_arrival(&mut self, due: Instant) {
         if let Some(user) = self.free_users.pop() {
             self.assign_arrival(user, due, Some(due));
@@ -292,7 +296,7 @@ impl LoadWorker {
         self.waiting_arrivals.push_back(due);
     }
 
-    /// Tells a user of its arrival; `planned` is the moment from which it is the generator who is late.
+    /// Assigns an arrival to a user; a delay after `planned` is attributed to the generator.
     fn assign_arrival(&mut self, user: usize, due: Instant, planned: Option<Instant>) {
         if let Some(slot) = self.user_slots.get_mut(user) {
             slot.due_at = due;
@@ -300,12 +304,12 @@ impl LoadWorker {
         }
     }
 
-    /// Reports whether an arrival waits that a new user could receive.
+    /// Returns true if an arrival is waiting that a new user could handle.
     fn needs_new_user(&self) -> bool {
         !self.is_user_limit_reached && !self.waiting_arrivals.is_empty()
     }
 
-    /// Makes a user for the arrival that has waited longest, if no answer has freed one since.
+    /// Creates a user for the arrival that has waited longest, if no response has freed one since.
     fn create_user_for_arrival(&mut self) {
         if !self.arrival_waited_at_poll || !self.needs_new_user() {
             return;
@@ -328,7 +332,8 @@ impl LoadWorker {
     }
 
     fn run_ready_users(&mut self) {
-        // Those who are ready again wait for the next turn: where connecting fails at once, that is everybody, for ever.
+        // Users that become ready again wait for the next turn; if connecting fails immediately, that is all users,
+        // without end.
         for _ in 0..self.ready_users.len() {
             let Some(user) = self.ready_users.pop_front() else { return };
             self.run_user_turn(user);
@@ -392,7 +397,7 @@ impl LoadWorker {
         }
         match self.waiting_arrivals.pop_front() {
             Some(due) => {
-                // Where there may be no more users, it waited for the target's answers.
+                // If the maximum number of users is reached, the arrival waited for the target's responses.
                 let planned = (!self.is_user_limit_reached).then_some(due);
                 self.assign_arrival(index, due, planned);
                 self.ready_users.push_back(index);
@@ -442,7 +447,7 @@ impl LoadWorker {
         self.start_exchange(index, number, (request, SendAttempt::First), Instant::now());
     }
 
-    /// Returns the first waiting request whose host takes one more.
+    /// Returns the first waiting request whose host has capacity for another.
     fn startable_request(&self, index: usize) -> Option<usize> {
         let slot = self.user_slots.get(index)?;
         let Some(most) = slot.max_per_host else {
@@ -594,7 +599,7 @@ impl LoadWorker {
         }
     }
 
-    /// Closes a connection and takes it from its user.
+    /// Closes a connection and removes it from its user.
     fn drop_connection(&mut self, place: usize) {
         if let Some(Some(entry)) = self.connection_slots.get(place)
             && let Some(slot) = self.user_slots.get_mut(entry.user_index)
@@ -613,15 +618,15 @@ impl LoadWorker {
         }
     }
 
-    /// Returns when everyone is asked to finish. A schedule ends by itself at the same time; what of it is late is still
-    /// sent, or it would be hidden.
+    /// Returns the time at which users are told to finish. A schedule ends by itself at the same time; its late
+    /// arrivals are still sent, because they would be hidden otherwise.
     fn stop_time(&self) -> Option<Instant> {
         let has_schedule = self.next_arrival_at.is_some() || !self.waiting_arrivals.is_empty();
         let grace = if has_schedule { self.assignment.drain_timeout } else { Duration::ZERO };
         self.stop_at.map(|at| at + grace)
     }
 
-    /// Ends what took too long, and the run when it is time.
+    /// Ends exchanges that exceed their time limits, and the run at its end time.
     fn enforce_deadlines(&mut self, now: Instant) {
         let is_time = self.stop_time().is_some_and(|at| now >= at) || self.run_state.is_stopping();
         if is_time && self.drain_deadline.is_none() {
@@ -637,7 +642,7 @@ impl LoadWorker {
         }
     }
 
-    /// Lets everyone finish who waits.
+    /// Wakes all waiting users so that they can finish.
     fn wake_all_for_stop(&mut self) {
         let left = self.assignment.arrivals.take().map_or(0, |(schedule, _)| schedule.count());
         let next = usize::from(self.next_arrival_at.take().is_some());
@@ -678,8 +683,8 @@ impl LoadWorker {
         let has_time = |next: Instant| next.saturating_duration_since(now) > BUSY_WAIT_LIMIT;
         let may_sleep =
             self.ready_users.is_empty() && !self.needs_new_user() && next.is_none_or(has_time);
-        // Something may have come that makes setting the timer needless, but hardly where all that is under way was sent
-        // since the last look.
+        // Data may have arrived that makes setting the timer unnecessary, but hardly if everything in progress was sent
+        // since the last poll.
         let may_have_come = self.busy_connections > self.exchanges_since_poll;
         if !may_sleep || (!is_armed && may_have_come) {
             self.poll_events(events, Duration::ZERO)?;
@@ -688,7 +693,7 @@ impl LoadWorker {
             if let Some(next) = next.filter(|_| !is_armed) {
                 self.arm_timer(next)?;
             }
-            // Once in a while in any case: seconds are handed over, and another worker may have asked to stop.
+            // Limit the wait: intervals must be handed over, and another worker may have requested a stop.
             self.poll_events(events, Duration::from_millis(50))?;
         }
         for event in events.drain(..) {
@@ -699,7 +704,7 @@ impl LoadWorker {
             }
             let place = usize::try_from(data & 0xFFFF_FFFF).unwrap_or(usize::MAX);
             let Some(Some(entry)) = self.connection_slots.get_mut(place) else { continue };
-            // An event of this batch may be older than the connection that now has its place.
+            // An event of this batch may be older than the connection that now occupies its slot.
             if u64::from(entry.generation) != data >> 32 {
                 continue;
             }
@@ -709,7 +714,7 @@ impl LoadWorker {
         Ok(())
     }
 
-    /// Waits for events, at most so long.
+    /// Waits for events, up to the given time.
     fn poll_events(
         &mut self,
         events: &mut Vec<epoll::Event>,
@@ -731,7 +736,7 @@ impl LoadWorker {
         }
     }
 
-    /// Returns the next moment at which there is something to do whatever the sockets say.
+    /// Returns the next time at which work is due regardless of socket events.
     fn next_deadline(&self) -> Option<Instant> {
         let look =
             (self.has_timeouts && self.busy_connections > 0).then_some(self.next_timeout_check);
@@ -739,7 +744,7 @@ impl LoadWorker {
         [self.timers.next_due(), self.next_arrival_at, look, give_up].into_iter().flatten().min()
     }
 
-    /// Sets the kernel's timer.
+    /// Arms the kernel timer.
     fn arm_timer(&mut self, next: Instant) -> rustix::io::Result<()> {
         let wait = timer_duration(next, Instant::now());
         let timer = Itimerspec {
@@ -791,13 +796,13 @@ mod tests {
         assert_eq!(worker.next_deadline(), Some(worker.started_at + stop_after + drain));
     }
 
-    /// The moment that the timer was set for may pass while the worker is at other things.
+    /// The time that the timer was set for may pass while the worker is busy.
     #[test]
     fn a_worker_hears_what_comes_also_after_the_moment_it_was_to_wake() {
         let mut worker = worker(Duration::ZERO, Duration::ZERO);
         let moment = worker.next_deadline().unwrap();
         worker.arm_timer(moment).unwrap();
-        // The timer's own event stands for those of sockets; it comes a nanosecond after the timer was set.
+        // The timer event stands in for socket events; it fires a nanosecond after the timer was set.
         let mut waits = 0..1_000_000;
         while worker.armed_until.is_some() && waits.next().is_some() {
             worker.wait_for_events(&mut Vec::with_capacity(8), Instant::now()).unwrap();
@@ -805,7 +810,7 @@ mod tests {
         assert_eq!(worker.armed_until, None);
     }
 
-    /// Nothing reads the timer's count between two settings, and each of them is heard.
+    /// The timer's count is not read between two settings, and each setting triggers an event.
     #[test]
     fn a_timer_that_is_set_again_is_heard_again() {
         let mut worker = worker(Duration::from_secs(600), Duration::ZERO);
@@ -823,7 +828,7 @@ mod tests {
         }
     }
 
-    /// A target that takes connections and never answers, and a request for it.
+    /// Returns a target that accepts connections and never responds, and a request for it.
     fn silent() -> (std::net::TcpListener, TargetRequest) {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -841,7 +846,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// A worker of the open model that may have so many users, whom each arrival keeps for an hour.
+    /// A worker of the open model with a limited number of users, each of which is busy for an hour per arrival.
     struct OpenModelWorker {
         worker: LoadWorker,
         interval_receiver: std::sync::mpsc::Receiver<crate::measurement::WorkerInterval>,
@@ -882,23 +887,23 @@ mod tests {
             self.worker.run_ready_users();
         }
 
-        /// Looks at what has come, which is nothing.
+        /// Polls for events; there are none.
         fn look(&mut self) {
             self.worker.poll_events(&mut Vec::with_capacity(8), Duration::ZERO).unwrap();
         }
 
-        /// Lets the first user have its answer.
+        /// Completes the exchange of the first user.
         fn answer(&mut self) {
             self.worker.await_arrival(0, self.worker.started_at);
             self.worker.run_ready_users();
         }
 
-        /// Returns how many users there are, and how many arrivals wait.
+        /// Returns the number of users and the number of waiting arrivals.
         fn counts(&self) -> (usize, usize) {
             (self.worker.user_slots.len(), self.worker.waiting_arrivals.len())
         }
 
-        /// Returns how many lags and how many late arrivals were noted since the last call.
+        /// Returns the number of lags and late arrivals recorded since the last call.
         fn noted(&mut self) -> (u64, u64) {
             self.worker.recorder.flush_interval(0, Duration::ZERO);
             let interval = self.interval_receiver.try_recv().unwrap();
@@ -942,7 +947,7 @@ mod tests {
         assert!(!open.worker.needs_new_user(), "or it would never sleep");
         (0..4).for_each(|_| open.answer());
         assert_eq!((open.counts(), open.noted()), ((1, 0), (0, 0)));
-        // What finds a free user is the generator's business still.
+        // The delay of an arrival that finds a free user is still attributed to the generator.
         open.arrive();
         assert_eq!((open.counts(), open.noted()), ((1, 0), (1, 0)));
     }
@@ -956,7 +961,7 @@ mod tests {
         }
     }
 
-    /// What the system is asked before the thread sleeps until the next arrival.
+    /// Checks the system calls that are made before the thread sleeps until the next arrival.
     #[test]
     fn nothing_is_looked_for_where_nothing_can_have_come() {
         let (_listener, request) = silent();
@@ -964,7 +969,7 @@ mod tests {
         let mut worker = worker(hour, Duration::ZERO);
         let calls = |worker: &mut LoadWorker| {
             worker.syscall_counts = SyscallCounts::default();
-            // Of two waits the first may end by what connecting tells.
+            // The first of two waits may end with the event of connecting.
             worker.wait_for_events(&mut Vec::with_capacity(8), Instant::now()).unwrap();
             worker.syscall_counts
         };
@@ -973,9 +978,9 @@ mod tests {
         assert_eq!((worker.busy_connections, worker.exchanges_since_poll), (1, 1));
         let (looks, settings) = (1, 1);
         assert_eq!(calls(&mut worker), SyscallCounts { epoll_waits: looks, timer_sets: settings });
-        // The timer stands: it is not set again, and one look is enough.
+        // The timer is already armed: it is not set again, and one poll is enough.
         assert_eq!(calls(&mut worker), SyscallCounts { epoll_waits: looks, timer_sets: 0 });
-        // Another moment, and an answer that may have come: a look tells whether to sleep at all.
+        // With another deadline and a response that may have arrived, a poll determines whether to sleep at all.
         worker.next_arrival_at = Some(worker.started_at + hour / 2);
         assert_eq!((worker.busy_connections, worker.exchanges_since_poll), (1, 0));
         assert_eq!(calls(&mut worker), SyscallCounts { epoll_waits: 2, timer_sets: settings });

@@ -1,54 +1,55 @@
-//! How the answers of a label began: when the first one came, and when the first that a cache gave.
+//! The start of a label's responses: the times of the first response, and of the first cached response.
 //!
-//! After a flush or an activation the first visitors wait for a drawing, and from some moment on all others get the cached
-//! page at once. That moment is what a better flush brings forward. Where answers say what a cache did (`Cache-Status`,
-//! `X-Cache`, `X-Cache-Info`, `Age`), their word counts; else it is the first answer that took a tenth of the first one's
-//! time, if most later ones did so, too.
+//! After a flush or an activation the first visitors wait for rendering, and from some moment on all others get the
+//! cached page immediately. A better flush makes that moment earlier. If responses report the cache state
+//! (`Cache-Status`, `X-Cache`, `X-Cache-Info`, `Age`), those headers decide. Otherwise it is the first response that
+//! took a tenth of the first one's time, if most later ones did so, too.
 //!
-//! Invariant: memory is bounded: each moment that is kept has an answer a fifth quicker than the one before.
+//! Invariant: memory is bounded: each recorded moment has a response a fifth faster than the previous one.
 
 use std::time::Duration;
 
-/// A first answer quicker than that is not told apart from a cached one by its time.
+/// A faster first response cannot be distinguished from a cached one by its time.
 const MIN_UNCACHED_TIME: Duration = Duration::from_millis(50);
-/// How many times quicker a cached answer is than a drawn one.
+/// Minimum ratio of the times of a rendered and a cached response.
 const CACHED_SPEEDUP: u32 = 10;
 
-/// The beginnings of one label's answers, in microseconds since the run began.
+/// The first responses of one label, in microseconds since the start of the run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CacheWarmup {
-    /// When an answer ended that was quicker than all that ended before, and how long it took; the first one first.
+    /// End time and duration of each response that was faster than all that ended before; the first response comes
+    /// first.
     new_minima: Vec<(u64, u64)>,
-    /// When the first answer ended of which a header says that a cache gave it.
+    /// End time of the first response that a header marks as cached.
     first_hit_us: Option<u64>,
-    /// Whether headers say what a cache did.
+    /// True if headers report the cache state.
     has_cache_header: bool,
 }
 
-/// How it is known that a cache answered.
+/// The evidence that a response was cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheEvidence {
-    /// A header says so.
+    /// A header reports it.
     Header,
-    /// It was ten times quicker than the first answer, as most were.
+    /// The response was ten times faster than the first one, as most were.
     ResponseTime,
 }
 
-/// When a label's answers began to come from a cache.
+/// The time at which a label's responses began to come from a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FirstCachedResponse {
-    /// When the first answer was there, since the run began.
+    /// Time of the first response since the start of the run.
     pub first_response: Duration,
-    /// How long it took.
+    /// Its duration.
     pub first_response_time: Duration,
-    /// When the first cached one was there; `None` if there was none.
+    /// Time of the first cached response; `None` if there was none.
     pub first_cached: Option<Duration>,
-    /// How that is known.
+    /// The evidence.
     pub evidence: CacheEvidence,
 }
 
 impl CacheWarmup {
-    /// Notes a good answer: when it ended, how long it took, and whether a header says that a cache gave it or did not.
+    /// Records a successful response: its end time, its duration, and the cache state that a header reports, if any.
     pub(crate) fn record_response(&mut self, end_us: u64, took_us: u64, is_hit: Option<bool>) {
         self.has_cache_header |= is_hit.is_some();
         if is_hit == Some(true) {
@@ -59,7 +60,7 @@ impl CacheWarmup {
 
     fn record_minimum(&mut self, end_us: u64, took_us: u64) {
         let is_lower = |took: u64, than: u64| took.saturating_mul(5) < than.saturating_mul(4);
-        // Nearly always the newest, and no lower than what is known.
+        // Nearly always the latest entry, and no faster than the known minimum.
         let place = self.new_minima.partition_point(|low| low.0 <= end_us);
         let before = place.checked_sub(1).and_then(|place| self.new_minima.get(place));
         if before.is_some_and(|low| !is_lower(took_us, low.1)) {
@@ -73,27 +74,27 @@ impl CacheWarmup {
         });
     }
 
-    /// Adds what another worker, or a later second, saw of the same run.
+    /// Merges the records of another worker, or of a later second, of the same run.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.has_cache_header |= other.has_cache_header;
         self.first_hit_us = self.first_hit_us.into_iter().chain(other.first_hit_us).min();
         other.new_minima.iter().for_each(|low| self.record_minimum(low.0, low.1));
     }
 
-    /// Counts from a moment that much earlier on.
+    /// Moves all times later, for an origin that is earlier by this duration.
     pub(crate) fn shift_later(&mut self, by: Duration) {
         let by = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
         self.new_minima.iter_mut().for_each(|low| low.0 = low.0.saturating_add(by));
         self.first_hit_us = self.first_hit_us.map(|hit| hit.saturating_add(by));
     }
 
-    /// Counts from a moment that much later on, before which nothing ended.
+    /// Moves all times earlier, for an origin that is later by this duration; no response ended before it.
     pub(crate) fn shift_earlier(&mut self, us: u64) {
         self.new_minima.iter_mut().for_each(|low| low.0 = low.0.saturating_sub(us));
         self.first_hit_us = self.first_hit_us.map(|hit| hit.saturating_sub(us));
     }
 
-    /// Returns when the first cached answer was there, if anything tells: `median` is that of all answers.
+    /// Returns the time of the first cached response, if there is evidence; `median` is that of all responses.
     #[must_use]
     pub fn first_cached(&self, median: Duration) -> Option<FirstCachedResponse> {
         let &(first, took) = self.new_minima.first()?;
@@ -117,12 +118,12 @@ impl CacheWarmup {
         low.and_then(|low| of(Some(low.0), CacheEvidence::ResponseTime))
     }
 
-    /// Returns its numbers, for who sends it elsewhere.
+    /// Returns its fields, for serialization.
     pub(crate) fn to_parts(&self) -> (&[(u64, u64)], Option<u64>, bool) {
         (&self.new_minima, self.first_hit_us, self.has_cache_header)
     }
 
-    /// Puts back together what [`CacheWarmup::to_parts`] took apart.
+    /// Restores a value from the output of [`CacheWarmup::to_parts`].
     pub(crate) fn from_parts(lows: &[(u64, u64)], hit: Option<u64>, tells: bool) -> Self {
         let mut opening =
             Self { new_minima: Vec::new(), first_hit_us: hit, has_cache_header: tells };
@@ -155,13 +156,13 @@ mod tests {
 
     #[test]
     fn a_page_is_cached_from_its_first_quick_answer_on() {
-        // The herd of the source: a page of ten seconds, then answers at once.
+        // The thundering herd from the source: a page that takes ten seconds, then immediate responses.
         let herd = [(10_000, 10_000, None), (10_900, 9_000, None), (11_600, 20, None)];
         let herd = opening(&[&herd[..], &[(11_601, 3, None)]].concat());
         assert_eq!(cached(&herd, 5), Some((10_000, Some(11_600), CacheEvidence::ResponseTime)));
-        // Where most answers are as slow as the first one, a quick one says nothing.
+        // If most responses are as slow as the first one, a fast one proves nothing.
         assert_eq!(cached(&herd, 9_000), None);
-        // A page that is always quick is not told apart.
+        // A page that is always fast cannot be distinguished.
         assert_eq!(cached(&opening(&[(2, 2, None), (3, 1, None)]), 1), None);
         assert_eq!(cached(&CacheWarmup::default(), 0), None);
     }
@@ -193,7 +194,7 @@ mod tests {
                 prop_assert_eq!(&CacheWarmup::from_parts(lows, hit, tells), &one);
                 sum.merge(&one);
             }
-            // The first one is exact, moments rise and times fall.
+            // The first entry is exact; end times rise and durations fall.
             prop_assert_eq!(sum.new_minima[0].0, whole.new_minima[0].0);
             prop_assert!(sum.new_minima.is_sorted_by(|one, two| one.0 <= two.0 && one.1 > two.1));
             prop_assert!(sum.new_minima.len() <= 80);

@@ -1,8 +1,9 @@
-//! Histograms in HdrHistogram's log format 1.3, which other tools open: one line per label and second.
+//! Histograms in HdrHistogram's log format 1.3, which other tools can open: one line per label and second.
 //!
-//! Values are response times in microseconds with three digits, as the run recorded them; nothing is estimated. A line is
-//! `Tag=LABEL,START,LENGTH,MAX,HISTOGRAM`: seconds since the start of the run, seconds, milliseconds, and the histogram in
-//! the compressed encoding V2, as base64. In tags, what the format cannot hold (blanks, commas, line breaks) is `_`.
+//! Values are response times in microseconds with three digits, as the run recorded them; nothing is estimated. A line
+//! is `Tag=LABEL,START,LENGTH,MAX,HISTOGRAM`: seconds since the start of the run, seconds, milliseconds, and the
+//! histogram in the compressed encoding V2, as base64. In tags, characters that the format does not allow (blanks,
+//! commas, line breaks) become `_`.
 
 use std::io::{Read as _, Write as _};
 use std::time::SystemTime;
@@ -12,9 +13,9 @@ use base64::Engine as _;
 use super::RunResults;
 use crate::{Error, Result};
 
-/// Longest time of a histogram, in microseconds: an hour.
+/// Maximum time of a histogram, in microseconds: an hour.
 const MAX_HISTOGRAM_US: u64 = 3_600_000_000;
-/// Buckets of a histogram with three digits are halves of that many sub-buckets.
+/// Number of sub-buckets of a histogram with three digits; each bucket holds half of them.
 const SUB_BUCKETS: u64 = 2048;
 const HISTOGRAM_COOKIE: u32 = 0x1c84_9313;
 const COMPRESSED_HISTOGRAM_COOKIE: u32 = 0x1c84_9314;
@@ -43,19 +44,19 @@ pub fn format_histogram_log(results: &RunResults) -> String {
             lines.push((*second, line));
         }
     }
-    // In the order of time, as readers expect it.
+    // In chronological order, as readers expect.
     lines.sort_by_key(|(second, _)| *second);
     out.extend(lines.into_iter().map(|(_, line)| line));
     out
 }
 
-/// Returns the place of a value among the counts of a histogram.
+/// Returns the index of a value among the counts of a histogram.
 fn bucket_index(us: u64) -> usize {
     let us = us.min(MAX_HISTOGRAM_US);
     let bucket = 64 - SUB_BUCKETS.trailing_zeros() - (us | (SUB_BUCKETS - 1)).leading_zeros();
     let sub = us >> bucket;
     let half = SUB_BUCKETS / 2;
-    // With one bucket's lower half for the smallest values, others have their upper halves only.
+    // The first bucket also has its lower half, for the smallest values; the others have only their upper halves.
     usize::try_from((u64::from(bucket) + 1) * half + sub - half).unwrap_or(0)
 }
 
@@ -102,7 +103,7 @@ fn encode_histogram(times: &[(u64, u64)]) -> String {
     base64::engine::general_purpose::STANDARD.encode(whole)
 }
 
-/// Appends a number in the ZigZag LEB128 of at most 9 bytes that the encoding uses.
+/// Appends a number in the ZigZag LEB128 encoding of at most 9 bytes that the format uses.
 fn put_zigzag(out: &mut Vec<u8>, number: i64) {
     let mut left = ((number << 1) ^ (number >> 63)) as u64;
     for _ in 0..8 {
@@ -119,18 +120,18 @@ fn put_zigzag(out: &mut Vec<u8>, number: i64) {
 /// One line of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistogramLogLine {
-    /// The label, as the format can hold it; empty where the line has none.
+    /// The label in the format's character set; empty if the line has none.
     pub label: String,
     /// The second of the run.
     pub second: u32,
-    /// Upper ends of buckets in microseconds, and how many times lie there.
+    /// Upper bounds of buckets in microseconds, and their counts.
     pub buckets: Vec<(u64, u64)>,
 }
 
-/// Reads a log that [`format_histogram_log`] wrote, or another program with histograms of three digits.
+/// Parses a log that [`format_histogram_log`] wrote, or another program with histograms of three digits.
 ///
 /// # Errors
-/// [`Error::UnusableInput`] with the number of a line that is none.
+/// [`Error::UnusableInput`] with the number of the invalid line.
 pub fn read_histogram_log(text: &str, name: &str) -> Result<Vec<HistogramLogLine>> {
     let lines = text.lines().enumerate();
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with(['#', '"']));
@@ -154,7 +155,7 @@ fn parse_histogram_line(line: &str) -> Option<HistogramLogLine> {
     }
     let second: f64 = start.parse().ok().filter(|second: &f64| second.is_finite())?;
     let times = decode_histogram(fields.nth(2)?)?;
-    // A number that is too large becomes the largest.
+    // A number that is too large is clamped to the maximum.
     Some(HistogramLogLine {
         label: label.unwrap_or_default(),
         second: second.max(0.0) as u32,
@@ -162,10 +163,10 @@ fn parse_histogram_line(line: &str) -> Option<HistogramLogLine> {
     })
 }
 
-/// Bytes of a histogram at most: many times what its buckets need.
+/// Maximum size of a histogram in bytes: many times what its buckets need.
 const MAX_HISTOGRAM_BYTES: u64 = 1 << 20;
 
-/// Undoes [`encode_histogram`]; values are the upper ends of buckets.
+/// Decodes the output of [`encode_histogram`]; values are the upper bounds of buckets.
 fn decode_histogram(text: &str) -> Option<Vec<(u64, u64)>> {
     let number = |bytes: &[u8], from: usize| -> Option<u32> {
         bytes.get(from..from + 4)?.try_into().ok().map(u32::from_be_bytes)
@@ -177,7 +178,7 @@ fn decode_histogram(text: &str) -> Option<Vec<(u64, u64)>> {
     let mut plain = Vec::new();
     let packed = flate2::read::ZlibDecoder::new(whole.get(8..)?);
     packed.take(MAX_HISTOGRAM_BYTES).read_to_end(&mut plain).ok()?;
-    // Cookie, length, offset, digits, lowest, highest and ratio stand before the counts.
+    // Cookie, length, offset, digits, lowest, highest and ratio precede the counts.
     let length = usize::try_from(number(&plain, 4)?).ok()?;
     if number(&plain, 0)? != HISTOGRAM_COOKIE || number(&plain, 8)? != 0 || number(&plain, 12)? != 3
     {
@@ -209,7 +210,7 @@ fn decode_histogram(text: &str) -> Option<Vec<(u64, u64)>> {
     Some(found)
 }
 
-/// Takes a number that [`put_zigzag`] wrote.
+/// Decodes a number that [`put_zigzag`] wrote.
 fn take_zigzag(rest: &mut &[u8]) -> Option<i64> {
     let (mut number, mut shift) = (0u64, 0);
     loop {
@@ -262,7 +263,7 @@ mod tests {
         series.seconds.entry(7).or_default().time_buckets = vec![(1500, 2)];
         let text = format_histogram_log(&results);
         assert!(text.starts_with("#[Histogram log format version 1.3]\n"));
-        // What HdrHistogram for Java 2.2.2 writes begins with the same letters: they are the encoding's name.
+        // The output of HdrHistogram for Java 2.2.2 begins with the same characters: they are the name of the encoding.
         assert!(text.contains("\nTag=GET_/a__b,7.000,1.000,1.500,HISTFA"), "{text}");
         let times = vec![(1500, 2)];
         let line = HistogramLogLine { label: "GET_/a__b".to_owned(), second: 7, buckets: times };

@@ -1,7 +1,7 @@
-//! JMeter's result files: rows written as JMeter writes them, and any of its forms read.
+//! JMeter's result files: writes rows as JMeter does, and parses all of its formats.
 //!
-//! Written: CSV with the header of JMeter's defaults. Read: CSV by the names of its header, or without one in the
-//! default order, and XML; times as milliseconds or as formatted dates are told apart.
+//! Written: CSV with JMeter's default header. Parsed: CSV by the names of its header, or without one in the default
+//! order, and XML; times in milliseconds and formatted dates are both recognized.
 
 use std::borrow::Cow;
 use std::io::{BufRead, Write as _};
@@ -10,25 +10,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// The first line of a file.
+/// The header line of a file.
 pub const JTL_HEADER: &str = "timeStamp,elapsed,label,responseCode,responseMessage,threadName,dataType,success,failureMessage,bytes,sentBytes,grpThreads,allThreads,URL,Latency,IdleTime,Connect";
 
-/// How long the sample took, in microseconds: a column that the lab adds.
+/// Duration of the sample in microseconds: a column that the lab adds.
 const ELAPSED_US_COLUMN: &str = "elapsedUs";
-/// By which mark servers know the sample: another one.
+/// The mark by which servers identify the sample: another column that the lab adds.
 const SAMPLE_MARK_COLUMN: &str = "sampleMark";
 
-/// Columns behind those of JMeter.
+/// Columns in addition to JMeter's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JtlExtraColumns {
-    /// How long a sample took, in microseconds.
+    /// Duration of a sample, in microseconds.
     pub microseconds: bool,
-    /// The mark that was sent with it.
+    /// The mark that was sent with the sample.
     pub mark: bool,
 }
 
 impl JtlExtraColumns {
-    /// Returns the first line of a file.
+    /// Returns the header line of a file.
     #[must_use]
     pub fn header_line(self) -> String {
         let mut header = JTL_HEADER.to_owned();
@@ -49,9 +49,9 @@ impl JtlExtraColumns {
 /// One sample.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JtlRow<'a> {
-    /// When the sample started, in milliseconds of the epoch.
+    /// Start time, in milliseconds since the epoch.
     pub start_ms: u64,
-    /// Milliseconds until its end.
+    /// Duration in milliseconds.
     pub elapsed_ms: u64,
     /// The sampler's name.
     pub label: Cow<'a, str>,
@@ -63,7 +63,7 @@ pub struct JtlRow<'a> {
     pub thread_name: Cow<'a, str>,
     /// `text`, `bin` or empty.
     pub data_type: Cow<'a, str>,
-    /// Whether it succeeded, assertions included.
+    /// True if it succeeded, assertions included.
     pub is_ok: bool,
     /// The first failed assertion's message.
     pub failure: Cow<'a, str>,
@@ -71,21 +71,21 @@ pub struct JtlRow<'a> {
     pub received_bytes: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
-    /// Threads of the group that run.
+    /// Number of running threads of the group.
     pub group_threads: u64,
-    /// Threads that run.
+    /// Number of running threads.
     pub all_threads: u64,
     /// The URL; `null` for transactions.
     pub url: Cow<'a, str>,
     /// Milliseconds until the first byte.
     pub latency_ms: u64,
-    /// Milliseconds that do not count, such as timers inside a transaction.
+    /// Milliseconds that are excluded, such as timers inside a transaction.
     pub idle_ms: u64,
-    /// Milliseconds of connecting.
+    /// Connect time in milliseconds.
     pub connect_ms: u64,
-    /// Microseconds until its end; 0 where only milliseconds are known.
+    /// Duration in microseconds; 0 if only milliseconds are known.
     pub elapsed_us: u64,
-    /// By which mark servers know the sample; empty if they were not told.
+    /// The mark by which servers identify the sample; empty if none was sent.
     pub mark: Cow<'a, str>,
 }
 
@@ -95,7 +95,7 @@ impl JtlRow<'_> {
         self.write_with_columns(JtlExtraColumns::default(), out);
     }
 
-    /// Appends the row as a line, with the columns that its file has.
+    /// Appends the row as a line with the columns of its file.
     pub fn write_with_columns(&self, added: JtlExtraColumns, out: &mut Vec<u8>) {
         // Writing to a vector cannot fail.
         write!(out, "{},{},", self.start_ms, self.elapsed_ms).ok();
@@ -129,7 +129,7 @@ impl JtlRow<'_> {
         out.push(b'\n');
     }
 
-    /// Returns the row with texts of its own.
+    /// Returns the row with owned strings.
     #[must_use]
     pub fn into_owned(self) -> JtlRow<'static> {
         let own = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
@@ -156,7 +156,7 @@ impl JtlRow<'_> {
         }
     }
 
-    /// Reports whether this is the sum of a transaction, which counts its samples a second time.
+    /// Returns true if this is the sum of a transaction, which counts its samples a second time.
     #[must_use]
     pub fn is_transaction(&self) -> bool {
         self.response_message.starts_with("Number of samples in transaction")
@@ -227,13 +227,13 @@ pub(crate) fn split_csv_record(line: &str, delimiter: char) -> Vec<Cow<'_, str>>
     }
 }
 
-/// Most bytes of a record: answers may stand in one, which assertions quote.
+/// Maximum size of a record in bytes; assertion messages may quote whole responses.
 const MAX_CSV_RECORD_LEN: usize = 16 << 20;
 
-/// Reads one record, which quoted line breaks may spread over several lines; false at the end.
+/// Reads one record, whose quoted line breaks may span several lines; returns false at the end.
 ///
 /// # Errors
-/// `InvalidData` if a quote is not closed within 16 MiB or the file: all that follows would be lost in one field.
+/// `InvalidData` if a quote is not closed within 16 MiB or the file: all following data would be lost in one field.
 pub(crate) fn read_csv_record(
     input: &mut dyn BufRead,
     text: &mut Vec<u8>,
@@ -264,7 +264,7 @@ pub(crate) fn read_csv_record(
 /// Calls `each` with every row of a file.
 ///
 /// # Errors
-/// [`Error::UnusableInput`] with the line if the input is no result file; [`Error::Engine`] never.
+/// [`Error::UnusableInput`] with the line if the input is not a result file; [`Error::Engine`] never.
 pub fn read_jtl(
     input: &mut dyn BufRead,
     name: &str,
@@ -377,7 +377,7 @@ impl JtlColumns {
             is_ok: if self.indexes.get(7).is_some_and(Option::is_some) {
                 text(7).eq_ignore_ascii_case("true")
             } else {
-                // A file that does not say it may still tell statuses.
+                // A file without this column may still contain statuses.
                 let code = text(3).trim();
                 code.is_empty() || code.parse().is_ok_and(|code: u16| code < 400)
             },
@@ -403,7 +403,7 @@ impl JtlColumns {
     }
 }
 
-/// Reads milliseconds of the epoch, or `2026/11/21 18:43:54[.123]` with either separator, taken as UTC.
+/// Parses milliseconds since the epoch, or `2026/11/21 18:43:54[.123]` with either separator, taken as UTC.
 fn parse_epoch_ms(text: &str) -> Option<u64> {
     let text = text.trim();
     if let Ok(number) = text.parse() {
@@ -526,7 +526,8 @@ mod tests {
             numbers in prop::array::uniform4(0u64..1_000_000_000),
             is_ok in any::<bool>(),
         ) {
-            // A line break at the very end of a record cannot be told from the record's own; labels never end so.
+            // A line break at the very end of a record cannot be distinguished from the record's own; labels never end
+            // with one.
             let row = JtlRow {
                 start_ms: numbers[0],
                 elapsed_ms: numbers[1],

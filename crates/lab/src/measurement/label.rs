@@ -1,23 +1,23 @@
-//! How many labels a run tells apart: a plan may write variables into its labels, and neither memory nor report may grow
-//! with what they hold.
+//! Limits the number of distinct labels of a run: a plan may write variables into its labels, and neither memory nor
+//! report may grow with their values.
 //!
 //! Invariant: every sample counts under exactly one label, so totals do not depend on the limit.
 //!
 //! Not here: rows of result files, which keep the labels of their samples.
 
-/// Most labels that a run tells apart, of samples, and as many of transactions.
+/// Maximum number of distinct labels of samples in a run, and separately of transactions.
 pub const MAX_LABELS: usize = 1_000;
-/// What samples of all further labels count as.
+/// The label that samples of all further labels count under.
 pub const OTHER_LABELS: &str = "(other labels)";
 
-/// Most bytes of a label: a plan may write a whole answer into one.
+/// Maximum size of a label in bytes: a plan may write a whole response into one.
 const MAX_LABEL_BYTES: usize = 300;
 
-/// Returns the label that a sample of `name` counts under, where `count` labels are known already.
+/// Returns the label that a sample of `name` counts under, if `count` labels are already known.
 pub(crate) fn counted_label(name: &str, is_known: impl Fn(&str) -> bool, count: usize) -> &str {
     let end = (0..=MAX_LABEL_BYTES.min(name.len())).rev().find(|&at| name.is_char_boundary(at));
     let name = name.get(..end.unwrap_or(0)).unwrap_or(name);
-    // That of all others takes nobody's place.
+    // The label for all others does not count toward the limit.
     let told_apart = count - usize::from(is_known(OTHER_LABELS));
     if is_known(name) || told_apart < MAX_LABELS { name } else { OTHER_LABELS }
 }

@@ -1,4 +1,4 @@
-//! `metrics.csv`: what generator and target did in each second of a run.
+//! `metrics.csv`: the activity of the generator and the target in each second of a run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,11 +6,12 @@ use std::fmt::Write as _;
 use super::{RunResults, TimingHistogram};
 use crate::phase::process_watch::ProcessMetrics;
 
-/// The first line.
+/// The header line.
 pub const METRICS_CSV_HEADER: &str = "second,requests,errors,bytes,p50_ms,p95_ms,p99_ms,max_ms,active,generator_cpu,generator_lag_ms,generator_late,target_cpu,target_memory,target_files,target_threads";
 
-/// Returns a line per second; columns of what is not known are empty. The generator's processor time is in processors (1 is
-/// one busy processor), its lag the worst 99th percentile of its threads; the target's processor time is in processors too.
+/// Returns a line per second; columns with unknown values are empty. The generator's CPU time is in processors (1 is
+/// one busy processor), and its lag is the worst 99th percentile of its threads. The target's CPU time is in processors
+/// too.
 #[must_use]
 pub fn format_metrics_csv(results: &RunResults) -> String {
     let mut out = format!("{METRICS_CSV_HEADER}\n");
@@ -67,7 +68,7 @@ pub fn format_metrics_csv(results: &RunResults) -> String {
     out
 }
 
-/// Returns what was seen of the target at the end of each second, with its processor time since the look before.
+/// Returns the metrics of the target at the end of each second, with its CPU time since the previous reading.
 fn target_per_second(target: &[ProcessMetrics]) -> BTreeMap<u32, (f64, &ProcessMetrics)> {
     let mut seconds = BTreeMap::new();
     for pair in target.windows(2) {

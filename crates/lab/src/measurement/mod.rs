@@ -1,10 +1,12 @@
-//! What a run measured: histograms per label and second, counters, and rows where they are asked for.
+//! The measurements of a run: histograms per label and second, counters, and rows on request.
 //!
-//! In: [`RecordedSample`]s on each worker. Out: one [`WorkerInterval`] per worker and second, added up losslessly into [`RunResults`].
+//! In: [`RecordedSample`]s on each worker. Out: one [`WorkerInterval`] per worker and second, added up losslessly into
+//! [`RunResults`].
 //!
 //! Invariants
-//! * Histograms are added, percentiles never averaged, so that workers and agents merge to what one would have seen.
-//! * Memory does not grow with the number of samples, nor with that of labels.
+//! * Histograms are added, percentiles never averaged, so that workers and agents merge to what one would have
+//!   recorded.
+//! * Memory grows neither with the number of samples nor with the number of labels.
 
 mod cache_warmup;
 pub mod hlog;

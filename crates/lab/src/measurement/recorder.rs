@@ -12,7 +12,7 @@ use crate::measurement::jtl::{JtlExtraColumns, JtlRow};
 use crate::measurement::{MAX_LABELS, SampleStats, TimingHistogram, counted_label};
 use crate::net::{ExchangeFailure, ExchangeOutcome};
 
-/// A label's place in its worker's recorder.
+/// The index of a label in its worker's recorder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SampleLabelId(usize);
 
@@ -20,18 +20,18 @@ pub(crate) struct SampleLabelId(usize);
 #[derive(Debug)]
 pub(crate) struct RecordedSample<'a> {
     pub(crate) label: SampleLabelId,
-    /// When the request was due; later than that is the server's or the generator's delay.
+    /// The time at which the request was due; a later start is a delay of the server or the generator.
     pub(crate) due: Instant,
     pub(crate) start: Instant,
     pub(crate) first_byte: Instant,
     pub(crate) end: Instant,
-    /// Zero if the connection stood.
+    /// Zero if the connection was already open.
     pub(crate) connect_time: Duration,
     /// 0 if there was no response.
     pub(crate) status: u16,
-    /// Why the sample failed, if it did.
+    /// The failure reason, if the sample failed.
     pub(crate) failure: Option<&'a str>,
-    /// Whether a header says that a cache answered, or that none did.
+    /// The cache state that a header reports: true for a hit, false for none; `None` if unknown.
     pub(crate) is_hit: Option<bool>,
     pub(crate) received_bytes: u64,
     pub(crate) body_bytes: u64,
@@ -69,46 +69,46 @@ impl<'a> RecordedSample<'a> {
     }
 }
 
-/// What one worker measured in one second.
+/// The measurements of one worker in one second.
 #[derive(Debug)]
 pub(crate) struct WorkerInterval {
     pub(crate) worker: usize,
     /// Counted from the start of the run.
     pub(crate) second: u32,
-    /// Name, numbers, and whether they are sums of transactions.
+    /// Name, statistics, and true if they are sums of transactions.
     pub(crate) labels: Vec<(Arc<str>, SampleStats, bool)>,
     pub(crate) lag: TimingHistogram,
     /// Arrivals that found no free user.
     pub(crate) late_arrivals: u64,
     /// Arrivals that were never sent.
     pub(crate) unsent_arrivals: u64,
-    /// Requests that were sent a second time because the server had closed their connection.
+    /// Requests that were sent a second time because the server had closed the connection.
     pub(crate) repeated_requests: u64,
     pub(crate) active_users: u64,
-    /// Processor time of the worker's thread since its start.
+    /// CPU time of the worker's thread since its start.
     pub(crate) cpu_time: Duration,
-    /// Exchanges that are kept whole.
+    /// Exchanges that are stored completely.
     pub(crate) traces: Vec<ExchangeTrace>,
     /// The slowest marked samples.
     pub(crate) slow_samples: Vec<SlowSample>,
 }
 
-/// Where rows go, in pieces of text.
+/// The destination of rows, in chunks of text.
 #[derive(Debug, Clone)]
 pub(crate) struct JtlRowSink {
     pub(crate) sender: SyncSender<Vec<u8>>,
-    /// The time of day at `at`.
+    /// The wall-clock time at `at`.
     pub(crate) epoch_time: SystemTime,
     pub(crate) epoch_instant: Instant,
     pub(crate) extra_columns: JtlExtraColumns,
 }
 
-/// Most phases of one label.
+/// Maximum number of phases of one label.
 const MAX_LABEL_PHASES: usize = 64;
-/// Rows are handed over in pieces of this size.
+/// Size of the chunks in which rows are handed over, in bytes.
 const ROW_CHUNK_LEN: usize = 64 * 1024;
 
-/// Collects on one worker.
+/// Collects the samples of one worker.
 #[derive(Debug)]
 pub(crate) struct SampleRecorder {
     worker: usize,
@@ -124,7 +124,7 @@ pub(crate) struct SampleRecorder {
     sender: Sender<WorkerInterval>,
     rows: Option<JtlRowSink>,
     row_text: Vec<u8>,
-    /// How many exchanges of a label are kept whole.
+    /// Number of exchanges per label that are stored completely.
     max_traces: usize,
     trace_quotas: HashMap<String, TraceQuota>,
     traces: Vec<ExchangeTrace>,
@@ -159,12 +159,12 @@ impl SampleRecorder {
         }
     }
 
-    /// Returns the place of a label, which lasts as long as the recorder.
+    /// Returns the ID of a label, which is valid for the lifetime of the recorder.
     pub(crate) fn label_id(&mut self, name: &str) -> SampleLabelId {
         self.label_id_of_kind(name, false)
     }
 
-    /// Returns the place of a label; sums of transactions are kept apart, because their samples count already.
+    /// Returns the ID of a label; sums of transactions are kept separately, because their samples already count.
     pub(crate) fn label_id_of_kind(&mut self, name: &str, is_transaction: bool) -> SampleLabelId {
         let names =
             if is_transaction { &mut self.transaction_indexes } else { &mut self.label_indexes };
@@ -212,11 +212,11 @@ impl SampleRecorder {
         }
     }
 
-    /// Adds what the server said of its own time for a sample.
+    /// Adds the server's own timing for a sample.
     pub(crate) fn record_server_timing(&mut self, label: SampleLabelId, header: &str) {
         let Some((_, stats, _)) = self.labels.get_mut(label.0) else { return };
         for_each_phase(header, &mut |phase, time| {
-            // A server that makes up names does not make the report longer without end.
+            // A server that invents phase names must not make the report grow without bound.
             let is_full = stats.server_phases.len() >= MAX_LABEL_PHASES;
             match stats.server_phases.get_mut(phase) {
                 Some(timing) => timing.record(time),
@@ -226,7 +226,7 @@ impl SampleRecorder {
         });
     }
 
-    /// Keeps a sample that servers know by a mark, if it is one of the slowest.
+    /// Records a marked sample if it is one of the slowest.
     pub(crate) fn record_marked(
         &mut self,
         sample: &RecordedSample<'_>,
@@ -258,12 +258,12 @@ impl SampleRecorder {
         });
     }
 
-    /// Keeps so many exchanges of each label whole.
+    /// Sets the number of exchanges per label that are stored completely.
     pub(crate) fn set_max_traces(&mut self, most: usize) {
         self.max_traces = most;
     }
 
-    /// Reports whether an exchange of a label may be kept whole.
+    /// Returns true if another exchange of the label may be stored completely.
     pub(crate) fn wants_trace(&self, label: &str) -> bool {
         self.max_traces > 0
             && match self.trace_quotas.get(label) {
@@ -272,7 +272,7 @@ impl SampleRecorder {
             }
     }
 
-    /// Keeps an exchange, if there is room for its kind; `at` is when it started.
+    /// Stores an exchange if the quota of its kind is not exhausted; `at` is its start time.
     pub(crate) fn record_trace(&mut self, at: Instant, mut trace: ExchangeTrace) {
         if !self.wants_trace(&trace.label) {
             return;
@@ -285,32 +285,32 @@ impl SampleRecorder {
         self.traces.push(trace);
     }
 
-    /// Notes how late something was that the generator should have done at `due`.
+    /// Records the delay of an action of the generator.
     pub(crate) fn record_lag(&mut self, lag: Duration) {
         self.lag.record(lag);
     }
 
-    /// Notes an arrival that had to wait for a free user.
+    /// Records an arrival that had to wait for a free user.
     pub(crate) fn record_late_arrival(&mut self) {
         self.late_arrivals += 1;
     }
 
-    /// Notes arrivals that the run's end left unsent.
+    /// Records arrivals that were unsent at the end of the run.
     pub(crate) fn record_unsent_arrivals(&mut self, count: u64) {
         self.unsent_arrivals += count;
     }
 
-    /// Notes a request that is sent a second time.
+    /// Records a request that is sent a second time.
     pub(crate) fn record_repeated_request(&mut self) {
         self.repeated_requests += 1;
     }
 
-    /// Reports whether rows are wanted.
+    /// Returns true if rows are required.
     pub(crate) fn wants_rows(&self) -> bool {
         self.rows.is_some()
     }
 
-    /// Writes a row; `at` is when its sample started.
+    /// Writes a row; `at` is the start time of its sample.
     pub(crate) fn write_row(&mut self, at: Instant, mut row: JtlRow<'_>) {
         let Some(sink) = &self.rows else { return };
         let since = at.saturating_duration_since(sink.epoch_instant);
@@ -319,12 +319,12 @@ impl SampleRecorder {
         row.start_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
         row.write_with_columns(sink.extra_columns, &mut self.row_text);
         if self.row_text.len() >= ROW_CHUNK_LEN {
-            // A full queue makes the worker wait; the lag tells.
+            // A full queue blocks the worker; the lag records it.
             sink.sender.send(std::mem::take(&mut self.row_text)).ok();
         }
     }
 
-    /// Hands over the second that is over, if one is.
+    /// Hands over the measurements of a second if it has ended.
     pub(crate) fn flush_finished_second(
         &mut self,
         now: Instant,
@@ -339,7 +339,7 @@ impl SampleRecorder {
         }
     }
 
-    /// Hands over what there is.
+    /// Hands over the current measurements.
     pub(crate) fn flush_interval(&mut self, active: u64, cpu: Duration) {
         let mut labels = Vec::new();
         for (name, stats, is_transaction) in &mut self.labels {
@@ -374,7 +374,7 @@ impl SampleRecorder {
     }
 }
 
-/// Returns a moment as milliseconds of the epoch.
+/// Converts an instant to milliseconds since the epoch.
 fn to_epoch_ms(at: Instant) -> u64 {
     let began = SystemTime::now().checked_sub(at.elapsed()).unwrap_or(SystemTime::UNIX_EPOCH);
     let since = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The whole of a run: every label's totals and seconds, and what is known about the generator.
+//! The results of a whole run: totals and seconds of every label, and data about the generator.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,95 +13,95 @@ use super::{SampleStats, TimingHistogram};
 use crate::log_watch::LogWatchResult;
 use crate::phase::process_watch::ProcessMetrics;
 
-/// What a run measured.
+/// The measurements of a run.
 #[derive(Debug, Clone)]
 pub struct RunResults {
-    /// When the run started.
+    /// Start time of the run.
     pub started: SystemTime,
-    /// How long it took.
+    /// Duration of the run.
     pub elapsed: Duration,
-    /// Per label, in the order of their names.
+    /// Results per label, ordered by name.
     pub labels: BTreeMap<Arc<str>, LabelSeries>,
-    /// Per transaction: sums over samples that `labels` holds too.
+    /// Results per transaction: sums over samples that `labels` holds too.
     pub transactions: BTreeMap<Arc<str>, LabelSeries>,
-    /// What is known about the generator.
+    /// Data about the generator.
     pub generator: GeneratorStats,
-    /// Exchanges that were kept whole, per label.
+    /// Exchanges that were stored completely, per label.
     pub traces: BTreeMap<Arc<str>, Vec<ExchangeTrace>>,
-    /// The processes that made the load together; empty if it was one.
+    /// The processes that generated the load together; empty if there was one.
     pub processes: Vec<LoadProcess>,
     /// The goal whose miss ended the run early.
     pub breached_goal: Option<String>,
-    /// Whether `labels` holds the sums of transactions, because nothing is known of their samples.
+    /// True if `labels` holds the sums of transactions, because their samples are unknown.
     pub has_only_transactions: bool,
-    /// What was seen of the tested process, oldest first; empty unless it was watched.
+    /// Metrics of the tested process, oldest first; empty unless it was monitored.
     pub target_facts: Vec<ProcessMetrics>,
-    /// What was written to the logs that were watched.
+    /// Errors in the watched logs.
     pub log_watches: Vec<LogWatchResult>,
-    /// The slowest samples, where servers were told which sample a request belongs to.
+    /// The slowest samples, if requests carried sample marks.
     pub slowest_samples: SlowestSamples,
-    /// What a log of the server says of marked samples, if one was read beside them.
+    /// Data on marked samples from a server log, if one was read with the results.
     pub server_log_join: Option<ServerLogJoin>,
-    /// How finely the seconds' times are kept.
+    /// The precision of the times per second.
     histogram_precision: HistogramPrecision,
 }
 
-/// How finely the times of single seconds are kept: as they were recorded, until a run has so many of them that memory
-/// would grow with its length. Totals keep their three digits in any case.
+/// The precision of the times of single seconds: as recorded, until a run has so many seconds that memory would grow
+/// with its length. Totals always keep their three digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct HistogramPrecision {
-    /// Leading binary digits of a time that are kept.
+    /// Number of leading binary digits of a time that are kept.
     kept_bits: u32,
-    /// Buckets that all seconds hold together.
+    /// Total number of buckets of all seconds.
     bucket_count: usize,
 }
 
-/// Histograms of three digits tell apart this many binary digits.
+/// Histograms of three digits distinguish this many binary digits.
 const MAX_PRECISION_BITS: u32 = 11;
-/// Times are kept to 6 % at least.
+/// Minimum precision of times: 6 %.
 const MIN_PRECISION_BITS: u32 = 5;
-/// Buckets of all seconds together beyond which they are kept more coarsely: 64 MiB.
+/// Number of buckets of all seconds above which the precision is reduced: 64 MiB.
 const MAX_SECOND_BUCKETS: usize = 4 << 20;
 
-/// One of several processes that made the load.
+/// One of several processes that generated the load.
 #[derive(Debug, Clone)]
 pub struct LoadProcess {
-    /// For people.
+    /// The display name.
     pub name: String,
-    /// Its own limits.
+    /// The process's own limits.
     pub generator: GeneratorStats,
-    /// How long it worked.
+    /// Duration of its work.
     pub elapsed: Duration,
-    /// Samples that it told of.
+    /// Number of samples that it reported.
     pub sample_count: u64,
-    /// Why it is lost, if it is.
+    /// The reason for its loss, if it is lost.
     pub loss_reason: Option<String>,
 }
 
-/// One label.
+/// The results of one label.
 #[derive(Debug, Clone, Default)]
 pub struct LabelSeries {
-    /// The whole run.
+    /// Statistics of the whole run.
     pub total: SampleStats,
-    /// Per second of the run in which something ended.
+    /// Data per second of the run in which a sample ended.
     pub seconds: BTreeMap<u32, LabelSecond>,
 }
 
 /// One label in one second.
 #[derive(Debug, Clone, Default)]
 pub struct LabelSecond {
-    /// Samples that ended.
+    /// Number of samples that ended.
     pub sample_count: u64,
-    /// Those that failed.
+    /// Number of failed samples.
     pub error_count: u64,
     /// Bytes received.
     pub received_bytes: u64,
-    /// Response times: upper end of the bucket in microseconds, and count.
+    /// Response times: upper bound of the bucket in microseconds, and count.
     pub time_buckets: Vec<(u64, u64)>,
 }
 
 impl LabelSecond {
-    /// Puts buckets together that are the same at `bits` binary digits.
+    /// Merges buckets that are equal at `bits` binary digits.
     fn merge_buckets(&mut self, bits: u32) {
         for (time, _) in &mut self.time_buckets {
             *time = coarse_bucket_end(*time, bits);
@@ -117,54 +117,54 @@ impl LabelSecond {
     }
 }
 
-/// Returns the upper end of the bucket that a time falls into where only its first `bits` binary digits count.
+/// Returns the upper bound of the bucket of a time if only its first `bits` binary digits count.
 fn coarse_bucket_end(us: u64, bits: u32) -> u64 {
     let more = (u64::BITS - us.leading_zeros()).saturating_sub(bits);
     if bits >= MAX_PRECISION_BITS { us } else { us | ((1u64 << more) - 1) }
 }
 
-/// What is known about the generator, so that a reader can tell whether to believe it.
+/// Data about the generator, from which its validity can be judged.
 #[derive(Debug, Clone, Default)]
 pub struct GeneratorStats {
-    /// Threads that sent.
+    /// Number of sending threads.
     pub worker_count: usize,
-    /// Processors that it may use.
+    /// Number of processors available to it.
     pub processor_count: usize,
-    /// Processor time of the threads that sent.
+    /// CPU time of the sending threads.
     pub cpu_time: Duration,
-    /// How much later than planned it acted.
+    /// Delay of its actions relative to their planned times.
     pub lag: TimingHistogram,
     /// Arrivals that found no free user.
     pub late_arrivals: u64,
-    /// Arrivals that the run's end left unsent.
+    /// Arrivals that were unsent at the end of the run.
     pub unsent_arrivals: u64,
-    /// Requests that were sent a second time because the server had closed their kept connection.
+    /// Requests that were sent a second time because the server had closed their persistent connection.
     pub repeated_requests: u64,
-    /// Most users at a time.
+    /// Maximum number of concurrent users.
     pub max_active_users: u64,
-    /// Whether it followed a schedule of arrivals.
+    /// True if it followed a schedule of arrivals.
     pub is_open_model: bool,
-    /// Arrivals that it was asked for per second.
+    /// Requested number of arrivals per second.
     pub offered_rate: Option<f64>,
-    /// What it did per second of the run; empty where other processes made the load.
+    /// Data per second of the run; empty if other processes generated the load.
     pub seconds: BTreeMap<u32, GeneratorSecond>,
 }
 
 /// The generator in one second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GeneratorSecond {
-    /// Processor time of all threads that sent.
+    /// CPU time of all sending threads.
     pub cpu_time: Duration,
-    /// How much later than planned it acted: the worst 99th percentile of its threads.
+    /// Delay of its actions: the worst 99th percentile of its threads.
     pub lag: Duration,
     /// Arrivals that found no free user.
     pub late_arrivals: u64,
-    /// Users at a time.
+    /// Number of concurrent users.
     pub active_users: u64,
 }
 
 impl GeneratorStats {
-    /// Returns the share of its processors that it used, 0 to 1.
+    /// Returns the used share of its processors, 0 to 1.
     #[must_use]
     pub fn cpu_share(&self, elapsed: Duration) -> f64 {
         let may = self.worker_count.min(self.processor_count).max(1) as f64;
@@ -209,7 +209,7 @@ impl RunResults {
             second.received_bytes += stats.received_bytes;
             let before = second.time_buckets.len();
             second.time_buckets.extend(stats.response_times.buckets());
-            // What several workers saw in the same second is kept once.
+            // Measurements of several workers in the same second are stored once.
             if before > 0 || self.histogram_precision.kept_bits < MAX_PRECISION_BITS {
                 second.merge_buckets(self.histogram_precision.kept_bits);
             }
@@ -231,7 +231,7 @@ impl RunResults {
         interval.slow_samples.iter().for_each(|slow| self.slowest_samples.add(slow.clone()));
     }
 
-    /// Keeps the times of all seconds so far with fewer digits.
+    /// Reduces the precision of the times of all seconds so far.
     fn coarsen_seconds(&mut self, bits: u32) {
         let mut held = 0;
         for series in self.labels.values_mut().chain(self.transactions.values_mut()) {
@@ -244,7 +244,7 @@ impl RunResults {
         self.histogram_precision = HistogramPrecision { kept_bits: bits, bucket_count: held };
     }
 
-    /// Leaves of each label the first exchanges, and the first that failed, of all that workers kept.
+    /// Retains of each label the first exchanges, and the first that failed, of all that workers stored.
     pub(crate) fn limit_traces(&mut self, most: usize) {
         for traces in self.traces.values_mut() {
             traces.sort_by_key(|trace| trace.started_ms);
@@ -253,7 +253,7 @@ impl RunResults {
         }
     }
 
-    /// Adds a part that was run after this one.
+    /// Appends the results of a part that was run after this one.
     pub(crate) fn append_part(&mut self, mut part: Self) {
         let offset = u32::try_from(self.elapsed.as_secs()).unwrap_or(u32::MAX);
         for (own, other) in
@@ -302,7 +302,7 @@ impl RunResults {
         }
     }
 
-    /// Adds a row of a file that ended in `second`.
+    /// Adds a row of a result file that ended in `second`.
     pub(crate) fn add_row(&mut self, row: &JtlRow<'_>, second: u32) {
         let labels = if row.is_transaction() { &mut self.transactions } else { &mut self.labels };
         let series = series_for_label(labels, row.label.as_ref());
@@ -344,7 +344,7 @@ impl RunResults {
         }
     }
 
-    /// Adds a row that says by which mark servers know its sample.
+    /// Adds a row that has a sample mark.
     fn add_marked(&mut self, row: &JtlRow<'_>, mark: &str, elapsed_us: u64) {
         let served =
             self.server_log_join.as_mut().and_then(|joined| joined.match_sample(mark, elapsed_us));
@@ -365,7 +365,7 @@ impl RunResults {
         });
     }
 
-    /// Counts seconds from a later one on, before which there is nothing.
+    /// Renumbers seconds from a later origin, before which there is no data.
     pub(crate) fn rebase_seconds(&mut self, first: u32) {
         fn shift<T>(seconds: &mut BTreeMap<u32, T>, first: u32) {
             let all = std::mem::take(seconds).into_iter();
@@ -377,14 +377,15 @@ impl RunResults {
         shift(&mut self.generator.seconds, first);
     }
 
-    /// Counts the moments of rows, which tell the time of day, from the beginning of the run: a millisecond of the epoch.
+    /// Converts the moments of rows, which are wall-clock times, to times since the start of the run; `first` is in
+    /// milliseconds since the epoch.
     pub(crate) fn rebase_cache_warmups(&mut self, first: u64) {
         for series in self.labels.values_mut() {
             series.total.cache_warmup.shift_earlier(first.saturating_mul(1000));
         }
     }
 
-    /// Takes transactions for samples where rows hold nothing else.
+    /// Uses transactions as samples if the rows hold nothing else.
     pub(crate) fn use_transactions_as_labels(&mut self) {
         if self.labels.is_empty() && !self.transactions.is_empty() {
             std::mem::swap(&mut self.labels, &mut self.transactions);
@@ -392,7 +393,7 @@ impl RunResults {
         }
     }
 
-    /// Puts together what rows left apart: equal times of a second, and service times, which rows do not have.
+    /// Completes results from rows: merges equal times of a second, and fills in service times, which rows do not have.
     pub(crate) fn finish_rows(&mut self) {
         for series in self.labels.values_mut().chain(self.transactions.values_mut()) {
             series.total.service_times = series.total.response_times.clone();
@@ -403,7 +404,7 @@ impl RunResults {
         }
     }
 
-    /// Returns how many samples, and sums of transactions, count under [`OTHER_LABELS`].
+    /// Returns the number of samples, and sums of transactions, that count under [`OTHER_LABELS`].
     #[must_use]
     pub fn other_label_samples(&self) -> u64 {
         let of = |labels: &BTreeMap<Arc<str>, LabelSeries>| {
@@ -412,7 +413,7 @@ impl RunResults {
         of(&self.labels) + of(&self.transactions)
     }
 
-    /// Returns all labels together.
+    /// Returns the statistics of all labels together.
     #[must_use]
     pub fn total_stats(&self) -> SampleStats {
         let mut total = SampleStats::default();
@@ -448,10 +449,10 @@ mod tests {
     use super::super::MAX_LABELS;
     use super::*;
 
-    /// Adds a second in which a label has samples of `count` different times.
+    /// Adds a second in which a label has `count` samples with distinct times.
     fn second(results: &mut RunResults, second: u32, count: u64) {
         let mut stats = SampleStats::default();
-        // Above 2 ms each time of three digits has a bucket of its own.
+        // Above 2 ms each time of three digits has a separate bucket.
         for number in 0..count {
             stats.response_times.record_us(2_048 + number * 16, 1);
         }
@@ -486,7 +487,7 @@ mod tests {
         assert!(results.histogram_precision.kept_bits < MAX_PRECISION_BITS);
         for second in series.seconds.values() {
             assert_eq!(second.time_buckets.iter().map(|(_, count)| count).sum::<u64>(), samples);
-            // No time is told as shorter than it was, nor as longer by more than its digits.
+            // No time is reported as shorter than it was, nor as longer by more than the precision.
             let (first, last) =
                 (second.time_buckets[0].0, second.time_buckets[second.time_buckets.len() - 1].0);
             assert!((2_048..=2_048 + 2_048 / 16).contains(&first), "{first}");
@@ -505,13 +506,13 @@ mod tests {
         for number in 0..3 * MAX_LABELS {
             results.add_row(&row(number), 0);
         }
-        // Those that are told apart stay so.
+        // Labels that are already distinguished stay so.
         results.add_row(&row(0), 1);
         assert_eq!(results.labels.len(), MAX_LABELS + 1);
         assert_eq!(results.other_label_samples(), 2 * MAX_LABELS as u64);
         assert_eq!(results.labels["item 0"].total.count(), 2);
         assert_eq!(results.total_stats().count(), 3 * MAX_LABELS as u64 + 1);
-        // Another part whose labels are other ones, as of another worker.
+        // Another part with different labels, as from another worker.
         let mut part = RunResults::new(SystemTime::UNIX_EPOCH);
         (0..10).for_each(|number| part.add_row(&row(10 * MAX_LABELS + number), 0));
         results.append_part(part);

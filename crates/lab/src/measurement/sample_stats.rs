@@ -1,4 +1,4 @@
-//! Times as histograms with exact ends, and the counters beside them.
+//! Times as histograms with exact extremes, and the related counters.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use hdrhistogram::Histogram;
 
 use super::cache_warmup::{CacheWarmup, FirstCachedResponse};
 
-/// Longest time that a histogram tells apart: an hour, in microseconds.
+/// Maximum time of a histogram: an hour, in microseconds.
 const MAX_TIME_US: u64 = 3_600_000_000;
 
-/// Most reasons of failure that are told apart for one label.
+/// Maximum number of distinct failure reasons per label.
 const MAX_FAILURE_REASONS: usize = 200;
-/// What the others are counted as.
+/// The reason that further failures are counted under.
 const OTHER_FAILURE_REASONS: &str = "other reasons";
 
-/// Times with three significant digits; count, sum, shortest and longest are exact.
+/// A histogram of times with three significant digits; count, sum, minimum and maximum are exact.
 #[derive(Debug, Clone)]
 pub struct TimingHistogram {
     histogram: Histogram<u64>,
@@ -31,7 +31,7 @@ impl Default for TimingHistogram {
 }
 
 impl TimingHistogram {
-    /// Returns an empty one.
+    /// Returns an empty histogram.
     #[must_use]
     pub fn new() -> Self {
         #[expect(clippy::expect_used, reason = "three digits are within what the library accepts")]
@@ -46,7 +46,7 @@ impl TimingHistogram {
 
     /// Adds a time that occurred `count` times.
     pub fn record_us(&mut self, us: u64, count: u64) {
-        // It grows with the value, which is bounded, so recording cannot fail.
+        // The histogram resizes automatically and the value is bounded, so recording cannot fail.
         self.histogram.record_n(us.clamp(1, MAX_TIME_US), count).ok();
         self.sum_us += u128::from(us) * u128::from(count);
         self.min_us = self.min_us.min(us);
@@ -55,7 +55,7 @@ impl TimingHistogram {
 
     /// Adds all of `other`.
     pub fn merge(&mut self, other: &Self) {
-        // Histograms of one precision grow as they must, so nothing can fall outside.
+        // Histograms of equal precision resize as needed, so no value is out of range.
         self.histogram.add(&other.histogram).ok();
         self.sum_us += other.sum_us;
         self.min_us = self.min_us.min(other.min_us);
@@ -94,14 +94,14 @@ impl TimingHistogram {
         Duration::from_micros(self.histogram.stdev() as u64)
     }
 
-    /// Returns the time that `share` (0 to 1) of all did not exceed.
+    /// Returns the time that `share` (0 to 1) of all times do not exceed.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Duration {
         if self.count() == 0 {
             return Duration::ZERO;
         }
         let value = self.histogram.value_at_quantile(share.clamp(0.0, 1.0));
-        // A bucket's upper end may lie above what was seen.
+        // The upper bound of a bucket may exceed the recorded maximum.
         Duration::from_micros(value.clamp(self.min_us, self.max_us))
     }
 
@@ -118,19 +118,19 @@ impl TimingHistogram {
         self.histogram.count_between(0, limit) as f64 / self.count() as f64
     }
 
-    /// Returns the buckets that hold something: upper end in microseconds, and count.
+    /// Returns the non-empty buckets: upper bound in microseconds, and count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.histogram
             .iter_recorded()
             .map(|step| (step.value_iterated_to(), step.count_since_last_iteration()))
     }
 
-    /// Returns what is exact beside the buckets: sum, shortest and longest, in microseconds.
+    /// Returns the exact values besides the buckets: sum, minimum and maximum, in microseconds.
     pub(crate) fn exact_parts(&self) -> (u128, u64, u64) {
         (self.sum_us, self.min_us, self.max_us)
     }
 
-    /// Puts back together what [`TimingHistogram::exact_parts`] and [`TimingHistogram::buckets`] took apart.
+    /// Restores a histogram from the output of [`TimingHistogram::exact_parts`] and [`TimingHistogram::buckets`].
     pub(crate) fn from_parts(
         (sum_us, min_us, max_us): (u128, u64, u64),
         buckets: impl Iterator<Item = (u64, u64)>,
@@ -150,34 +150,34 @@ impl TimingHistogram {
     }
 }
 
-/// What is known about the samples of one label in some span of time.
+/// Statistics of the samples of one label in a time span.
 #[derive(Debug, Clone, Default)]
 pub struct SampleStats {
-    /// From when the request was due until its last byte: what a visitor waits.
+    /// Time from when the request was due until its last byte: the visitor's wait.
     pub response_times: TimingHistogram,
-    /// From when the request was sent until its last byte: what the server takes.
+    /// Time from when the request was sent until its last byte: the server's time.
     pub service_times: TimingHistogram,
-    /// Until the first byte.
+    /// Time until the first byte.
     pub latency_times: TimingHistogram,
-    /// Connecting, TLS included; only exchanges that had to.
+    /// Connect time, TLS included; only of exchanges that opened a connection.
     pub connect_times: TimingHistogram,
-    /// Failed samples.
+    /// Number of failed samples.
     pub error_count: u64,
-    /// Response times of the failed samples, which `response` holds too; nothing as long as none failed.
+    /// Response times of the failed samples, which `response_times` includes too; `None` as long as none failed.
     pub failed_response_times: Option<Box<TimingHistogram>>,
-    /// Bytes received, heads included.
+    /// Bytes received, headers included.
     pub received_bytes: u64,
     /// Bytes of bodies received.
     pub body_bytes: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
-    /// Samples per status; 0 where there was no response.
+    /// Number of samples per status; 0 if there was no response.
     pub status_counts: BTreeMap<u16, u64>,
-    /// Failed samples per reason.
+    /// Number of failed samples per reason.
     pub failure_reason_counts: BTreeMap<String, u64>,
-    /// What the server said of its own time, per phase.
+    /// The server's own timing, per phase.
     pub server_phases: BTreeMap<String, TimingHistogram>,
-    /// How good answers began.
+    /// The start of successful responses.
     pub cache_warmup: CacheWarmup,
 }
 
@@ -194,14 +194,14 @@ impl SampleStats {
         if self.count() == 0 { 0.0 } else { self.error_count as f64 / self.count() as f64 }
     }
 
-    /// Returns when answers began to come from a cache, if anything tells.
+    /// Returns the time at which responses began to come from a cache, if there is evidence.
     #[must_use]
     pub fn first_cached(&self) -> Option<FirstCachedResponse> {
         self.cache_warmup.first_cached(self.service_times.quantile(0.5))
     }
 
-    /// Counts samples that failed for a reason. Reasons may quote what came back: those beyond the first are counted
-    /// together, or memory would grow with the run.
+    /// Counts samples that failed for a reason. Reasons may quote responses: reasons beyond the limit are counted
+    /// together, because memory would otherwise grow with the run.
     pub(crate) fn count_failure_reason(&mut self, reason: &str, count: u64) {
         if let Some(known) = self.failure_reason_counts.get_mut(reason) {
             *known += count;
@@ -215,7 +215,7 @@ impl SampleStats {
         *self.failure_reason_counts.entry(name.to_owned()).or_default() += count;
     }
 
-    /// Counts a failed sample that took so long; `response` counts it already.
+    /// Records the time of a failed sample, which `response_times` includes already.
     pub(crate) fn record_failed_us(&mut self, us: u64) {
         self.error_count += 1;
         self.failed_response_times.get_or_insert_default().record_us(us, 1);

@@ -1,11 +1,11 @@
-//! What a server says of its own time in `Server-Timing` headers.
+//! Parses the timing that a server reports in `Server-Timing` headers.
 
 use std::time::Duration;
 
-/// Longest name of a phase.
+/// Maximum length of a phase name.
 const MAX_PHASE_NAME_LEN: usize = 64;
 
-/// Calls `each` with the phases of a header's value that tell a duration.
+/// Calls `each` with the phases of a header value that have a duration.
 pub(crate) fn for_each_phase(value: &str, each: &mut dyn FnMut(&str, Duration)) {
     for metric in split_unquoted(value, ',') {
         let mut parts = split_unquoted(metric, ';');

@@ -1,9 +1,10 @@
-//! The samples that took longest, with the marks by which logs of servers know them.
+//! The slowest samples, with the marks by which server logs identify them.
 //!
-//! In: samples that were sent with `X-Tympan-Lab`, and what a `request.log` says of their requests. Out: of each label the
-//! slowest, and how the time of all divides into the server's and the rest: network and queues.
+//! In: samples that were sent with `X-Tympan-Lab`, and the entries of a `request.log` for their requests. Out: the
+//! slowest samples of each label, and the division of the total time into the server's time and the rest: network and
+//! queues.
 //!
-//! Invariant: memory does not grow with the run but by its labels, which are bounded.
+//! Invariant: memory grows only with the number of labels, which is bounded.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use tympan_web::sample_mark;
 use super::TimingHistogram;
 use crate::request_log::RequestLog;
 
-/// How many of each label are kept.
+/// Number of samples stored per label.
 const MAX_SLOW_SAMPLES_PER_LABEL: usize = 10;
 
-/// Gives the samples of one run their marks.
+/// Generates the marks for the samples of one run.
 #[derive(Debug)]
 pub(crate) struct SampleMarkGenerator {
     run_name: Box<str>,
@@ -37,14 +38,14 @@ impl SampleMarkGenerator {
     }
 }
 
-/// Returns a name for a run that begins now.
+/// Returns a name for a run that starts at `now`.
 #[must_use]
 pub fn run_name(now: SystemTime) -> String {
     let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     format!("{:x}", since.as_millis())
 }
 
-/// Puts a mark into a request, behind its first line.
+/// Inserts a mark header into a request, after the request line.
 pub(crate) fn insert_mark_header(request: &mut Arc<[u8]>, mark: &str) {
     let Some(end) = request.windows(2).position(|pair| pair == b"\r\n") else { return };
     let (line, rest) = request.split_at(end);
@@ -52,38 +53,38 @@ pub(crate) fn insert_mark_header(request: &mut Arc<[u8]>, mark: &str) {
     *request = [line, header.as_bytes(), rest].concat().into();
 }
 
-/// A marked sample that took long.
+/// A slow sample with a mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlowSample {
-    /// What it counts under.
+    /// The label of the sample.
     pub label: Arc<str>,
-    /// What it was sent with: run and number.
+    /// The mark it was sent with: run name and number.
     pub mark: Box<str>,
-    /// When it was sent, in milliseconds of the epoch.
+    /// Send time, in milliseconds since the epoch.
     pub started_ms: u64,
     /// Microseconds from when it was due until its last byte.
     pub response_us: u64,
     /// Microseconds from when it was sent until its last byte.
     pub service_us: u64,
-    /// The status, or why there is none.
+    /// The status, or the reason why there is none.
     pub outcome: Box<str>,
-    /// What the server said of its own time, in the answer.
+    /// The server's own timing from the response.
     pub server_timing: Option<Box<str>>,
-    /// What the server's log says of its requests.
+    /// The timing of its requests in the server's log.
     pub server_log_timing: Option<ServerLogTiming>,
 }
 
-/// What a `request.log` says of a sample.
+/// The timing of a sample in a `request.log`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServerLogTiming {
-    /// Requests: one, and one more for each redirect.
+    /// Number of requests: one, plus one for each redirect.
     pub request_count: u64,
-    /// How long they took in all.
+    /// Total duration of the requests.
     pub elapsed: Duration,
 }
 
 impl SlowSample {
-    /// Returns what the sample waited for besides the server's work, if its log tells that: network and queues.
+    /// Returns the time outside the server (network and queues), if the log has the server's time.
     #[must_use]
     pub fn time_outside_server(&self) -> Option<Duration> {
         Some(Duration::from_micros(self.service_us).saturating_sub(self.server_log_timing?.elapsed))
@@ -95,14 +96,14 @@ impl SlowSample {
 pub struct SlowestSamples(BTreeMap<Arc<str>, Vec<SlowSample>>);
 
 impl SlowestSamples {
-    /// Reports whether a sample of a label belongs here.
+    /// Returns true if a sample of the label is slow enough to be stored.
     pub(crate) fn is_slow_enough(&self, label: &str, response_us: u64) -> bool {
         let Some(known) = self.0.get(label) else { return true };
         known.len() < MAX_SLOW_SAMPLES_PER_LABEL
             || known.last().is_some_and(|least| response_us > least.response_us)
     }
 
-    /// Takes a sample in, if it is one of the slowest of its label.
+    /// Adds a sample if it is one of the slowest of its label.
     pub(crate) fn add(&mut self, slow: SlowSample) {
         let known = self.0.entry(Arc::clone(&slow.label)).or_default();
         let place = known.partition_point(|one| one.response_us >= slow.response_us);
@@ -110,12 +111,12 @@ impl SlowestSamples {
         known.truncate(MAX_SLOW_SAMPLES_PER_LABEL);
     }
 
-    /// Takes out everything.
+    /// Removes and returns all samples.
     pub(crate) fn take_all(&mut self) -> Vec<SlowSample> {
         std::mem::take(&mut self.0).into_values().flatten().collect()
     }
 
-    /// Returns all of them, the slowest first.
+    /// Returns all samples, the slowest first.
     #[must_use]
     pub fn sorted(&self) -> Vec<&SlowSample> {
         let mut all: Vec<&SlowSample> = self.0.values().flatten().collect();
@@ -124,24 +125,24 @@ impl SlowestSamples {
     }
 }
 
-/// What a `request.log` says of marked samples, and how the time of those that were read divides.
+/// The entries of a `request.log` for marked samples, and the division of the time of the matched ones.
 #[derive(Debug, Clone)]
 pub struct ServerLogJoin {
     timing_by_mark: HashMap<String, ServerLogTiming>,
-    /// Marked samples, and those of them that the log knows.
+    /// Number of marked samples.
     pub marked_samples: u64,
-    /// Samples whose requests stand in the log.
+    /// Number of marked samples whose requests are in the log.
     pub matched_samples: u64,
-    /// What clients waited for these.
+    /// Client-side times of the matched samples.
     pub client_times: TimingHistogram,
-    /// What the server took for them.
+    /// Server-side times of the matched samples.
     pub server_times: TimingHistogram,
-    /// The rest: network and queues.
+    /// The remaining times: network and queues.
     pub other_times: TimingHistogram,
 }
 
 impl ServerLogJoin {
-    /// Reads the marks of a log.
+    /// Collects the marks from logs.
     #[must_use]
     pub fn from_logs(logs: &[RequestLog]) -> Self {
         let mut served: HashMap<String, ServerLogTiming> = HashMap::new();
@@ -162,7 +163,7 @@ impl ServerLogJoin {
         }
     }
 
-    /// Adds a sample; returns what the log says of it.
+    /// Adds a sample; returns its timing in the log, if any.
     pub(crate) fn match_sample(&mut self, mark: &str, service_us: u64) -> Option<ServerLogTiming> {
         self.marked_samples += 1;
         let served = *self.timing_by_mark.get(mark)?;
@@ -175,7 +176,7 @@ impl ServerLogJoin {
     }
 }
 
-/// Returns the mark that a field of a row is.
+/// Returns the mark in a field of a row; `None` if the field is not a mark.
 pub(crate) fn parse_mark_field(field: &str) -> Option<&str> {
     sample_mark::parse_sample_mark(field.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! The lines that JMeter's summariser prints while a plan runs; dashboards of build servers read them.
+//! The lines that JMeter's summariser prints while a plan runs; dashboards of build servers parse them.
 //!
 //! ```text
 //! summary +   2175 in 00:00:05 =  435.0/s Avg:    22 Min:     1 Max:   310 Err:     0 (0.00%) Active: 10 Started: 10 Finished: 0
@@ -10,22 +10,22 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-/// Counts of a span of time, in whole milliseconds as JMeter counts.
+/// Counts of a time span, in whole milliseconds as JMeter counts.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SummaryTally {
-    /// Samples.
+    /// Number of samples.
     pub count: u64,
     /// Sum of elapsed times.
     pub sum_ms: u64,
-    /// Shortest.
+    /// Shortest elapsed time.
     pub min_ms: Option<u64>,
-    /// Longest.
+    /// Longest elapsed time.
     pub max_ms: u64,
-    /// Failed samples.
+    /// Number of failed samples.
     pub errors: u64,
-    /// Start of the first, milliseconds of the epoch.
+    /// Start of the first sample, in milliseconds since the epoch.
     pub first_start: Option<u64>,
-    /// End of the last.
+    /// End of the last sample, in milliseconds since the epoch.
     pub last_end: u64,
 }
 
@@ -58,25 +58,25 @@ impl SummaryTally {
         self.last_end = self.last_end.max(other.last_end);
     }
 
-    /// Returns how long the samples took together, from the first start to the last end.
+    /// Returns the time span of the samples, from the first start to the last end.
     #[must_use]
     pub fn span_ms(&self) -> u64 {
         self.last_end.saturating_sub(self.first_start.unwrap_or(self.last_end))
     }
 }
 
-/// Threads, as a `+` line tells them.
+/// Thread counts, as printed in a `+` line.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct ThreadCounts {
-    /// Running now.
+    /// Number of running threads.
     pub active: u64,
-    /// Started so far.
+    /// Number of threads started so far.
     pub started: u64,
-    /// Ended so far.
+    /// Number of threads finished so far.
     pub finished: u64,
 }
 
-/// Returns a line; `span_ms` is the time that the rate is counted over.
+/// Formats a line; `span_ms` is the time that the rate is computed over.
 #[must_use]
 pub fn format_summary_line(
     name: &str,
@@ -93,7 +93,7 @@ pub fn format_summary_line(
         "******".to_owned()
     };
     let mean = tally.sum_ms.checked_div(tally.count).unwrap_or(0);
-    // With no sample, JMeter prints the start value of its minimum.
+    // Without samples, JMeter prints the initial value of its minimum.
     let min = tally.min_ms.unwrap_or(i64::MAX.unsigned_abs());
     let share =
         if tally.count == 0 { 0.0 } else { tally.errors as f64 / tally.count as f64 * 100.0 };
@@ -113,26 +113,26 @@ pub fn format_summary_line(
     out
 }
 
-/// A line as it was printed.
+/// A parsed summary line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SummaryLine {
-    /// Samples.
+    /// Number of samples.
     pub sample_count: u64,
     /// Samples per second.
     pub samples_per_second: f64,
-    /// Mean in milliseconds.
+    /// Mean time in milliseconds.
     pub mean_ms: u64,
-    /// Shortest.
+    /// Minimum time in milliseconds.
     pub min_ms: u64,
-    /// Longest.
+    /// Maximum time in milliseconds.
     pub max_ms: u64,
-    /// Failed samples.
+    /// Number of failed samples.
     pub error_count: u64,
-    /// Failed samples in percent.
+    /// Percentage of failed samples.
     pub error_percent: f64,
 }
 
-/// Reads a line; `None` if it is none.
+/// Parses a line; `None` if it is not a summary line.
 #[must_use]
 pub fn parse_summary_line(line: &str) -> Option<SummaryLine> {
     let (head, rest) = line.split_once("/s Avg:")?;

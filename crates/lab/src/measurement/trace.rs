@@ -1,7 +1,7 @@
-//! Exchanges kept whole, so that a person sees what was asked and what came back.
+//! Complete exchanges, so that a person can inspect request and response.
 //!
-//! Of each label the first ones are kept, and the first that failed. Values of headers that let somebody in are left
-//! out, because reports are passed on.
+//! The first exchanges of each label are stored, and the first that failed. Values of headers with credentials are
+//! removed, because reports are passed on.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,39 +10,39 @@ use serde::{Deserialize, Serialize};
 pub struct ExchangeTrace {
     /// The sampler's name.
     pub label: String,
-    /// Where the last hop went.
+    /// The URL of the last hop.
     pub url: String,
-    /// Milliseconds of the epoch at its start.
+    /// Start time in milliseconds since the epoch.
     pub started_ms: u64,
-    /// Microseconds until its last byte.
+    /// Duration until the last byte in microseconds.
     pub elapsed_us: u64,
-    /// The status, or Java's name of what went wrong.
+    /// The status, or the name of the Java exception.
     pub code: String,
     /// The reason phrase.
     pub message: String,
-    /// Whether it succeeded, assertions included.
+    /// True if it succeeded, assertions included.
     pub is_ok: bool,
     /// The first failed assertion's message.
     pub failure: String,
     /// The request as it was sent.
     pub request: String,
-    /// Status line and headers of the answer.
+    /// Status line and headers of the response.
     pub head: String,
-    /// The answer's body, decoded.
+    /// The decoded response body.
     pub body: String,
     /// Its media type.
     pub media_type: String,
-    /// Bytes of the body, of which `body` may hold fewer.
+    /// Size of the body in bytes; `body` may hold fewer.
     pub body_bytes: u64,
 }
 
-/// Most characters of a request, and of a body, that are kept.
+/// Maximum stored length of a request, and of a body, in characters.
 const MAX_TRACE_TEXT_LEN: usize = 256 * 1024;
 
-/// Headers whose values let somebody in.
+/// Headers whose values are credentials.
 const SECRET_HEADERS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "set-cookie"];
 
-/// Returns a request as text, cut where it is too long, without what lets somebody in.
+/// Returns a request as text, truncated if it is too long, without credentials.
 pub(crate) fn trace_request_text(bytes: &[u8]) -> String {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap_or(bytes.len());
     let (head, body) = bytes.split_at(end);
@@ -51,7 +51,7 @@ pub(crate) fn trace_request_text(bytes: &[u8]) -> String {
     truncate_text(format!("{head}\n\n{}", String::from_utf8_lossy(body)))
 }
 
-/// Returns the lines of a head without the values that let somebody in.
+/// Returns the header lines without credentials.
 pub(crate) fn redact_head(head: &str) -> String {
     let mut out = String::with_capacity(head.len());
     for line in head.lines() {
@@ -70,7 +70,7 @@ pub(crate) fn redact_head(head: &str) -> String {
     out
 }
 
-/// Cuts a text where it is too long to keep.
+/// Truncates a text that is too long to store.
 pub(crate) fn truncate_text(mut text: String) -> String {
     if text.len() > MAX_TRACE_TEXT_LEN {
         let end = (0..=MAX_TRACE_TEXT_LEN).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
@@ -79,7 +79,7 @@ pub(crate) fn truncate_text(mut text: String) -> String {
     text
 }
 
-/// How many of a label are kept.
+/// The number of stored exchanges of a label.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TraceQuota {
     trace_count: usize,
@@ -87,12 +87,13 @@ pub(crate) struct TraceQuota {
 }
 
 impl TraceQuota {
-    /// Reports whether another exchange may be of interest.
+    /// Returns true if another exchange may be stored.
     pub(crate) fn is_open(self, most: usize) -> bool {
         self.trace_count < most || self.failed_trace_count < most
     }
 
-    /// Takes an exchange in, if it is one of the first or one of the first that failed.
+    /// Counts an exchange if it is one of the first or one of the first that failed; returns true if it is to be
+    /// stored.
     pub(crate) fn try_take(&mut self, is_ok: bool, most: usize) -> bool {
         let takes = self.trace_count < most || (!is_ok && self.failed_trace_count < most);
         self.trace_count += usize::from(takes && self.trace_count < most);

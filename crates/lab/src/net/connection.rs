@@ -1,4 +1,4 @@
-//! One connection and the exchange on it; it never blocks.
+//! One non-blocking connection and the exchange on it.
 //!
 //! The owner registers the socket once, edge-triggered, and calls [`TargetConnection::handle_ready`] on each event.
 
@@ -22,12 +22,12 @@ enum TargetConnectionState {
     Established,
 }
 
-/// What an event brought.
+/// The result of an event.
 #[derive(Debug)]
 pub(crate) enum ExchangeProgress {
-    /// The exchange goes on, or there is none.
+    /// The exchange continues, or there is none.
     Pending,
-    /// The exchange ended; the connection may be used again if the reply says so.
+    /// The exchange ended; the connection may be reused if the response allows it.
     Done(Box<ExchangeOutcome>),
     /// The server closed an idle connection.
     Closed,
@@ -39,7 +39,7 @@ pub(crate) struct TargetConnection {
     socket: TcpStream,
     target: Arc<LoadTarget>,
     tls_connection: Option<Box<ClientConnection>>,
-    /// What speaks HTTP/2, once the connection is open.
+    /// The HTTP/2 session, once the connection is open.
     http2_session: Option<Box<Http2ClientSession>>,
     state: TargetConnectionState,
     exchange: Option<ConnectionExchange>,
@@ -56,13 +56,13 @@ struct ConnectionExchange {
     first_byte_at: Option<Instant>,
     idle_since: Instant,
     received_bytes: u64,
-    /// The server has not looked at the request, as it says.
+    /// Set if the server reports that it has not processed the request.
     is_refused_unprocessed: bool,
     response_reader: TargetResponseReader,
 }
 
 impl TargetConnection {
-    /// Starts to connect.
+    /// Starts connecting.
     ///
     /// # Errors
     /// The [`ExchangeFailure`] of the exchange that needed the connection.
@@ -79,11 +79,11 @@ impl TargetConnection {
             })?;
         }
         if let Some(window) = target.socket_buffer_size {
-            // As ab does it; the kernel takes what it allows.
+            // As in ab; the kernel applies its own limits.
             socket.set_send_buffer_size(window).ok();
             socket.set_recv_buffer_size(window).ok();
         }
-        // A request is one write; Nagle's wait would be measured as the server's time.
+        // A request is one write; the delay of Nagle's algorithm would be measured as server time.
         socket.set_tcp_nodelay(true).ok();
         let state = match socket.connect(&address.into()) {
             Ok(()) => TargetConnectionState::Connecting,
@@ -129,7 +129,7 @@ impl TargetConnection {
         buffer: &mut [u8],
     ) -> ExchangeProgress {
         self.exchange_count += 1;
-        // A close that has arrived and was not looked at yet would lose a request that may not be repeated.
+        // A close that has arrived but is not yet processed would lose a request that must not be repeated.
         let is_closed = self.exchange_count > 1
             && !request.is_idempotent()
             && matches!(self.check_idle(buffer), ExchangeProgress::Closed);
@@ -156,7 +156,7 @@ impl TargetConnection {
             && self.tls_connection.is_none()
             && !self.target.is_http2
         {
-            // The response cannot be there yet: only write, and leave reading to its event.
+            // The response cannot have arrived yet: only write, and leave reading to its event.
             return match self.write_plain() {
                 Ok(()) => ExchangeProgress::Pending,
                 Err(failure) => self.finish_exchange(Err(failure), false),
@@ -165,7 +165,7 @@ impl TargetConnection {
         self.handle_ready(buffer)
     }
 
-    /// Goes as far as the socket allows.
+    /// Advances the exchange as far as the socket allows.
     pub(crate) fn handle_ready(&mut self, buffer: &mut [u8]) -> ExchangeProgress {
         if self.exchange.is_none() {
             return self.check_idle(buffer);
@@ -186,7 +186,7 @@ impl TargetConnection {
         }
     }
 
-    /// Returns the failure if the exchange has waited longer than its request allows.
+    /// Returns the failure if the exchange has exceeded a time limit of its request.
     pub(crate) fn timeout_failure(&self, now: Instant) -> Option<ExchangeFailure> {
         let exchange = self.exchange.as_ref()?;
         let (limit, since, failure) = if self.state == TargetConnectionState::Established {
@@ -207,7 +207,7 @@ impl TargetConnection {
             };
         }
         if let Some(tls) = &mut self.tls_connection {
-            // Session tickets arrive whenever the server likes.
+            // Session tickets may arrive at any time.
             match tls.read_tls(&mut self.socket) {
                 Ok(0) => return ExchangeProgress::Closed,
                 Ok(_) => {
@@ -252,7 +252,7 @@ impl TargetConnection {
         }
         match self.write_plain() {
             Ok(()) => self.read_plain(buffer),
-            // A server that refuses an upload answers and closes while the rest of it is still being sent.
+            // A server that rejects an upload responds and closes while the rest of it is still being sent.
             Err(failure) => match self.read_plain(buffer) {
                 Ok(true) => Ok(true),
                 _ => Err(failure),
@@ -260,7 +260,7 @@ impl TargetConnection {
         }
     }
 
-    /// Goes on by HTTP/2 as far as the socket allows; true at the end of the exchange.
+    /// Advances the HTTP/2 exchange as far as the socket allows; returns true at the end of the exchange.
     fn advance_http2(
         &mut self,
         buffer: &mut [u8],
@@ -304,7 +304,7 @@ impl TargetConnection {
                         exchange.received_bytes += length as u64;
                         exchange.idle_since = Instant::now();
                     }
-                    // The library has heard of the end before, and has nothing more to say.
+                    // The library has already received the end of the connection and has nothing more to send.
                     if is_over {
                         return Err(ExchangeFailure::NoResponse);
                     }
@@ -316,7 +316,7 @@ impl TargetConnection {
         }
     }
 
-    /// Writes what the session has for the server as far as the socket takes it.
+    /// Writes the pending output of the session as far as the socket accepts it.
     fn write_frames(&mut self) -> Result<(), ExchangeFailure> {
         let Some(session) = &self.http2_session else { return Ok(()) };
         let socket = &mut self.socket;
@@ -324,7 +324,7 @@ impl TargetConnection {
             None => session.write_output(|bytes| socket.write(bytes)),
             Some(tls) => loop {
                 let written = session.write_output(|bytes| tls.writer().write(bytes));
-                // What TLS keeps is bounded, so that the rest follows when this is gone.
+                // The TLS buffer is bounded, so the rest follows after this is flushed.
                 if flush_tls(tls, socket)? || !session.has_output() {
                     break written;
                 }
@@ -336,13 +336,13 @@ impl TargetConnection {
         }
     }
 
-    /// Reads bytes of the server's frames; none at the end.
+    /// Reads bytes of the server's frames; returns 0 at the end.
     fn read_frames(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls_connection else { return self.socket.read(buffer) };
         loop {
             match tls.reader().read(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // A server that closes without saying so has closed.
+                // A server that closes without a close notification has still closed.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
                 found => return found,
             }
@@ -382,7 +382,7 @@ impl TargetConnection {
                 Ok(written) => exchange.written_bytes += written,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // A server may answer and close before it has read everything: look for its answer first.
+                // A server may respond and close before it has read everything: check for its response first.
                 Err(_) if exchange.received_bytes > 0 => break,
                 Err(_) => return Err(ExchangeFailure::Reset),
             }
@@ -399,8 +399,8 @@ impl TargetConnection {
                     if exchange.accept_bytes(buffer.get(..length).unwrap_or_default())? {
                         return Ok(true);
                     }
-                    // A short read is not the end: the peer's close may have come with the same event, which
-                    // does not come twice.
+                    // A short read is not the end: the peer's close may have come with the same event, which is not
+                    // delivered twice.
                 }
                 Err(error) => match read_failure(&error) {
                     Some(failure) => return Err(failure),
@@ -443,7 +443,7 @@ impl TargetConnection {
                     tls.writer().write(rest).map_err(|_| ExchangeFailure::Tls)?;
             }
             let is_blocked = match flush_tls(tls, &mut self.socket) {
-                // As without TLS; a socket that cannot be written to any more has an end, too.
+                // As without TLS; a socket that is no longer writable has reached its end, too.
                 Err(_) if self.state == TargetConnectionState::Established => true,
                 flushed => flushed?,
             };
@@ -483,7 +483,7 @@ impl TargetConnection {
         let Some(exchange) = self.exchange.take() else { return ExchangeProgress::Closed };
         let ended = Instant::now();
         let is_open = match &self.http2_session {
-            // By HTTP/2 a connection outlives its responses.
+            // In HTTP/2 a connection outlives its responses.
             Some(session) => session.is_usable(),
             None => {
                 !exchange.response_reader.closes_connection()
@@ -492,7 +492,7 @@ impl TargetConnection {
             }
         };
         let kept_alive = is_complete && exchange.request.uses_keep_alive && is_open;
-        // The server may close a kept connection at the moment it is used; nothing of a response says so.
+        // The server may close a persistent connection at the moment it is used; a response then never begins.
         let is_lost = self.exchange_count > 1
             && (exchange.received_bytes == 0 || exchange.is_refused_unprocessed)
             && matches!(result, Err(ExchangeFailure::NoResponse | ExchangeFailure::Reset));
@@ -518,9 +518,9 @@ impl TargetConnection {
 }
 
 impl ConnectionExchange {
-    /// Takes bytes of the response; true at its end.
+    /// Processes bytes of the response; returns true at its end.
     fn accept_bytes(&mut self, data: &[u8]) -> Result<bool, ExchangeFailure> {
-        // The clock is read once per read only where silence is bounded.
+        // The clock is read once per read only if the idle time is limited.
         if self.first_byte_at.is_none() || self.request.idle_timeout.is_some() {
             let now = Instant::now();
             self.first_byte_at.get_or_insert(now);
@@ -554,7 +554,7 @@ impl ConnectionExchange {
     }
 }
 
-/// Writes what the session has to say; true if the socket takes no more.
+/// Writes the pending TLS output; returns true if the socket accepts no more.
 fn flush_tls(tls: &mut ClientConnection, socket: &mut TcpStream) -> Result<bool, ExchangeFailure> {
     while tls.wants_write() {
         match tls.write_tls(socket) {
@@ -590,7 +590,7 @@ mod tests {
         let target = LoadTarget::resolve(false, "127.0.0.1", port).unwrap();
         let mut connection = TargetConnection::open(&target).unwrap();
         let (mut server, _) = listener.accept().unwrap();
-        // More than the system takes from one side and keeps for the other.
+        // More than the system buffers on both sides.
         let body = 64 << 20;
         let mut bytes = format!("POST / HTTP/1.1\r\nContent-Length: {body}\r\n\r\n").into_bytes();
         bytes.resize(bytes.len() + body, b'x');
@@ -607,7 +607,7 @@ mod tests {
         let begun =
             connection.begin_exchange((request, SendAttempt::First), Instant::now(), &mut buffer);
         assert!(matches!(begun, ExchangeProgress::Pending), "{begun:?}");
-        // What it has not read makes its close a reset.
+        // Closing with unread data causes a reset.
         assert!(server.read(&mut buffer).unwrap() > 0);
         server.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n").unwrap();
         drop(server);

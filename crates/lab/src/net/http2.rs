@@ -1,10 +1,11 @@
-//! HTTP/2 on one connection (RFC 9113), one exchange at a time, without a runtime.
+//! HTTP/2 on one connection (RFC 9113), one exchange at a time, without an async runtime.
 //!
-//! In: requests as HTTP/1.1 writes them, and bytes of the server. Out: bytes for the server, and responses in the form that a
-//! [`TargetResponseReader`] reads.
+//! In: requests in HTTP/1.1 format, and bytes from the server. Out: bytes for the server, and responses in the form
+//! that a [`TargetResponseReader`] parses.
 //!
-//! The library's connection reads from and writes to two buffers in memory. Whoever owns the socket moves bytes between it and
-//! them, and calls [`Http2ClientSession::advance_exchange`], which goes as far as the buffers allow; it never blocks.
+//! The library's connection reads from and writes to two buffers in memory. The owner of the socket moves bytes between
+//! it and the buffers, and calls [`Http2ClientSession::advance_exchange`], which proceeds as far as the buffers allow;
+//! it never blocks.
 //!
 //! Not here: sockets and TLS (`connection`).
 
@@ -23,9 +24,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::ExchangeFailure;
 use super::response::TargetResponseReader;
 
-/// Bytes of bodies that a server may send ahead, for one exchange and for the connection.
+/// Flow-control window in bytes, for one exchange and for the connection.
 const FLOW_CONTROL_WINDOW: u32 = 16 << 20;
-/// Most headers of a request.
+/// Maximum number of headers of a request.
 const MAX_HEADERS: usize = 256;
 
 /// An HTTP/2 connection of a client.
@@ -41,24 +42,24 @@ pub(super) struct Http2ClientSession {
 #[derive(Debug)]
 enum Http2ExchangeState {
     Idle,
-    /// Until the server allows another stream.
+    /// Waits until the server allows another stream.
     AwaitingStream(Box<Request<()>>, Bytes),
     AwaitingResponse(ResponseFuture),
     ReceivingBody(RecvStream),
 }
 
-/// How far an exchange has come.
+/// The progress of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Http2Progress {
-    /// More has to come from the server.
+    /// More data is expected from the server.
     Pending,
     Done,
-    /// The server says that it has not looked at the request, so that it may be sent again.
+    /// The server reports that it has not processed the request, so that it may be sent again.
     RefusedUnprocessed,
 }
 
 impl Http2ClientSession {
-    /// Begins a connection: its preface is the first thing to be written.
+    /// Starts a session; the connection preface is the first output.
     pub(super) fn new() -> Result<Self, ExchangeFailure> {
         let wires = Http2Transport::default();
         let mut builder = Builder::new();
@@ -67,7 +68,7 @@ impl Http2ClientSession {
             .initial_window_size(FLOW_CONTROL_WINDOW)
             .initial_connection_window_size(FLOW_CONTROL_WINDOW);
         let handshake = pin!(builder.handshake::<_, Bytes>(wires.clone()));
-        // The library waits for nothing but the buffer, which takes everything.
+        // The library waits only for the buffer, which accepts everything.
         match handshake.poll(&mut noop_context()) {
             Poll::Ready(Ok((requests, connection))) => Ok(Self {
                 transport: wires,
@@ -80,10 +81,10 @@ impl Http2ClientSession {
         }
     }
 
-    /// Begins an exchange with a request as HTTP/1.1 writes it.
+    /// Begins an exchange with a request in HTTP/1.1 format.
     ///
     /// # Errors
-    /// [`ExchangeFailure::Malformed`] for a request that HTTP/2 cannot carry.
+    /// [`ExchangeFailure::Malformed`] for a request that HTTP/2 cannot represent.
     pub(super) fn begin_exchange(
         &mut self,
         bytes: &[u8],
@@ -94,14 +95,14 @@ impl Http2ClientSession {
         Ok(())
     }
 
-    /// Takes bytes of the server; none for the end of the connection.
+    /// Receives bytes from the server; an empty slice marks the end of the connection.
     pub(super) fn receive_bytes(&self, bytes: &[u8]) {
         let mut buffers = self.transport.lock();
         buffers.is_closed |= bytes.is_empty();
         buffers.incoming.extend_from_slice(bytes);
     }
 
-    /// Writes what is for the server as far as `write` takes it.
+    /// Passes pending output to `write` as far as it accepts it.
     pub(super) fn write_output(
         &self,
         mut write: impl FnMut(&[u8]) -> io::Result<usize>,
@@ -117,27 +118,27 @@ impl Http2ClientSession {
         Ok(())
     }
 
-    /// Reports whether something is for the server.
+    /// Returns true if there is pending output.
     pub(super) fn has_output(&self) -> bool {
         !self.transport.lock().outgoing.is_empty()
     }
 
-    /// Reports whether another exchange can begin.
+    /// Returns true if another exchange can begin.
     pub(super) fn is_usable(&self) -> bool {
         !self.is_closed && !self.transport.lock().is_closed
     }
 
-    /// Lets the connection answer what the server says of it while there is no exchange.
+    /// Lets the connection respond to control frames of the server between exchanges.
     pub(super) fn poll_connection(&mut self) {
         if !self.is_closed {
             self.is_closed = Pin::new(&mut self.connection).poll(&mut noop_context()).is_ready();
         }
-        // A server that goes away takes no more requests, though it may finish those that it has.
+        // A server that sends GOAWAY accepts no more requests, though it may finish those in progress.
         self.is_closed |=
             matches!(self.request_sender.poll_ready(&mut noop_context()), Poll::Ready(Err(_)));
     }
 
-    /// Goes on with the exchange as far as the buffers allow.
+    /// Advances the exchange as far as the buffers allow.
     ///
     /// # Errors
     /// The [`ExchangeFailure`] of the exchange.
@@ -152,7 +153,7 @@ impl Http2ClientSession {
                 Ok(Http2ClientStep::Advanced) => {}
                 Ok(Http2ClientStep::Done) => {
                     self.exchange = Http2ExchangeState::Idle;
-                    // Windows that were given back are told to the server.
+                    // Send the updates of released flow-control windows to the server.
                     self.poll_connection();
                     return Ok(Http2Progress::Done);
                 }
@@ -215,7 +216,7 @@ impl Http2ClientSession {
         let sent = self.request_sender.send_request(*request, body.is_empty());
         let (response, mut stream) = sent.map_err(Http2StepError::Http2)?;
         if !body.is_empty() {
-            // The library keeps what the server's window does not take yet.
+            // The library buffers what exceeds the server's window.
             stream.send_data(body, true).map_err(Http2StepError::Http2)?;
         }
         self.exchange = Http2ExchangeState::AwaitingResponse(response);
@@ -252,17 +253,17 @@ enum Http2ClientStep {
 
 enum Http2StepError {
     Http2(h2::Error),
-    /// The connection takes no more requests.
+    /// The connection accepts no more requests.
     Unsent(#[expect(dead_code, reason = "told by the debugger only")] h2::Error),
     Reader(ExchangeFailure),
 }
 
-/// Nobody waits: everything is asked again when bytes have come.
+/// Returns a context without a waker: everything is polled again when bytes arrive.
 fn noop_context() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
 
-/// Turns a request of HTTP/1.1 into one of HTTP/2; headers that belong to a connection are left out.
+/// Converts an HTTP/1.1 request to HTTP/2; connection-specific headers are dropped.
 fn to_http2_request(bytes: &[u8], is_tls: bool) -> Option<(Request<()>, Bytes)> {
     const OF_CONNECTIONS: [&str; 7] = [
         "host",
@@ -293,7 +294,7 @@ fn to_http2_request(bytes: &[u8], is_tls: bool) -> Option<(Request<()>, Bytes)> 
     Some((request.body(()).ok()?, body))
 }
 
-/// Writes the head of a response as HTTP/1.1 has it.
+/// Writes a response head in HTTP/1.1 format.
 fn write_http1_head(head: &http::response::Parts) -> Vec<u8> {
     let mut out = format!("HTTP/1.1 {} \r\n", head.status.as_u16()).into_bytes();
     for (name, value) in &head.headers {
@@ -306,7 +307,7 @@ fn write_http1_head(head: &http::response::Parts) -> Vec<u8> {
     out
 }
 
-/// What has come from the server and what is for it.
+/// The buffers for input from the server and output to it.
 #[derive(Debug, Default)]
 struct Http2Buffers {
     incoming: BytesMut,
@@ -314,7 +315,7 @@ struct Http2Buffers {
     is_closed: bool,
 }
 
-/// The two buffers, as the library's connection sees them.
+/// The two buffers as the transport of the library's connection.
 #[derive(Debug, Clone, Default)]
 struct Http2Transport(Arc<Mutex<Http2Buffers>>);
 
@@ -389,7 +390,7 @@ mod tests {
             })
             .unwrap();
         assert!(sent.starts_with(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
-        // Settings; a head with the indexed status 200; five bytes of body that end the stream.
+        // Settings; a header block with the indexed status 200; five bytes of body that end the stream.
         session.receive_bytes(&[0, 0, 0, 4, 0, 0, 0, 0, 0]);
         session.receive_bytes(&[0, 0, 1, 1, 4, 0, 0, 0, 1, 0x88]);
         session.receive_bytes(&[0, 0, 5, 0, 1, 0, 0, 0, 1]);
@@ -399,7 +400,7 @@ mod tests {
         assert!(session.is_usable());
         let response = reader.into_response();
         assert_eq!((response.status, &*response.body), (200, &b"hello"[..]));
-        // The server goes away.
+        // A GOAWAY frame.
         session.receive_bytes(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
         session.poll_connection();
         assert!(!session.is_usable());

@@ -1,14 +1,15 @@
-//! HTTP/1.1 and HTTP/2 as a load generator needs them: non-blocking, exact about time, forgiving about responses.
+//! HTTP/1.1 and HTTP/2 for a load generator: non-blocking, with exact times, tolerant of responses.
 //!
-//! In: [`TargetRequest`]s, whose bytes are ready to be written. Out: a [`ExchangeOutcome`] each, with four time stamps.
+//! In: [`TargetRequest`]s, whose bytes are ready to be written. Out: an [`ExchangeOutcome`] each, with four time
+//! stamps.
 //!
 //! Invariants
-//! * One exchange at a time on a connection; a connection is used again only after a response that ended by its own
-//!   framing and left no bytes over.
+//! * One exchange at a time on a connection; a connection is reused only after a response that ended by its own framing
+//!   and left no bytes over.
 //! * A request that a server may have received is sent again only if it is repeatable, once, and that is counted.
-//! * A body is counted, and kept only as far as the request asks.
+//! * The size of a body is counted; its content is stored only as far as the request specifies.
 //!
-//! Not here: when to send (`load`), what to send and what the answer means (`plan`).
+//! Not here: when to send (`load`), what to send and what the response means (`plan`).
 
 mod connection;
 mod http2;
@@ -28,25 +29,25 @@ pub(crate) use target::{AbsoluteUrl, LoadTarget, TargetRegistry, parse_user_info
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// One request, ready to be written.
+/// A request that is ready to be written.
 #[derive(Debug, Clone)]
 pub(crate) struct TargetRequest {
     pub(crate) target: Arc<LoadTarget>,
     /// Request line, headers and body.
     pub(crate) encoded_bytes: Arc<[u8]>,
-    /// A response to HEAD has no body, whatever it says.
+    /// Set for HEAD: the response has no body, regardless of its headers.
     pub(crate) is_head: bool,
     pub(crate) retention: ResponseRetention,
-    /// Whether the connection may be used again.
+    /// True if the connection may be reused.
     pub(crate) uses_keep_alive: bool,
     pub(crate) connect_timeout: Option<Duration>,
-    /// Longest silence between two reads.
+    /// Maximum time between two reads.
     pub(crate) idle_timeout: Option<Duration>,
 }
 
 impl TargetRequest {
-    /// Reports whether a server that receives the request twice does no more than one that receives it once. PUT and
-    /// DELETE are idempotent too, but a plan that counts what it creates and removes would count wrong.
+    /// Returns true if receiving the request twice has the same effect as receiving it once. PUT and DELETE are
+    /// idempotent too, but a plan that counts created and deleted resources would count wrong.
     pub(crate) fn is_idempotent(&self) -> bool {
         [&b"GET "[..], b"HEAD ", b"OPTIONS ", b"TRACE "]
             .iter()
@@ -54,33 +55,33 @@ impl TargetRequest {
     }
 }
 
-/// Whether a server may have received a request already.
+/// States if a server may have received a request already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendAttempt {
     /// No byte of it was sent before.
     First,
-    /// It was sent on a kept connection that the server closed without an answer.
+    /// It was sent on a persistent connection that the server closed without a response.
     Repeated,
 }
 
-/// What came back.
+/// The outcome of an exchange.
 #[derive(Debug)]
 pub(crate) struct ExchangeOutcome {
-    /// When the exchange began: with connecting if that was needed, else with writing.
+    /// Start of the exchange: of connecting if that was needed, otherwise of writing.
     pub(crate) started_at: Instant,
-    /// How long connecting took, TLS included; zero on a connection that stood.
+    /// Connect time, TLS included; zero on an open connection.
     pub(crate) connect_time: Duration,
-    /// When the first byte of the response arrived; `ended` if none did.
+    /// Arrival time of the first byte of the response; the end time if none arrived.
     pub(crate) first_byte_at: Instant,
     pub(crate) ended_at: Instant,
     /// Bytes written.
     pub(crate) sent_bytes: u64,
-    /// Bytes read, head and framing included.
+    /// Bytes read, headers and framing included.
     pub(crate) received_bytes: u64,
     pub(crate) result: Result<TargetResponse, ExchangeFailure>,
-    /// Whether the connection can be used again.
+    /// True if the connection can be reused.
     pub(crate) is_connection_reusable: bool,
-    /// The request and how it has to be sent next, if a kept connection turned out to be closed. A request of which a
+    /// The request and its next send attempt, if a persistent connection turned out to be closed. A request of which a
     /// byte was sent is here only if it is repeatable, and only once.
     pub(crate) retry: Option<(TargetRequest, SendAttempt)>,
 }
@@ -89,63 +90,63 @@ pub(crate) struct ExchangeOutcome {
 #[derive(Debug, Default)]
 pub(crate) struct TargetResponse {
     pub(crate) status: u16,
-    /// Bytes of the head.
+    /// Size of the head in bytes.
     pub(crate) head_bytes: u64,
-    /// Bytes of the body after removing the transfer coding.
+    /// Size of the body in bytes after removing the transfer coding.
     pub(crate) body_bytes: u64,
-    /// Kept if asked for.
+    /// Stored if requested.
     pub(crate) head: Option<TargetResponseHead>,
-    /// Kept if asked for, up to the limit; still compressed.
+    /// Stored if requested, up to the limit; still compressed.
     pub(crate) body: Vec<u8>,
-    /// What the server says of its own time.
+    /// The server's own timing.
     pub(crate) server_timing: Option<Box<str>>,
-    /// Whether a header says that a cache answered, or that none did.
+    /// The cache state that a header reports: true for a hit, false for none.
     pub(crate) is_cache_hit: Option<bool>,
 }
 
-/// Most redirects that are followed for one request, as JMeter follows them.
+/// Maximum number of redirects followed for one request, as in JMeter.
 pub(crate) const MAX_REDIRECTS: usize = 20;
 
-/// Reports whether a header is for the server that it was given for and for no other: credentials, and the server's name.
+/// Returns true if a header is valid only for the server that it was given for: credentials, and the server's name.
 pub(crate) fn is_server_specific(header: &str) -> bool {
     header.eq_ignore_ascii_case("Host") || crate::redaction::is_secret_name(header)
 }
 
-/// Why there is no response.
+/// The reason why there is no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum ExchangeFailure {
-    /// The host is unknown.
+    /// The host name cannot be resolved.
     Resolve,
-    /// Nobody listens, or the network refuses.
+    /// The connection was refused, or the network is unreachable.
     Connect,
-    /// Connecting took too long.
+    /// Connecting timed out.
     ConnectTimeout,
-    /// The response took too long.
+    /// The response timed out.
     ResponseTimeout,
     /// The connection ended before the first byte.
     NoResponse,
     /// The connection was reset.
     Reset,
-    /// The body ended too early.
+    /// The body ended early.
     Truncated,
-    /// The bytes are no HTTP.
+    /// The bytes are not valid HTTP.
     Malformed,
     /// The TLS handshake failed.
     Tls,
     /// The run ended first.
     RunEnded,
-    /// The system has no ports or files left.
+    /// The system has no free ports or file descriptors.
     ResourcesExhausted,
-    /// Connections cannot begin at the wanted address of this machine.
+    /// Connections cannot be bound to the requested local address.
     BindFailed,
-    /// Every answer led on to another address.
+    /// The maximum number of redirects was exceeded.
     TooManyRedirects,
-    /// The server does not speak HTTP/2, which the run asks for.
+    /// The server does not support HTTP/2, which the run requires.
     Http2Unsupported,
 }
 
 impl ExchangeFailure {
-    /// Returns JMeter's name: plans and their scripts compare with it.
+    /// Returns JMeter's name of the failure, which plans and their scripts compare with.
     pub(crate) fn jmeter_exception(self) -> &'static str {
         match self {
             Self::Resolve => "java.net.UnknownHostException",
@@ -163,7 +164,7 @@ impl ExchangeFailure {
         }
     }
 
-    /// Returns what happened, in words.
+    /// Returns a description of the failure.
     pub(crate) fn description(self) -> &'static str {
         match self {
             Self::Resolve => "unknown host",

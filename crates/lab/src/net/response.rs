@@ -1,11 +1,12 @@
-//! Reads one response from whatever pieces the socket gives.
+//! Parses one response incrementally.
 //!
 //! Invariants
-//! * [`TargetResponseReader::feed`] never panics and uses memory only for an incomplete head and for what [`ResponseRetention`] asks.
-//! * The outcome does not depend on where the pieces are cut.
+//! * [`TargetResponseReader::feed`] never panics and uses memory only for an incomplete head and for what
+//!   [`ResponseRetention`] requires.
+//! * The result does not depend on how the input is split.
 //!
-//! Responses that break rules: bare line feeds, spaces before colons, folded lines and unknown codings are accepted,
-//! as browsers do; two different lengths, or a chunk size that is no number, are [`ExchangeFailure::Malformed`].
+//! Protocol violations: bare line feeds, spaces before colons, folded lines and unknown codings are accepted, as in
+//! browsers; two different lengths, or an invalid chunk size, are [`ExchangeFailure::Malformed`].
 
 use std::mem::MaybeUninit;
 
@@ -13,7 +14,7 @@ use httparse::{ParserConfig, Status};
 
 use super::{ExchangeFailure, TargetResponse};
 
-/// What of a response its reader wants to see.
+/// The parts of a response to retain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseRetention {
     /// Status and sizes.
@@ -26,17 +27,17 @@ pub(crate) enum ResponseRetention {
     StyleSheet(usize),
 }
 
-/// A head as it arrived: one text, and where in it names and values stand.
+/// A response head as received: one text, and the offsets of names and values in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TargetResponseHead {
-    /// Status line and headers, a line each; every byte that is no UTF-8 is replaced.
+    /// Status line and headers, one line each; bytes that are not UTF-8 are replaced.
     text: String,
-    /// Where the reason phrase stands.
+    /// The range of the reason phrase.
     reason_range: (u32, u32),
     header_offsets: Vec<HeaderOffsets>,
 }
 
-/// Where a header stands: its value begins two bytes behind its name.
+/// The offsets of a header: its value begins two bytes after its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct HeaderOffsets {
     start: u32,
@@ -45,13 +46,13 @@ struct HeaderOffsets {
 }
 
 impl TargetResponseHead {
-    /// Returns the head of a status line (`version` as in `HTTP/1.1`) and headers.
+    /// Creates a head from a status line (`version` as in `HTTP/1.1`) and headers.
     pub(crate) fn new<'a>(
         (version, status, reason): (&str, u16, &str),
         headers: impl Iterator<Item = (&'a str, &'a [u8])>,
         size: usize,
     ) -> Self {
-        // Heads are bounded far below what 32 bits count.
+        // Heads are limited to far less than 32 bits can count.
         let place = |text: &String| u32::try_from(text.len()).unwrap_or(u32::MAX);
         let mut text = String::with_capacity(size + 16);
         text.push_str(version);
@@ -84,42 +85,42 @@ impl TargetResponseHead {
         self.text.get(from as usize..to as usize).unwrap_or_default()
     }
 
-    /// Returns names as sent, and values.
+    /// Returns the headers: names as sent, and values.
     pub(crate) fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
         self.header_offsets.iter().map(|mark| {
             (self.slice(mark.start, mark.name_end), self.slice(mark.name_end + 2, mark.end))
         })
     }
 
-    /// Returns the first value of the header `name`, whatever its case.
+    /// Returns the first value of the header `name`, ignoring case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mark = self.header_offsets.iter().find(|mark| self.is_header_named(mark, name))?;
         Some(self.slice(mark.name_end + 2, mark.end))
     }
 
     fn is_header_named(&self, mark: &HeaderOffsets, name: &str) -> bool {
-        // Most names differ in length already.
+        // Compare lengths first, because most names differ in length already.
         (mark.name_end - mark.start) as usize == name.len()
             && self.slice(mark.start, mark.name_end).eq_ignore_ascii_case(name)
     }
 
-    /// Reports whether the body is a style sheet.
+    /// Returns true if the body is a style sheet.
     pub(crate) fn is_style_sheet(&self) -> bool {
         let media_type = self.header("Content-Type").unwrap_or_default();
         media_type.trim_start().get(..8).is_some_and(|kind| kind.eq_ignore_ascii_case("text/css"))
     }
 
-    /// Returns what follows the status.
+    /// Returns the reason phrase.
     pub(crate) fn reason(&self) -> &str {
         self.slice(self.reason_range.0, self.reason_range.1)
     }
 
-    /// Returns the head as it arrived, a line each.
+    /// Returns the head as received, one line each.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Returns the same, without a copy.
+    /// Returns the head as received, without a copy.
     pub(crate) fn into_text(self) -> String {
         self.text
     }
@@ -136,10 +137,10 @@ impl TargetResponseHead {
     }
 }
 
-/// Largest head that is read.
+/// Maximum size of a head in bytes.
 const MAX_HEAD_BYTES: usize = 256 * 1024;
 const MAX_HEADERS: usize = 256;
-/// What a server says of a length it does not send costs no more than this.
+/// Maximum preallocation, because a server may announce a length that it does not send.
 const MAX_BODY_PREALLOCATION: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,7 +155,7 @@ enum ResponseReadState {
     ChunkData(u64),
     /// The line break after a chunk.
     ChunkEnd,
-    /// The trailer; whether the line so far is empty.
+    /// The trailer, and whether the current line is empty so far.
     Trailer {
         is_empty: bool,
     },
@@ -162,7 +163,7 @@ enum ResponseReadState {
     Done,
 }
 
-/// The state of one response.
+/// The parser state of one response.
 #[derive(Debug)]
 pub(crate) struct TargetResponseReader {
     state: ResponseReadState,
@@ -171,7 +172,7 @@ pub(crate) struct TargetResponseReader {
     partial_head: Vec<u8>,
     closes_connection: bool,
     has_surplus: bool,
-    /// The version that heads tell, if not that of their status line.
+    /// The version to report instead of that of the status line.
     version_override: Option<&'static str>,
     response: TargetResponse,
 }
@@ -190,17 +191,17 @@ impl TargetResponseReader {
         }
     }
 
-    /// Returns a reader of responses that come by another version than that of their status line.
+    /// Returns a reader that reports `version` instead of the version of the status line.
     pub(crate) fn with_version(self, version: &'static str) -> Self {
         Self { version_override: Some(version), ..self }
     }
 
-    /// Reports whether the head has come.
+    /// Returns true if the head is complete.
     pub(crate) fn has_head(&self) -> bool {
         self.response.status != 0
     }
 
-    /// Takes bytes and returns how many of them belong to this response.
+    /// Parses bytes and returns how many of them belong to this response.
     ///
     /// # Errors
     /// [`ExchangeFailure::Malformed`].
@@ -217,12 +218,12 @@ impl TargetResponseReader {
         self.state == ResponseReadState::Done
     }
 
-    /// Reports whether the connection cannot be used again.
+    /// Returns true if the connection cannot be reused.
     pub(crate) fn closes_connection(&self) -> bool {
         self.closes_connection
     }
 
-    /// Notes that bytes followed the response; nobody asked for them.
+    /// Records that unexpected bytes followed the response.
     pub(crate) fn record_surplus(&mut self) {
         self.has_surplus = true;
     }
@@ -231,7 +232,7 @@ impl TargetResponseReader {
         self.has_surplus
     }
 
-    /// Takes the end of the connection: the end of a body that has no other.
+    /// Handles the end of the connection, which ends a body without other framing.
     pub(crate) fn finish_at_eof(&mut self) -> Result<(), ExchangeFailure> {
         match self.state {
             ResponseReadState::UntilClose => {
@@ -336,7 +337,7 @@ impl TargetResponseReader {
         used
     }
 
-    /// Makes room for a body whose length is known, so that it is copied once.
+    /// Reserves capacity for a body of known length, so that it is copied once.
     fn reserve_body(&mut self, length: u64) {
         if let ResponseRetention::Body(max) = self.retention {
             let room = usize::try_from(length).unwrap_or(max).min(max).min(MAX_BODY_PREALLOCATION);
@@ -371,9 +372,9 @@ impl TargetResponseReader {
         }
     }
 
-    /// Reads a head at the start of `data`; `None` if it is not complete yet.
+    /// Parses a head at the start of `data`; `None` if it is incomplete.
     fn parse_head(&mut self, data: &[u8]) -> Result<Option<usize>, ExchangeFailure> {
-        // Filled as far as there are headers: most responses have a dozen.
+        // Initialized only as far as there are headers: most responses have a dozen.
         let mut headers = [MaybeUninit::uninit(); MAX_HEADERS];
         let mut parsed = httparse::Response::new(&mut []);
         let mut config = ParserConfig::default();
@@ -390,7 +391,7 @@ impl TargetResponseReader {
         };
         let status = parsed.code.ok_or(ExchangeFailure::Malformed)?;
         self.response.head_bytes += used as u64;
-        // An interim response announces another one; 101 ends HTTP and is never asked for.
+        // Another response follows an interim response; 101 ends HTTP and is never requested.
         if (100..200).contains(&status) && status != 101 {
             return Ok(Some(used));
         }
@@ -443,16 +444,16 @@ fn copy_head(
     TargetResponseHead::new((version, status, parsed.reason.unwrap_or_default()), headers, size)
 }
 
-/// How the head says that the body ends.
+/// The framing of the body, as the head specifies it.
 #[derive(Debug, Default)]
 struct ResponseFraming {
     content_length: Option<u64>,
     is_chunked: bool,
     closes_connection: bool,
     is_keep_alive: bool,
-    /// All values of the header, as one list.
+    /// All values of the header, joined into one list.
     server_timing: Option<Box<str>>,
-    /// What headers say of a cache.
+    /// The cache state that headers report.
     is_cache_hit: Option<bool>,
 }
 
@@ -486,7 +487,7 @@ impl ResponseFraming {
         Ok(framing)
     }
 
-    /// Adds what a header says of a cache, if it is one that does.
+    /// Evaluates a header if it reports a cache state.
     fn add_cache_header(&mut self, name: &str, value: &[u8]) {
         if let Some(is_hit) = cache_hit_from_header(name, &String::from_utf8_lossy(value)) {
             self.is_cache_hit = Some(is_hit || self.is_cache_hit == Some(true));
@@ -510,14 +511,14 @@ impl ResponseFraming {
     }
 }
 
-/// Returns whether a header says that a cache answered or that none did; nothing if it says neither.
+/// Returns the cache state that a header reports; `None` if it reports none.
 pub(crate) fn cache_hit_from_header(name: &str, value: &str) -> Option<bool> {
     let holds = |words: &[&str]| {
         let value = value.to_ascii_lowercase();
         words.iter().any(|word| value.contains(word))
     };
     match name.len() {
-        // One that is 0 was fetched this second, by whoever asked.
+        // An age of 0 means that the response was fetched in this second, possibly by this request.
         3 if name.eq_ignore_ascii_case("Age") => {
             value.trim().parse::<u64>().ok().filter(|age| *age > 0).map(|_| true)
         }
@@ -665,7 +666,7 @@ mod tests {
             let whole = read(&[&text], false);
             let pieced = read(&pieces, false);
             match (&whole, &pieced) {
-                // A fault is seen at its byte, before or after a cut; which one must not differ.
+                // An error is detected at its byte, before or after a split; the kind must not differ.
                 (Err(one), Err(other)) => prop_assert_eq!(one, other),
                 _ => prop_assert_eq!(&whole, &pieced),
             }

@@ -1,4 +1,4 @@
-//! Where requests go: scheme, host and port, resolved once.
+//! The destination of requests: scheme, host and port, resolved once.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,19 +12,19 @@ use rustls::pki_types::ServerName;
 use super::tls::{self, NegotiatedTls, TlsClientOptions};
 use crate::{Error, Result};
 
-/// A server, with the addresses of its name.
+/// A server with its resolved addresses.
 #[derive(Debug)]
 pub(crate) struct LoadTarget {
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) tls_config: Option<(Arc<ClientConfig>, ServerName<'static>)>,
-    /// The address of this machine that connections begin at, if not the system chooses it.
+    /// The local address that connections are bound to; `None` if the system chooses it.
     pub(crate) source_address: Option<IpAddr>,
-    /// Connections speak HTTP/2; without TLS from their first byte.
+    /// True if connections use HTTP/2; without TLS from the first byte on.
     pub(crate) is_http2: bool,
-    /// Bytes of the buffers that the kernel has for each connection, if not the system chooses them.
+    /// Size in bytes of the kernel's socket buffers; `None` if the system chooses it.
     pub(crate) socket_buffer_size: Option<usize>,
-    /// What the first handshake agreed on.
+    /// The TLS parameters that the first handshake negotiated.
     pub(crate) negotiated_tls: OnceLock<NegotiatedTls>,
     addresses: Vec<SocketAddr>,
     next_address: AtomicUsize,
@@ -59,7 +59,7 @@ impl LoadTarget {
         Self::with_addresses((is_tls, host, port), addresses, source)
     }
 
-    /// Gives `host` the addresses of `names`, which stand with commas between them, and prepares TLS for `https`.
+    /// Resolves the comma-separated `names` as the addresses of `host`, and prepares TLS for `https`.
     ///
     /// # Errors
     /// [`Error::Resolve`] if none of them has an address, [`Error::Tls`].
@@ -88,7 +88,7 @@ impl LoadTarget {
         mut addresses: Vec<SocketAddr>,
         source: Option<IpAddr>,
     ) -> Result<Arc<Self>> {
-        // An address of one kind reaches none of the other.
+        // A source address reaches only addresses of the same family.
         if let Some(source) = source
             && addresses.iter().any(|address| address.is_ipv4() == source.is_ipv4())
         {
@@ -109,7 +109,7 @@ impl LoadTarget {
         }))
     }
 
-    /// Returns the same server, spoken to in a certain way and with buffers of a certain size.
+    /// Returns the same server with the given TLS options and socket buffer size.
     ///
     /// # Errors
     /// As [`tls::client_tls_config_with`].
@@ -137,13 +137,13 @@ impl LoadTarget {
         }))
     }
 
-    /// Returns the address for the next connection: all of them in turn.
+    /// Returns the address for the next connection, in rotation.
     pub(crate) fn next_address(&self) -> Option<SocketAddr> {
         let turn = self.next_address.fetch_add(1, Ordering::Relaxed);
         self.addresses.get(turn % self.addresses.len().max(1)).copied()
     }
 
-    /// Returns the value of the `Host` header; the scheme's own port is left out.
+    /// Returns the value of the `Host` header; the default port of the scheme is omitted.
     pub(crate) fn authority(&self) -> String {
         match (self.tls_config.is_some(), self.port) {
             (true, 443) | (false, 80) => self.host.clone(),
@@ -152,25 +152,26 @@ impl LoadTarget {
     }
 }
 
-/// Scheme, host and port, the addresses that the plan itself gives the host, and where connections begin.
+/// Scheme, host and port, the addresses that the plan itself assigns to the host, and the local address.
 type TargetKey = (bool, String, u16, Option<String>, Option<IpAddr>);
 
 /// The targets of a run, each resolved once.
 #[derive(Debug, Default)]
 pub(crate) struct TargetRegistry {
     targets_by_key: Mutex<HashMap<TargetKey, Arc<LoadTarget>>>,
-    /// Where everything goes instead of where it was meant to go.
+    /// The address that all requests go to instead of their own.
     detour_address: Option<SocketAddr>,
-    /// Addresses of names that are others than the system says, by the names in small letters.
+    /// Addresses that override name resolution, by lowercase host name.
     host_overrides: HashMap<String, String>,
-    /// Whether each connection makes a full TLS handshake.
+    /// True if each connection makes a full TLS handshake.
     disables_tls_resumption: bool,
-    /// Whether connections speak HTTP/2.
+    /// True if connections use HTTP/2.
     is_http2: bool,
 }
 
 impl TargetRegistry {
-    /// Sends everything to `detour`, in plain HTTP, if there is one; else the names in `hosts` to their addresses there.
+    /// Creates a registry that sends everything to `detour` in plain HTTP if it is given; otherwise the names in
+    /// `hosts` resolve to the addresses there.
     pub(crate) fn with_detour(detour: Option<SocketAddr>, hosts: &HashMap<String, String>) -> Self {
         let small =
             |(name, addresses): (&String, &String)| (name.to_ascii_lowercase(), addresses.clone());
@@ -181,17 +182,17 @@ impl TargetRegistry {
         }
     }
 
-    /// Returns targets of which each connection makes a full TLS handshake, if that is wanted.
+    /// Creates a registry in which each connection makes a full TLS handshake if `forgets_sessions` is true.
     pub(crate) fn without_tls_resumption(forgets_sessions: bool) -> Self {
         Self { disables_tls_resumption: forgets_sessions, ..Self::default() }
     }
 
-    /// Returns the same targets, spoken to by HTTP/2 if that is wanted.
+    /// Returns the registry with HTTP/2 enabled if `is_http2` is true.
     pub(crate) fn with_http2(self, is_http2: bool) -> Self {
         Self { is_http2, ..self }
     }
 
-    /// Returns the target, resolving it at its first use.
+    /// Returns the target, which is resolved at its first use.
     ///
     /// # Errors
     /// As [`LoadTarget::resolve`].
@@ -208,8 +209,8 @@ impl TargetRegistry {
         self.get_or_resolve_at((is_tls, host, port), None, None)
     }
 
-    /// Returns the target of a name that may have other addresses than the system says, names or addresses with commas
-    /// between them, and to which connections may begin at a certain address of this machine.
+    /// Returns the target of a host with optional overriding addresses (comma-separated names or addresses) and an
+    /// optional local address.
     ///
     /// # Errors
     /// As [`LoadTarget::resolve_names`].
@@ -223,7 +224,7 @@ impl TargetRegistry {
             return self.get_or_resolve(is_tls, host, port);
         }
         let name = host.to_ascii_lowercase();
-        // Who runs a plan decides before the plan.
+        // Options of the run override those of the plan.
         let given =
             self.host_overrides.get(&name).cloned().or_else(|| addresses.map(str::to_owned));
         self.get_or_resolve_key((is_tls, name, port, given, source))
@@ -258,7 +259,7 @@ impl TargetRegistry {
     }
 }
 
-/// Returns `user:password` of an absolute URL that holds them, with what is escaped resolved.
+/// Returns the decoded `user:password` of an absolute URL, if it contains them.
 pub(crate) fn parse_user_info(url: &str) -> Option<String> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
@@ -273,12 +274,12 @@ pub(crate) struct AbsoluteUrl {
     pub(crate) is_tls: bool,
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// Path and query, at least `/`.
+    /// Path and query; at least `/`.
     pub(crate) path_and_query: String,
 }
 
 impl AbsoluteUrl {
-    /// Reads `http://host[:port]/path?query`; a fragment is dropped.
+    /// Parses `http://host[:port]/path?query`; a fragment is dropped.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`].
@@ -312,19 +313,19 @@ impl AbsoluteUrl {
         })
     }
 
-    /// Reports whether both name the same server: by scheme, host and port.
+    /// Returns true if both have the same scheme, host and port.
     pub(crate) fn is_same_server(&self, other: &Self) -> bool {
         self.is_tls == other.is_tls
             && self.port == other.port
             && self.host.eq_ignore_ascii_case(&other.host)
     }
 
-    /// Returns the URL that `reference` in a document or a `RecordLocation` header at this URL means.
+    /// Resolves a `reference` from a document or a `Location` header at this URL.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`].
     pub(crate) fn join(&self, reference: &str) -> Result<Self> {
-        // Pages and servers write spaces where they may not stand; browsers encode them.
+        // Pages and servers write spaces where they are invalid; browsers encode them.
         let reference = reference.trim().replace(' ', "%20");
         let reference = reference.as_str();
         if reference.chars().any(char::is_control) {

@@ -1,7 +1,7 @@
-//! TLS for targets: certificates are not checked, as ab and JMeter do not check them either.
+//! TLS for targets. Certificates are not verified, as in ab and JMeter.
 //!
-//! A load test judges speed, commonly of a staging host with a certificate of its own; whoever needs proof of a
-//! certificate uses another tool. No credential of the caller goes anywhere but to the host that the plan names.
+//! A load test measures speed, commonly of a staging host with a self-signed certificate; certificate verification
+//! requires another tool. The caller's credentials are sent only to the host that the plan names.
 
 use std::sync::Arc;
 
@@ -16,34 +16,34 @@ use rustls::{
 
 use crate::{Error, Result};
 
-/// How connections speak TLS, where that is not left to the library.
+/// TLS options that override the library's defaults.
 #[derive(Debug, Default)]
 pub(crate) struct TlsClientOptions {
-    /// The only version that is offered.
+    /// The only TLS version offered.
     pub(crate) only_version: Option<&'static SupportedProtocolVersion>,
-    /// The cipher suites that are offered, the preferred one first; empty for all.
+    /// The cipher suites offered, the preferred one first; empty for all.
     pub(crate) cipher_suites: Vec<SupportedCipherSuite>,
-    /// A certificate with its chain, and its key, for servers that want to know who asks.
+    /// A client certificate with its chain, and its key, for servers that authenticate clients.
     pub(crate) client_identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
-    /// Does not tell the server which of its names is meant.
+    /// Omits the server name (SNI) from the handshake.
     pub(crate) hides_server_name: bool,
-    /// Makes a full handshake for each connection, instead of going on with an earlier session.
+    /// Makes a full handshake for each connection, instead of resuming a session.
     pub(crate) disables_resumption: bool,
     /// Offers HTTP/2 instead of HTTP/1.1.
     pub(crate) is_http2: bool,
 }
 
-/// What was agreed on in a handshake, in OpenSSL's words.
+/// The negotiated TLS parameters, in OpenSSL's notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NegotiatedTls {
     /// Version and cipher suite, such as `TLSv1.3,TLS_AES_256_GCM_SHA384,256`.
     pub(crate) protocol_and_cipher: String,
-    /// The key that was made for this connection only, such as `X25519 253 bits`.
+    /// The ephemeral key of the connection, such as `X25519 253 bits`.
     pub(crate) temporary_key: Option<&'static str>,
 }
 
 impl NegotiatedTls {
-    /// Returns what a connection has agreed on, once its handshake is over.
+    /// Returns the negotiated parameters of a connection; `None` before its handshake is complete.
     pub(crate) fn from_connection(tls: &ClientConnection) -> Option<Self> {
         let version = match tls.protocol_version()? {
             ProtocolVersion::TLSv1_2 => "TLSv1.2",
@@ -64,35 +64,34 @@ impl NegotiatedTls {
     }
 }
 
-/// Returns the cipher suites that the library has.
+/// Returns the cipher suites that the library supports.
 pub(crate) fn supported_cipher_suites() -> &'static [SupportedCipherSuite] {
     ring::ALL_CIPHER_SUITES
 }
 
-/// Returns the name that OpenSSL has for a cipher suite: `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256` is
-/// `ECDHE-RSA-AES128-GCM-SHA256`.
+/// Returns OpenSSL's name of a cipher suite: `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256` is `ECDHE-RSA-AES128-GCM-SHA256`.
 pub(crate) fn openssl_cipher_name(suite: SupportedCipherSuite) -> String {
     let name = format!("{:?}", suite.suite());
     if let Some(rest) = name.strip_prefix("TLS13_") {
         return format!("TLS_{rest}");
     }
     let short = name.trim_start_matches("TLS_").replace("_WITH_", "_").replace("AES_", "AES");
-    // Of this one OpenSSL leaves out the hash.
+    // OpenSSL omits the hash in the name of this suite.
     short.replace("POLY1305_SHA256", "POLY1305").replace('_', "-")
 }
 
-/// Returns what connections to `host` need.
+/// Returns the TLS configuration and server name for connections to `host`.
 ///
 /// # Errors
-/// [`Error::Tls`] if `host` cannot stand in a handshake.
+/// [`Error::Tls`] if `host` is not a valid server name.
 pub(crate) fn client_tls_config(host: &str) -> Result<(Arc<ClientConfig>, ServerName<'static>)> {
     client_tls_config_with(host, &TlsClientOptions::default())
 }
 
-/// Returns what connections to `host` need that speak in a certain way.
+/// Returns the TLS configuration and server name for connections to `host` with the given options.
 ///
 /// # Errors
-/// [`Error::Tls`] if `host` cannot stand in a handshake, or if version, suites, certificate and key do not go together.
+/// [`Error::Tls`] if `host` is not a valid server name, or if version, suites, certificate and key are incompatible.
 pub(crate) fn client_tls_config_with(
     host: &str,
     speech: &TlsClientOptions,

@@ -1,7 +1,9 @@
-//! Where a target breaks: load in steps until it no longer keeps pace, and what broke first.
+//! Finds the breaking point of a target: increases the load in steps until it no longer keeps pace, and determines the
+//! first bottleneck.
 //!
-//! The knee is the last step before the target achieves less than 97 % of what is offered, or answers more than twice as
-//! slowly while it achieves less than 10 % more. The universal scalability law, fitted to all steps, is a cross-check.
+//! The knee is the last step before the target achieves less than 97 % of the offered load, or responds more than twice
+//! as slowly while it achieves less than 10 % more. The universal scalability law, fitted to all steps, is a
+//! cross-check.
 
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use crate::goal::format_response_time;
 use crate::plan::{LoadAmount, LoadOffer};
 use crate::report::report_sheet::{ReportChart, ReportPart, ReportSheet, ReportTone};
 
-/// How a load grows from step to step.
+/// The growth of the load from step to step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LoadGrowth {
     /// `x1.5`.
@@ -25,52 +27,52 @@ pub enum LoadGrowth {
     Add(f64),
 }
 
-/// How to look for the breaking point.
+/// Options of a breakpoint search.
 #[derive(Debug, Clone)]
 pub struct BreakpointSearch {
-    /// The first step's rate or users.
+    /// The rate or number of users of the first step.
     pub start_level: f64,
-    /// Steps are users who stay, not visits per second.
+    /// True if steps are numbers of persistent users, not visits per second.
     pub steps_are_users: bool,
-    /// How steps follow each other.
+    /// The growth between steps.
     pub growth: LoadGrowth,
-    /// Least time of a step.
+    /// Minimum duration of a step.
     pub min_step_duration: Duration,
-    /// Takes the time of steps as it is given; else it is at least 50 times the 99th percentile and 2,000 samples.
+    /// Uses the given step duration; otherwise a step lasts at least 50 times the 99th percentile and 2,000 samples.
     pub is_step_duration_fixed: bool,
-    /// Steps at most.
+    /// Maximum number of steps.
     pub max_steps: usize,
-    /// No step above this load.
+    /// Maximum load of a step.
     pub max_level: Option<f64>,
-    /// A 95th percentile beyond which to stop.
+    /// The 95th percentile above which the search stops.
     pub p95_limit: Option<Duration>,
-    /// Looks between the knee and the step behind it.
+    /// Refines the search between the knee and the step after it.
     pub narrows_knee: bool,
 }
 
-/// Share of what is offered that a target must achieve.
+/// Minimum share of the offered load that a target must achieve.
 const MIN_PACE: f64 = 0.97;
-/// Achieving less than this for two steps ends the search.
+/// Achieving less than this share for two steps ends the search.
 const LOST_PACE: f64 = 0.90;
 /// A share of errors that ends the search.
 const MAX_ERROR_SHARE: f64 = 0.05;
-/// How much slower, for how much more throughput.
+/// The slowdown that counts as overload, and the throughput gain it is compared with.
 const SLOWDOWN_FACTOR: f64 = 2.0;
 const THROUGHPUT_GAIN_FACTOR: f64 = 1.1;
-/// Samples that a step should have, and its length in 99th percentiles.
+/// Target number of samples of a step, and its length in 99th percentiles.
 const TARGET_STEP_SAMPLES: f64 = 2000.0;
 const P99_MULTIPLES_PER_STEP: f64 = 50.0;
-/// A step becomes at most this much longer than it was asked to be.
+/// Maximum factor by which a step is extended beyond its requested duration.
 const MAX_STEP_EXTENSION: u32 = 10;
 
-/// What the search looks at of a step.
+/// The figures of a step that the search evaluates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BreakpointStep {
-    /// Rate or users.
+    /// Rate or number of users.
     pub load_level: f64,
-    /// Per second.
+    /// Achieved rate per second.
     pub achieved_rate: f64,
-    /// Whether `level` is a rate, which can be compared with `achieved`.
+    /// True if `load_level` is a rate, which can be compared with `achieved_rate`.
     pub is_rate: bool,
     /// The 95th percentile, in seconds.
     pub p95_seconds: f64,
@@ -78,16 +80,16 @@ pub struct BreakpointStep {
     pub error_share: f64,
 }
 
-/// Why a step is beyond the knee.
+/// The reason why a step is beyond the knee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OverloadSign {
     /// Too many errors.
     TooManyErrors,
-    /// Less achieved than offered.
+    /// The achieved rate is below the offered rate.
     LostPace,
-    /// Slower, and not more.
+    /// Responses are slower without more throughput.
     SlowerWithoutGain,
-    /// Slower than the limit that was given.
+    /// The 95th percentile exceeds the given limit.
     P95LimitExceeded,
 }
 
@@ -102,7 +104,7 @@ impl OverloadSign {
     }
 }
 
-/// Returns why `step` is beyond the knee, seen from the step before it.
+/// Returns the reason why `step` is beyond the knee, compared with the previous step.
 #[must_use]
 pub fn detect_overload(
     before: Option<&BreakpointStep>,
@@ -124,7 +126,7 @@ pub fn detect_overload(
     is_slower.then_some(OverloadSign::SlowerWithoutGain)
 }
 
-/// Reports whether the search has seen enough.
+/// Returns true if the search can end.
 fn is_search_complete(steps: &[BreakpointStep], signs: &[Option<OverloadSign>]) -> bool {
     let last_two = |holds: &dyn Fn(usize) -> bool| {
         steps.len() >= 2 && (steps.len() - 2..steps.len()).all(holds)
@@ -141,19 +143,19 @@ fn is_search_complete(steps: &[BreakpointStep], signs: &[Option<OverloadSign>]) 
     is_hard || last_two(&loses) || last_two(&|place| matches!(signs.get(place), Some(Some(_))))
 }
 
-/// The universal scalability law: throughput at a number of requests under way.
+/// The universal scalability law: throughput as a function of concurrent requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScalabilityLaw {
-    /// Per second for one at a time.
+    /// Throughput per second of one request at a time.
     pub single_throughput: f64,
-    /// What waiting for each other costs.
+    /// The cost of contention: requests that wait for each other.
     pub contention: f64,
-    /// What keeping each other informed costs.
+    /// The cost of coherency: keeping data consistent between concurrent requests.
     pub coherency: f64,
 }
 
 impl ScalabilityLaw {
-    /// Fits the law to requests under way and throughput; `None` with fewer than three different points.
+    /// Fits the law to pairs of concurrent requests and throughput; `None` with fewer than three different points.
     #[must_use]
     pub fn fit(points: &[(f64, f64)]) -> Option<Self> {
         let sound: Vec<(f64, f64)> =
@@ -161,8 +163,8 @@ impl ScalabilityLaw {
         if sound.len() < 3 {
             return None;
         }
-        // n / x = (1 + contention (n - 1) + coherency n (n - 1)) / alone: linear in its three coefficients. Costs cannot
-        // be negative: where the fit says so, it is made again without them.
+        // n / x = (1 + contention (n - 1) + coherency n (n - 1)) / alone: linear in its three coefficients. Costs
+        // cannot be negative: if a fit yields negative costs, it is repeated without them.
         for columns in [&[0usize, 1, 2][..], &[0, 1], &[0, 2], &[0]] {
             let Some(found) = least_squares(&sound, columns) else { continue };
             let [one, contention, coherency] = found;
@@ -177,15 +179,15 @@ impl ScalabilityLaw {
         None
     }
 
-    /// Returns the throughput with `n` requests under way.
+    /// Returns the throughput with `n` concurrent requests.
     #[must_use]
     pub fn throughput_at(&self, n: f64) -> f64 {
         self.single_throughput * n
             / (1.0 + self.contention * (n - 1.0) + self.coherency * n * (n - 1.0))
     }
 
-    /// Returns with how many requests under way the throughput is highest, and that throughput; without coherency costs
-    /// the throughput that is never reached, and without any cost nothing.
+    /// Returns the number of concurrent requests with the highest throughput, and that throughput. Without coherency
+    /// costs, returns the throughput that is approached but never reached; without any cost, returns `None`.
     #[must_use]
     pub fn peak_throughput(&self) -> Option<(Option<f64>, f64)> {
         if self.coherency > 0.0 {
@@ -196,8 +198,8 @@ impl ScalabilityLaw {
     }
 }
 
-/// Returns the law for the points; nothing where it is refuted by them, as with far less than one request under way, of
-/// which it says nothing: what was reached is more than the most that it allows.
+/// Returns the law for the points; `None` if the points refute it, that is, if a measured throughput exceeds its
+/// maximum. This happens with far less than one concurrent request, for which the law makes no statement.
 fn fit_plausible_law(points: &[(f64, f64)]) -> Option<ScalabilityLaw> {
     let reached = points.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     ScalabilityLaw::fit(points).filter(|law| {
@@ -205,7 +207,7 @@ fn fit_plausible_law(points: &[(f64, f64)]) -> Option<ScalabilityLaw> {
     })
 }
 
-/// Solves the normal equations for the chosen columns of (1, n - 1, n (n - 1)); the others are zero.
+/// Solves the normal equations for the selected columns of (1, n - 1, n (n - 1)); the others are zero.
 fn least_squares(points: &[(f64, f64)], columns: &[usize]) -> Option<[f64; 3]> {
     let row = |n: f64| [1.0, n - 1.0, n * (n - 1.0)];
     let size = columns.len();
@@ -229,7 +231,7 @@ fn least_squares(points: &[(f64, f64)], columns: &[usize]) -> Option<[f64; 3]> {
     Some(found)
 }
 
-/// Solves linear equations by elimination; each line ends with its right side.
+/// Solves linear equations by elimination; each row ends with its right-hand side.
 fn solve_linear_system(mut lines: Vec<Vec<f64>>) -> Option<Vec<f64>> {
     let size = lines.len();
     for column in 0..size {
@@ -256,7 +258,7 @@ fn solve_linear_system(mut lines: Vec<Vec<f64>>) -> Option<Vec<f64>> {
     lines.iter().enumerate().map(|(place, line)| Some(line.last()? / line.get(place)?)).collect()
 }
 
-/// Looks for the breaking point.
+/// Searches for the breaking point.
 ///
 /// # Errors
 /// As [`run_phase`].
@@ -271,7 +273,7 @@ pub fn search_breakpoint(
     while all.len() < search.max_steps.max(1) && search.max_level.is_none_or(|most| level <= most) {
         let measured = run_step(subject, search, level, all.last(), say)?;
         let figures = step_figures(&measured, level);
-        // What says nothing of the target is no sign of its.
+        // A doubtful measurement is no evidence about the target.
         let is_sound = measured.doubts.is_empty();
         signs.push(detect_overload(steps.last(), &figures, search.p95_limit).filter(|_| is_sound));
         steps.push(figures);
@@ -296,7 +298,7 @@ pub fn search_breakpoint(
     {
         let (low, high) = (steps.get(bad - 1).copied(), steps.get(bad).copied());
         if let (Some(low), Some(high)) = (low, high) {
-            // Half a step, by the measure in which steps are equal.
+            // Half a step, in the measure in which steps are equal.
             let middle = match search.growth {
                 LoadGrowth::Multiply(_) => (low.load_level * high.load_level).sqrt(),
                 LoadGrowth::Add(_) => (low.load_level + high.load_level) / 2.0,
@@ -338,7 +340,7 @@ fn run_step(
     run_phase(subject, LoadPhase { name, load_offer: offer })
 }
 
-/// Returns how long a step lasts.
+/// Returns the duration of a step.
 fn step_duration(
     search: &BreakpointSearch,
     level: f64,
@@ -403,7 +405,7 @@ fn build_breakpoint_sheet(
             ReportTone::Bad,
             format!("broken from the first step on; begin with fewer {unit}"),
         ),
-        // What a generator at its limit did not find may be there.
+        // A generator at its limit may have missed the breaking point.
         (None, _) if !doubts.is_empty() => {
             let sound = all.iter().zip(steps).filter(|(measured, _)| measured.doubts.is_empty());
             let held = sound.map(|(_, step)| step.load_level).fold(0.0, f64::max);
@@ -487,7 +489,7 @@ fn build_curves(steps: &[BreakpointStep], unit: &str) -> [ReportChart; 2] {
     ]
 }
 
-/// Returns what of the target gave way in the first step beyond the knee.
+/// Returns a description of the bottleneck in the first step beyond the knee.
 fn describe_bottleneck(bad: &PhaseMeasurement) -> String {
     let mut seen = Vec::new();
     if bad.total_stats.error_count > 0 {
@@ -598,11 +600,11 @@ mod tests {
             BreakpointStep { error_share: 0.06, ..step(150.0, 150.0, 0.01) },
             Some(OverloadSign::TooManyErrors),
         );
-        // Users who stay are not compared with what they achieve.
+        // Persistent users are not compared with the achieved rate.
         check(BreakpointStep { is_rate: false, ..step(400.0, 120.0, 0.015) }, None);
     }
 
-    /// A generator that is late has not seen how the target bears the load.
+    /// A late generator has not observed the target under the full load.
     #[test]
     fn a_late_generator_does_not_say_that_nothing_broke() {
         let measured = |level: f64, doubts: &[&str]| PhaseMeasurement {
@@ -684,7 +686,7 @@ mod tests {
         );
         let (at, most) = found.peak_throughput().unwrap();
         assert!((at.unwrap() - 44.27).abs() < 0.1 && (most - law.throughput_at(44.27)).abs() < 0.1);
-        // A target that scales without end has no peak, and two points are no curve.
+        // A target that scales without limit has no peak, and two points do not define a curve.
         let linear: Vec<(f64, f64)> = (1..6).map(|n| (f64::from(n), f64::from(n) * 50.0)).collect();
         assert!(
             ScalabilityLaw::fit(&linear)
@@ -697,7 +699,7 @@ mod tests {
 
     #[test]
     fn a_law_that_was_refuted_is_not_told() {
-        // A site that is idle at its most: less than one request at a time.
+        // A site that is mostly idle: less than one request at a time.
         assert_eq!(fit_plausible_law(&[(0.1, 100.0), (0.2, 300.0), (0.4, 900.0)]), None);
         let law = ScalabilityLaw { single_throughput: 100.0, contention: 0.05, coherency: 0.001 };
         let points: Vec<(f64, f64)> =

@@ -1,4 +1,4 @@
-//! Single components: each alone, at its average and at its peak.
+//! Tests single components: each alone, at its average and at its peak load.
 
 use std::time::Duration;
 
@@ -13,24 +13,24 @@ use crate::goal::{GoalResult, LoadGoal, judge_goals};
 use crate::plan::{LoadAmount, LoadOffer, RunOptions, TestPlan};
 use crate::report::report_sheet::{ReportPart, ReportSheet, ReportTone};
 
-/// How components are tried.
+/// Options of a component trial.
 #[derive(Debug, Clone)]
 pub struct ComponentTrial {
-    /// The addresses that draw one component each.
+    /// URLs that render one component each.
     pub urls: Vec<String>,
     /// Requests per second on average.
     pub average_rate: f64,
-    /// And at the peak.
+    /// Requests per second at the peak.
     pub peak_rate: f64,
-    /// How long each is held.
+    /// Duration of each phase.
     pub hold_duration: Duration,
-    /// What each component must reach in both.
+    /// The goals for each component in both phases.
     pub goals: Vec<LoadGoal>,
-    /// What to watch beside the load.
+    /// The metrics source to monitor during the load.
     pub metrics_source: Option<process_watch::ProcessMetricsSource>,
 }
 
-/// Tries every component, and shows each meanwhile if that is wanted.
+/// Tests every component and optionally displays the progress of each.
 ///
 /// # Errors
 /// As [`run_phase`].

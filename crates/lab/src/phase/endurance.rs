@@ -1,7 +1,7 @@
-//! Endurance: one load for hours, and whether the target gets worse meanwhile.
+//! Endurance test: applies one load for hours and checks if the target degrades.
 //!
-//! Each figure's change per hour is the median of the slopes of all pairs of windows (Theil and Sen), with its 95 %
-//! interval, so that single bad minutes do not make a trend. The first minutes are left out: caches fill.
+//! The change per hour of each figure is the median of the slopes of all pairs of windows (Theil and Sen), with its 95
+//! % interval, so that single bad minutes do not make a trend. The first minutes are excluded because caches fill.
 
 use std::time::Duration;
 
@@ -14,41 +14,41 @@ use crate::measurement::TimingHistogram;
 use crate::plan::LoadOffer;
 use crate::report::report_sheet::{ReportChart, ReportPart, ReportSheet, ReportTable, ReportTone};
 
-/// What to watch for.
+/// Options of an endurance trial.
 #[derive(Debug, Clone)]
 pub struct EnduranceTrial {
     /// The load.
     pub load_offer: LoadOffer,
-    /// What is left out at the beginning.
+    /// Time excluded at the beginning.
     pub warm_up: Duration,
-    /// The change per hour that is allowed, as a share of the median.
+    /// Maximum change per hour, as a share of the median.
     pub max_trend_per_hour: f64,
     /// Limits of the whole run.
     pub goals: Vec<LoadGoal>,
 }
 
-/// A change over time.
+/// A slope over time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrendSlope {
-    /// Per hour.
+    /// Change per hour.
     pub per_hour: f64,
-    /// Ends of the 95 % interval.
+    /// Lower bound of the 95 % interval.
     pub lower_bound: f64,
-    /// See `low`.
+    /// Upper bound of the 95 % interval.
     pub upper_bound: f64,
 }
 
-/// Windows that a run is cut into at most: the pairs grow with the square.
+/// Maximum number of windows: the number of pairs grows with the square.
 const MAX_WINDOWS: u64 = 120;
 const P95_SERIES_NAME: &str = "p95 ms";
-/// Changes per hour that are nothing.
+/// Changes per hour below this are ignored.
 const MIN_P95_CHANGE_MS: f64 = 0.5;
-/// Fewer windows show no trend.
+/// Minimum number of windows for a trend.
 const MIN_WINDOWS: usize = 6;
-/// Fewer samples say nothing of a window's times.
+/// Minimum number of samples for the times of a window to be meaningful.
 const MIN_WINDOW_SAMPLES: u64 = 10;
 
-/// Returns the slope of points (seconds, value); `None` with fewer than three.
+/// Returns the slope of the points (seconds, value); `None` with fewer than three.
 #[must_use]
 pub fn theil_sen(points: &[(f64, f64)]) -> Option<TrendSlope> {
     let count = points.len();
@@ -68,7 +68,7 @@ pub fn theil_sen(points: &[(f64, f64)]) -> Option<TrendSlope> {
     }
     slopes.sort_by(f64::total_cmp);
     let n = count as f64;
-    // The spread of Kendall's statistic tells how far from the middle the interval's ends are.
+    // The variance of Kendall's statistic determines the distance of the interval's bounds from the median.
     let spread = 1.96 * (n * (n - 1.0) * (2.0 * n + 5.0) / 18.0).sqrt();
     let pairs = slopes.len() as f64;
     let at = |rank: f64| {
@@ -92,36 +92,36 @@ fn median_of_sorted(sorted: &[f64]) -> f64 {
     }
 }
 
-/// Which direction is worse.
+/// The direction in which a series degrades.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorseDirection {
     Higher,
     Lower,
 }
 
-/// What is followed over time.
+/// A time series.
 struct TrendSeries {
     name: &'static str,
     worse_direction: WorseDirection,
     points: Vec<(f64, f64)>,
-    /// Smaller changes per hour are nothing, in the series' own unit.
+    /// Smaller changes per hour are ignored; in the unit of the series.
     min_change_per_hour: f64,
 }
 
-/// How a series went.
+/// The trend of a series.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SeriesTrend {
-    /// Per hour, in the series' own unit.
+    /// Slope per hour, in the unit of the series.
     pub slope: TrendSlope,
-    /// The middle value.
+    /// The median value.
     pub median: f64,
     /// The change per hour as a share of the median.
     pub median_share: f64,
-    /// Worse than allowed, and surely so.
+    /// True if it degrades more than allowed, with confidence.
     pub is_worse: bool,
-    /// Neither surely worse than allowed nor surely not.
+    /// True if the interval neither confirms nor excludes a degradation beyond the limit.
     pub is_inconclusive: bool,
-    /// The worst change per hour that is not ruled out, as a share of the median; positive for the worse.
+    /// The worst change per hour that is not ruled out, as a share of the median; positive for a degradation.
     pub worst_bound: f64,
 }
 
@@ -157,7 +157,8 @@ impl TrendSeries {
     }
 }
 
-/// Returns how the 95th percentile of a whole run went, of some labels together; `None` if it was too short for a trend.
+/// Returns the trend of the 95th percentile over a whole run, of several labels together; `None` if it was too short
+/// for a trend.
 pub(crate) fn p95_trend<'s>(
     labels: impl Iterator<Item = &'s crate::measurement::LabelSeries>,
     lasts: Duration,
@@ -177,7 +178,7 @@ pub(crate) fn p95_trend<'s>(
     series.fit_trend(allowed)
 }
 
-/// Runs the load and looks for trends.
+/// Runs the load and evaluates trends.
 ///
 /// # Errors
 /// As [`run_phase`].
@@ -191,15 +192,15 @@ pub fn run_endurance_trial(
     Ok(build_endurance_sheet(endurance, &measured))
 }
 
-/// What became of all series.
+/// The trends of all series.
 struct TrendTable {
     grid: ReportTable,
     json_fields: serde_json::Map<String, serde_json::Value>,
-    /// In words, the series that got worse.
+    /// Descriptions of the series that degraded.
     worsened: Vec<String>,
-    /// In words, those that may have got worse.
+    /// Descriptions of the series that may have degraded.
     inconclusive: Vec<String>,
-    /// How many series had enough points.
+    /// Number of series with enough points.
     judged_count: usize,
 }
 
@@ -310,13 +311,13 @@ fn build_endurance_sheet(endurance: &EnduranceTrial, measured: &PhaseMeasurement
             lines: vec![(series.name.to_owned(), series.points.clone())],
         }));
     }
-    // Processors; memory, threads and files are among the figures above.
+    // Processors only; memory, threads and files are among the figures above.
     sheet.parts.extend(super::process_charts(&[measured]).into_iter().take(1));
     sheet.json_result = json!({ "run": measured.to_json(), "trends": trends });
     sheet
 }
 
-/// Cuts a run from one second to another into windows of as many seconds; each has its samples and their times.
+/// Splits a run between two seconds into windows of equal length; each has its sample count and times.
 fn split_into_windows<'s>(
     labels: impl Iterator<Item = &'s crate::measurement::LabelSeries>,
     first: u64,
@@ -329,7 +330,7 @@ fn split_into_windows<'s>(
         .flat_map(|series| series.seconds.range(u32::try_from(first).unwrap_or(u32::MAX)..))
         .map(|(_, values)| values.sample_count)
         .sum();
-    // Windows are as wide as their times need, as long as enough of them are left.
+    // Windows are as wide as their times require, as long as enough of them remain.
     let by_samples = (span * MIN_WINDOW_SAMPLES * 2).div_ceil(samples.max(1));
     let widest = span / (2 * MIN_WINDOWS as u64);
     let width = span.div_ceil(MAX_WINDOWS).max(by_samples.min(widest)).max(1);
@@ -348,7 +349,7 @@ fn split_into_windows<'s>(
     (width, windows)
 }
 
-/// Returns what is followed over the run.
+/// Returns the time series of the run.
 fn collect_series(endurance: &EnduranceTrial, measured: &PhaseMeasurement) -> Vec<TrendSeries> {
     let first = endurance.warm_up.as_secs();
     let last = endurance.load_offer.duration.as_secs();
@@ -357,7 +358,7 @@ fn collect_series(endurance: &EnduranceTrial, measured: &PhaseMeasurement) -> Ve
     let over = |value: &dyn Fn(&(u64, TimingHistogram)) -> f64| -> Vec<(f64, f64)> {
         windows.iter().enumerate().map(|(place, window)| (at(place), value(window))).collect()
     };
-    // A window without samples has no times; one with few of them has them by chance.
+    // A window without samples has no times, and the times of one with few samples are random.
     let quantile = |share: f64| -> Vec<(f64, f64)> {
         let told = windows.iter().enumerate().filter(|(_, window)| window.0 >= MIN_WINDOW_SAMPLES);
         told.map(|(place, window)| (at(place), window.1.quantile(share).as_secs_f64() * 1000.0))
@@ -434,7 +435,7 @@ mod tests {
         assert_eq!(theil_sen(&points[..2]), None);
     }
 
-    /// Ten seconds say nothing of an hour, whatever they look like.
+    /// Ten seconds allow no conclusion about an hour.
     #[test]
     fn a_short_run_is_not_steady() {
         let series = |apart: f64| TrendSeries {
@@ -480,7 +481,7 @@ mod tests {
             series(&|at| 100.0 + at as f64 / 6.0 + (crate::load::random_number(1, at) % 3) as f64);
         let trend = grows.fit_trend(0.02).unwrap();
         assert!(trend.is_worse && (trend.median_share - 0.09).abs() < 0.02, "{trend:?}");
-        // More throughput is not worse, less is.
+        // Rising throughput is not a degradation; falling throughput is.
         let falls = TrendSeries {
             worse_direction: WorseDirection::Lower,
             ..series(&|at| 100.0 - at as f64 / 6.0)

@@ -1,6 +1,7 @@
-//! Error scenarios: healthy traffic alone, then the same with errors beside it, and without the back ends of the site.
+//! Error scenarios: healthy traffic alone, then with errors in addition, and without the back ends of the site.
 //!
-//! Two questions: was each error answered rightly and quickly, and what did it cost those who made none.
+//! It checks two things: whether each error receives the right response quickly, and how much the errors slow down
+//! healthy traffic.
 
 use std::time::Duration;
 
@@ -17,39 +18,39 @@ use crate::plan::{LoadAmount, LoadOffer, RunOptions, TestPlan};
 use crate::report::report_sheet::{ReportPart, ReportSheet, ReportTable, ReportTone};
 use crate::{Error, Result};
 
-/// What is allowed.
+/// Options and limits of an error trial.
 #[derive(Debug, Clone)]
 pub struct ErrorTrial {
-    /// Healthy visits.
+    /// The healthy visits.
     pub healthy_offer: LoadOffer,
-    /// Visits with errors, beside the healthy ones.
+    /// Visits with errors, in addition to the healthy ones.
     pub error_offer: LoadOffer,
-    /// Longest time in which 95 % of the errors are answered.
+    /// Maximum 95th percentile of the response times of errors.
     pub max_error_p95: Duration,
-    /// How much slower healthy answers may become, as a share.
+    /// Maximum slowdown of healthy responses, as a share.
     pub max_slowdown: f64,
-    /// Clients beside the errors that are slow without end: the site, and how many.
+    /// Endlessly slow clients in addition to the errors: the site, and their number.
     pub slow_clients: Option<(String, usize)>,
-    /// Back ends that go away, one after the other, when the errors are over.
+    /// Outages of back ends, one after the other, after the errors.
     pub outages: Option<OutageOptions>,
 }
 
 /// Smaller differences of healthy times are noise.
 const MIN_TIME_DIFFERENCE: Duration = Duration::from_millis(5);
 
-/// Returns the mistakes that any site can be asked to bear, as a plan: pages that do not exist, query strings that
-/// defeat caches, addresses and encodings that are wrong, searches if there is a page for them, and uploads of a size
-/// (`64 MiB`) to a path where they are refused.
+/// Returns a plan of common mistakes that any site must tolerate: pages that do not exist, query strings that defeat
+/// caches, invalid URLs and encodings, searches if there is a search page, and uploads of a size (`64 MiB`) to a path
+/// where they are rejected.
 ///
 /// # Errors
-/// [`Error::InvalidFile`] if `target` is no address, or the size none.
+/// [`Error::InvalidFile`] if `target` is not a valid URL, or the size is invalid.
 pub fn common_mistakes_plan(
     target: &str,
     page: &str,
     search: Option<&str>,
     upload: Option<(&str, &str)>,
 ) -> Result<TestPlan> {
-    // A text of JSON is one of TOML.
+    // A JSON string is a valid TOML string.
     let quoted = |text: &str| Value::from(text).to_string();
     let mut text = format!(
         "name = \"errors\"\ntarget = {}\nredirects = false\n\
@@ -106,7 +107,7 @@ pub fn run_error_trial(
     let alone = run_phase(subject, phase("healthy alone", &trial.healthy_offer))?;
     say("healthy traffic beside errors");
     let run = RunOptions { result_file: None, ..subject.run.clone() };
-    // The healthy traffic is what is shown and watched.
+    // Only the healthy traffic is displayed and monitored.
     let other = PhaseSubject { plan: errors, run, metrics_source: None, live_display: None };
     let slow =
         trial.slow_clients.as_ref().map(|(site, clients)| SlowClients::start(site, *clients));
@@ -135,7 +136,7 @@ pub fn run_error_trial(
     Ok(sheet)
 }
 
-/// Returns what the healthy traffic lost: name, before, after, and whether that is allowed.
+/// Returns the degradation of the healthy traffic: name, before, after, and whether it is within the limit.
 pub(super) fn judge_healthy_traffic(
     trial: &ErrorTrial,
     alone: &PhaseMeasurement,
@@ -280,7 +281,7 @@ fn build_error_sheet(
     sheet
 }
 
-/// Returns the load of the errors for a healthy load: a fifth of it.
+/// Returns the load of the errors: the healthy load multiplied by `share`.
 #[must_use]
 pub fn scale_offer(healthy: &LoadOffer, share: f64) -> LoadOffer {
     let amount = match healthy.amount {

@@ -1,4 +1,4 @@
-//! Going live: the average, the peak and the launch, side by side against the same goals.
+//! Go-live test: the average, the peak and the launch load, compared against the same goals.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -16,34 +16,34 @@ use crate::plan::{LoadAmount, LoadOffer};
 use crate::report::report_sheet::{ReportChart, ReportPart, ReportSheet, ReportTone};
 use crate::{Error, Result};
 
-/// How many visits per second are expected.
+/// The expected visits per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ExpectedTraffic {
-    /// On average.
+    /// Average rate.
     pub average_rate: f64,
-    /// In the busiest minute.
+    /// Rate in the busiest minute.
     pub peak_rate: f64,
 }
 
-/// A launch.
+/// Options of a go-live trial.
 #[derive(Debug, Clone)]
 pub struct GoLiveTrial {
-    /// What is expected afterwards.
+    /// The traffic expected after the launch.
     pub expected_traffic: ExpectedTraffic,
-    /// How many times the peak the first days bring.
+    /// Factor of the first days over the peak.
     pub peak_multiplier: f64,
-    /// How long each phase is held.
+    /// Duration of each phase.
     pub hold_duration: Duration,
-    /// A soft launch before it: this share of the launch's load.
+    /// The share of the launch load for a preceding soft launch.
     pub soft_launch_share: Option<f64>,
-    /// What every phase must reach.
+    /// The goals of every phase.
     pub goals: Vec<LoadGoal>,
 }
 
 /// Returns the average and the busiest minute of an access log.
 ///
 /// # Errors
-/// [`Error::FileAccess`]; [`Error::UnusableInput`] if no line of it is one of such a log.
+/// [`Error::FileAccess`]; [`Error::UnusableInput`] if it has no valid log line.
 pub fn traffic_from_log(input: &mut dyn BufRead, name: &str) -> Result<ExpectedTraffic> {
     let mut minutes: BTreeMap<i64, u64> = BTreeMap::new();
     let mut text = Vec::new();
@@ -66,7 +66,7 @@ pub fn traffic_from_log(input: &mut dyn BufRead, name: &str) -> Result<ExpectedT
     if count == 0 {
         return Err(Error::UnusableInput(format!("{name}: no line of it is one of an access.log")));
     }
-    // Both ends count: a log of one second lasts a second.
+    // Both ends count: a log with one second of entries lasts a second.
     let seconds = (last - first + 1).max(1) as f64;
     let busiest = minutes.values().copied().max().unwrap_or(0) as f64 / seconds.min(60.0);
     Ok(ExpectedTraffic { average_rate: count as f64 / seconds, peak_rate: busiest })
@@ -109,10 +109,10 @@ pub fn run_go_live_trial(
     Ok(build_go_live_sheet(launch, &all))
 }
 
-/// The last phase.
+/// The name of the last phase.
 const LAUNCH_PHASE_NAME: &str = "launch";
 
-/// Returns the goals of a launch for which none were given.
+/// Returns the default goals of a launch.
 #[must_use]
 pub fn default_launch_goals() -> Vec<LoadGoal> {
     let errors = LoadGoal {
@@ -123,7 +123,7 @@ pub fn default_launch_goals() -> Vec<LoadGoal> {
     crate::goal::latency_goals().into_iter().chain([errors]).collect()
 }
 
-/// Judges a phase by the goals, and by whether the target kept pace.
+/// Evaluates a phase against the goals, and checks that the target kept pace.
 fn judge_phase(goals: &[LoadGoal], measured: &PhaseMeasurement) -> Vec<GoalResult> {
     let mut judged = judge_goals(goals, &measured.results);
     judged.extend(judge_pace(measured));

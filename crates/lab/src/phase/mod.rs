@@ -1,9 +1,10 @@
 //! Tests of several phases over any plan: breakpoint, endurance, going live, errors.
 //!
-//! In: a [`TestPlan`] and a load per phase. Out: a [`ReportSheet`](crate::report::report_sheet::ReportSheet) with verdicts.
+//! In: a [`TestPlan`] and a load per phase. Out: a [`ReportSheet`](crate::report::report_sheet::ReportSheet) with
+//! verdicts.
 //!
 //! Invariants
-//! * A phase whose generator was saturated is told to be doubtful and never judged as the target's fault.
+//! * A phase whose generator was saturated is reported as doubtful and never attributed to the target.
 //! * Every figure of a phase comes from its own run; percentiles are never averaged.
 
 pub mod breakpoint;
@@ -27,20 +28,20 @@ use crate::plan::{LoadAmount, LoadOffer, PlanRunOutcome, RunOptions, TestPlan};
 use crate::report::report_sheet::{ReportPart, ReportTable, ReportTone, target_chart_parts};
 use crate::{Result, result_validity};
 
-/// What every test of phases is given.
+/// The inputs of every phase test.
 #[derive(Debug)]
 pub struct PhaseSubject<'a> {
     /// The plan.
     pub plan: &'a TestPlan,
-    /// How to run it; its load is replaced in each phase.
+    /// The run options; the load is replaced in each phase.
     pub run: RunOptions,
-    /// What to watch beside the load.
+    /// The metrics source to monitor during the load.
     pub metrics_source: Option<process_watch::ProcessMetricsSource>,
-    /// Where phases are shown while they run.
+    /// Creates the live displays of the phases.
     pub live_display: Option<LiveDisplayFactory<'a>>,
 }
 
-/// Makes the place where a phase is shown, of its name and how long it lasts.
+/// Creates the display of a phase from its name and duration.
 #[derive(Clone, Copy)]
 pub struct LiveDisplayFactory<'a>(pub &'a (dyn Fn(&str, Duration) -> LiveDisplay + Sync));
 
@@ -53,40 +54,40 @@ impl std::fmt::Debug for LiveDisplayFactory<'_> {
 /// One phase.
 #[derive(Debug, Clone)]
 pub struct LoadPhase {
-    /// Such as `peak`.
+    /// The name, such as `peak`.
     pub name: String,
     /// Its load.
     pub load_offer: LoadOffer,
 }
 
-/// What came of a phase.
+/// The measurements of a phase.
 #[derive(Debug)]
 pub struct PhaseMeasurement {
     /// The phase.
     pub phase: LoadPhase,
-    /// Its numbers.
+    /// The results of the run.
     pub results: RunResults,
-    /// All labels together.
+    /// Statistics of all labels together.
     pub total_stats: SampleStats,
-    /// Visits that were finished in the part of the time that counts, per second; samples for users who stay.
+    /// Completed visits per second in the evaluated part of the time; samples per second for persistent users.
     pub achieved_rate: f64,
-    /// Why the numbers are the generator's.
+    /// The reasons why the numbers reflect the generator instead of the target.
     pub doubts: Vec<String>,
-    /// What went wrong outside of samples.
+    /// Faults outside of samples.
     pub faults: Vec<String>,
-    /// What was seen of the target's process.
+    /// Metrics of the target's process.
     pub process_metrics: Vec<process_watch::ProcessMetrics>,
 }
 
 impl PhaseMeasurement {
-    /// Returns requests under way at a time, by Little's law.
+    /// Returns the number of concurrent requests, by Little's law.
     #[must_use]
     pub fn in_flight(&self) -> f64 {
         self.results.rate_of(self.total_stats.count())
             * self.total_stats.response_times.mean().as_secs_f64()
     }
 
-    /// Returns visits that were asked for per second; `None` for users who stay.
+    /// Returns the offered visits per second; `None` for persistent users.
     #[must_use]
     pub fn offered_rate(&self) -> Option<f64> {
         match self.phase.load_offer.amount {
@@ -95,13 +96,13 @@ impl PhaseMeasurement {
         }
     }
 
-    /// Reports whether nothing was answered at all.
+    /// Returns true if no request received a response.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
         self.total_stats.status_counts.keys().all(|status| *status == 0)
     }
 
-    /// Returns the phase for machines.
+    /// Returns the phase as JSON.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
@@ -130,7 +131,7 @@ impl PhaseMeasurement {
     }
 }
 
-/// Returns goals with a bound of errors, if they have none: what only fails holds any rate.
+/// Adds an error limit to goals without one, because a target that only fails can sustain any rate.
 fn with_error_bound(goals: &[LoadGoal]) -> Vec<LoadGoal> {
     let mut goals = goals.to_vec();
     if !goals.iter().any(|goal| matches!(goal.limit, GoalLimit::MaxErrorRate(_))) {
@@ -143,7 +144,7 @@ fn with_error_bound(goals: &[LoadGoal]) -> Vec<LoadGoal> {
     goals
 }
 
-/// Judges whether the target kept pace with what was offered; nothing if users wait for their answers.
+/// Checks that the target kept pace with the offered load; `None` if users wait for their responses.
 fn judge_pace(measured: &PhaseMeasurement) -> Option<GoalResult> {
     let offered = measured.offered_rate()?;
     Some(GoalResult {
@@ -154,7 +155,8 @@ fn judge_pace(measured: &PhaseMeasurement) -> Option<GoalResult> {
     })
 }
 
-/// Runs one phase, which begins as the first one did: with the first row of data, the first count, the first turn.
+/// Runs one phase, which starts from the same state as the first one: the first row of data, the first count, the first
+/// turn.
 ///
 /// # Errors
 /// As [`TestPlan::run`].
@@ -184,7 +186,7 @@ fn summarize_phase(
         LoadAmount::Rate(rate) => rate * pace_share(&outcome, rate, phase.load_offer.duration),
         LoadAmount::Users(_) => outcome.results.rate_of(total.count()),
     };
-    // Arrivals that an overloaded target leaves unsent are what such a test looks for.
+    // Arrivals that an overloaded target leaves unsent are an expected result of this test.
     let mut believed = outcome.results.clone();
     believed.generator.unsent_arrivals = 0;
     let saturated = result_validity::validity_doubts(&believed).into_iter();
@@ -204,9 +206,9 @@ fn summarize_phase(
 
 /// Returns the share of the offered visits with which the target kept pace.
 ///
-/// Long phases are looked at from their first quarter to their end: as many visits are under way at one moment as at the
-/// other where the target keeps pace, so that what is not yet answered at the end is no loss. In short ones the time
-/// counts that the target took beyond the schedule.
+/// Long phases are evaluated from their first quarter to their end: if the target keeps pace, equally many visits are
+/// in progress at both moments, so that visits without a response at the end are no loss. In short phases the time that
+/// the target took beyond the schedule counts.
 fn pace_share(outcome: &PlanRunOutcome, rate: f64, lasts: Duration) -> f64 {
     let wanted = rate * lasts.as_secs_f64();
     let results = &outcome.results;
@@ -231,10 +233,10 @@ fn pace_share(outcome: &PlanRunOutcome, rate: f64, lasts: Duration) -> f64 {
     (visits / (rate * (to - from) as f64)).max(whole).min(1.0)
 }
 
-/// Seconds below which a phase has too few of them to be cut.
+/// Minimum duration in seconds of a phase that is evaluated in part.
 const MIN_TRIMMABLE_SECONDS: u64 = 8;
 
-/// Returns the columns that every table of phases has.
+/// Creates a table with the columns common to all phase tables.
 pub(crate) fn phase_grid(title: &str) -> ReportTable {
     ReportTable::new(
         title,
@@ -271,7 +273,8 @@ pub(crate) fn add_phase_row(
     );
 }
 
-/// Returns the charts of the tested process over all phases, in the order in which they ran; none unless it was watched.
+/// Returns the charts of the tested process over all phases, in the order in which they ran; empty unless it was
+/// monitored.
 pub(crate) fn process_charts(all: &[&PhaseMeasurement]) -> Vec<ReportPart> {
     let started = |measured: &&PhaseMeasurement| measured.results.started;
     let Some(first) = all.iter().map(started).min() else { return Vec::new() };
@@ -288,7 +291,7 @@ pub(crate) fn process_charts(all: &[&PhaseMeasurement]) -> Vec<ReportPart> {
     target_chart_parts(&seen)
 }
 
-/// Returns the most frequent reason of failed samples, in words.
+/// Returns a description of the most frequent failure reason.
 pub(crate) fn top_failure_reason(stats: &SampleStats) -> String {
     let most = stats.failure_reason_counts.iter().max_by_key(|(_, count)| **count);
     most.map_or_else(|| "no reason".to_owned(), |(reason, count)| format!("{count} x {reason}"))

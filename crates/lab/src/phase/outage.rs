@@ -1,9 +1,10 @@
-//! A back end that goes away, or gets slow, while visitors come: whether pages stay up without it, and are whole after it.
+//! Tests an outage or slowdown of a back end during traffic: pages must stay available without it, and be complete
+//! again afterwards.
 //!
-//! In: how it is taken away and brought back, as a command or as an address that is posted to. Out: verdicts about the
-//! healthy traffic meanwhile and afterwards.
+//! In: how the back end is stopped and restored, as a command or as a URL that is posted to. Out: verdicts about the
+//! healthy traffic during and after the outage.
 //!
-//! Invariant: once it was taken away it is brought back, whatever fails in between.
+//! Invariant: a back end that was stopped is restored, even if a step in between fails.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -18,46 +19,46 @@ use crate::probe_client::{ProbeClient, ProbeRequest};
 use crate::report::report_sheet::{ReportSheet, ReportTone};
 use crate::{Error, Result};
 
-/// Longest wait for a switch that is an address, and for a page.
+/// Maximum wait for a switch that is a URL, and for a page.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a page may take to be whole again, and how often it is looked at.
+/// Maximum time until a page is complete again, and the interval between checks.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 const RECOVERY_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Something that takes a back end away or brings it back.
+/// An action that stops or restores a back end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutageSwitch {
-    /// A line for the shell.
+    /// A shell command line.
     ShellCommand(String),
-    /// An address that is posted to.
+    /// A URL that is posted to.
     PostUrl(String),
 }
 
-/// Back ends that go away.
+/// Options of back-end outages.
 #[derive(Debug, Clone)]
 pub struct OutageOptions {
-    /// Their names, and what takes each away.
+    /// Names of the back ends, and the switch that stops each.
     pub backends: Vec<(String, OutageSwitch)>,
-    /// Brings any of them back.
+    /// The switch that restores any of them.
     pub restore_switch: OutageSwitch,
-    /// A page, and what stands on it in place of what the back end gives.
+    /// A page, and the text that it shows in place of the back end's content.
     pub placeholder: Option<(String, String)>,
-    /// Share of visits that may fail meanwhile, beside those that fail anyway.
+    /// Maximum share of visits that may fail during an outage, in addition to the usual failures.
     pub max_failure_share: f64,
 }
 
-/// What came of one of them.
+/// The result of one outage.
 #[derive(Debug)]
 pub(super) struct OutageResult {
     name: String,
     during_outage: PhaseMeasurement,
     after_outage: PhaseMeasurement,
-    /// Whether the placeholder was seen, and how long it stood there afterwards; nothing if none is expected.
+    /// True if the placeholder was seen, and the time until it disappeared afterwards; `None` if none is expected.
     placeholder_result: Option<(bool, Option<Duration>)>,
 }
 
 impl OutageSwitch {
-    /// Reads one: what begins as an address of the web is one.
+    /// Parses a switch: text that begins like a web URL is a URL.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         if text.starts_with("http://") || text.starts_with("https://") {
@@ -75,7 +76,7 @@ impl OutageSwitch {
                     outcome,
                     stderr_tail: String::new(),
                 };
-                // What it starts in the background may keep its output open for ever, so nothing is read from it.
+                // A background process may hold its output open indefinitely, so the output is not read.
                 let mut command = Command::new("sh");
                 command.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::null());
                 let status = command
@@ -100,7 +101,7 @@ impl OutageSwitch {
 }
 
 impl OutageOptions {
-    /// Fails if the placeholder stands on the page while nothing is away: it would prove nothing.
+    /// Checks that the placeholder is absent while no back end is down; otherwise it would prove nothing.
     ///
     /// # Errors
     /// [`Error::UnusableInput`]; as [`ProbeClient::send`].
@@ -113,7 +114,7 @@ impl OutageOptions {
         }
     }
 
-    /// Takes away one after the other.
+    /// Runs the outages one after the other.
     ///
     /// # Errors
     /// [`Error::ProgramFailed`] and [`Error::NoResponse`] if a switch fails; as [`run_phase`].
@@ -127,7 +128,7 @@ impl OutageOptions {
         let mut all = Vec::new();
         for (name, switch) in &self.backends {
             say(&format!("healthy traffic during {name}"));
-            // A switch that failed may have done half of its work.
+            // A switch that failed may have taken partial effect.
             let during = switch.trigger().and_then(|()| {
                 let during = run_phase(subject, healthy(format!("during {name}")))?;
                 let page = self.placeholder.as_ref();
@@ -139,7 +140,7 @@ impl OutageOptions {
             let gone = self.placeholder.as_ref().map(|(page, text)| wait_until_absent(page, text));
             say(&format!("healthy traffic after {name}"));
             let after = run_phase(subject, healthy(format!("after {name}")))?;
-            // A page that is not answered shows nothing.
+            // A page without a response shows no placeholder.
             let seen = seen.unwrap_or(Some(false));
             let placeholder = seen.zip(gone);
             all.push(OutageResult {
@@ -153,7 +154,7 @@ impl OutageOptions {
     }
 }
 
-/// Reports whether a page is answered and holds a text.
+/// Returns true if the page responds and contains the text.
 fn page_contains(page: &str, text: &str) -> Result<bool> {
     let url = AbsoluteUrl::parse(page)?;
     let question = ProbeRequest { method: "GET", url: &url, headers: &[], body: b"" };
@@ -161,7 +162,7 @@ fn page_contains(page: &str, text: &str) -> Result<bool> {
     Ok(String::from_utf8_lossy(&answer.body).contains(text))
 }
 
-/// Waits until a page is answered without a text; returns how long that took, or nothing if it stays.
+/// Waits until a page responds without the text; returns the elapsed time, or `None` if the text stays.
 fn wait_until_absent(page: &str, text: &str) -> Option<Duration> {
     let began = Instant::now();
     loop {
@@ -180,7 +181,7 @@ impl OutageResult {
         [&self.during_outage, &self.after_outage]
     }
 
-    /// Returns what is judged of the time without the back end.
+    /// Returns the evaluated goals of the time without the back end.
     fn judge_outage(
         &self,
         trial: &ErrorTrial,
@@ -238,7 +239,7 @@ impl OutageResult {
         all
     }
 
-    /// Adds what came of it to a report.
+    /// Adds the result to a report.
     pub(super) fn add_to_sheet(
         &self,
         sheet: &mut ReportSheet,

@@ -1,9 +1,9 @@
-//! Looks at the tested process once a second: processor time, memory, open files, threads, disk; and at its pools, if it tells
-//! of them.
+//! Monitors the tested process once a second: CPU time, memory, open files, threads, disk, and its pools if it reports
+//! them.
 //!
-//! In: a process of this machine, or the address of metrics in Prometheus's form. Out: [`ProcessMetrics`] of each second.
+//! In: a local process, or the URL of metrics in Prometheus format. Out: [`ProcessMetrics`] of each second.
 //!
-//! On failure: a second in which nothing could be seen has no facts.
+//! On failure: a second without a successful reading has no metrics.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -14,70 +14,70 @@ use crate::net::{AbsoluteUrl, parse_user_info};
 use crate::probe_client::{ProbeClient, ProbeRequest};
 use crate::scripted_fetch::basic_auth_header;
 
-/// What is looked at.
+/// The source of process metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessMetricsSource {
-    /// A process of this machine.
+    /// A local process ID.
     Process(u32),
-    /// An address that answers with metrics in Prometheus's form; `user:password@` in it is sent as a login.
+    /// The URL of metrics in Prometheus format; `user:password@` in it is sent as credentials.
     Metrics(String),
 }
 
-/// What was seen of the process at one moment.
+/// The metrics of the process at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProcessMetrics {
-    /// Since the first look.
+    /// Time since the first reading.
     pub elapsed: Duration,
-    /// Processor time that the process has used.
+    /// CPU time that the process has used.
     pub cpu_time: Duration,
     /// Resident memory in bytes.
     pub memory_bytes: u64,
-    /// Open files.
+    /// Number of open files.
     pub open_files: u64,
-    /// Threads.
+    /// Number of threads.
     pub thread_count: u64,
-    /// Bytes that it has read from disks and written to them.
+    /// Bytes read from and written to disks.
     pub disk_bytes: u64,
-    /// Its pools, such as threads that work and connections; nothing if it tells of none.
+    /// Its pools, such as worker threads and connections; empty if it reports none.
     pub pools: Vec<PoolUsage>,
 }
 
-/// A pool of places that requests take.
+/// The usage of a pool with a limited number of slots.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PoolUsage {
-    /// Such as `work`.
+    /// The name, such as `work`.
     pub name: String,
-    /// Places that are taken.
+    /// Number of slots in use.
     pub in_use: f64,
-    /// Places that there may be.
+    /// Maximum number of slots.
     pub limit: f64,
-    /// Who waits for one.
+    /// Number of requests that wait for a slot.
     pub waiting: f64,
 }
 
 impl PoolUsage {
-    /// Returns the share of its places that are taken.
+    /// Returns the share of its slots that are in use.
     #[must_use]
     pub fn used_share(&self) -> f64 {
         if self.limit > 0.0 { self.in_use / self.limit } else { 0.0 }
     }
 }
 
-/// A look that goes on until it is stopped.
+/// A monitor that runs until it is stopped.
 #[derive(Debug)]
 pub struct ProcessWatch {
     stop_signal: Arc<(Mutex<bool>, Condvar)>,
     sampler_thread: Option<JoinHandle<Vec<ProcessMetrics>>>,
 }
 
-/// Kernel ticks per second: what `/proc` counts processor time in, the same on every Linux of our machines.
+/// Kernel ticks per second: the unit of CPU time in `/proc`, the same on all supported Linux machines.
 const KERNEL_TICKS_PER_SECOND: u64 = 100;
 
 impl ProcessWatch {
-    /// Begins to look.
+    /// Starts monitoring.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`](crate::Error::InvalidUrl) for an address of metrics that is none.
+    /// [`Error::InvalidUrl`](crate::Error::InvalidUrl) for an invalid metrics URL.
     pub fn start(source: &ProcessMetricsSource) -> Result<Self> {
         let mut eye = match source {
             ProcessMetricsSource::Process(pid) => ProcessMetricsReader::Process(*pid),
@@ -97,7 +97,7 @@ impl ProcessWatch {
         Ok(Self { stop_signal: end, sampler_thread: thread })
     }
 
-    /// Ends it; returns what was seen, oldest first.
+    /// Stops monitoring; returns the readings, oldest first.
     #[must_use]
     pub fn stop(mut self) -> Vec<ProcessMetrics> {
         *self.stop_signal.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -106,10 +106,10 @@ impl ProcessWatch {
     }
 }
 
-/// Longest wait for metrics: what tells them later is busy, and the next look comes soon.
+/// Maximum wait for metrics: a slower source is busy, and the next reading comes soon.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How it is looked.
+/// The reader for a metrics source.
 enum ProcessMetricsReader {
     Process(u32),
     Metrics { url: AbsoluteUrl, headers: Vec<(String, String)>, client: Box<ProbeClient> },
@@ -128,7 +128,7 @@ impl ProcessMetricsReader {
     }
 }
 
-/// Reads metrics in Prometheus's form; `None` if they tell nothing of a process.
+/// Parses metrics in Prometheus format; `None` if they describe no process.
 fn parse_metrics(text: &str, at: Duration) -> Option<ProcessMetrics> {
     let mut facts = ProcessMetrics { elapsed: at, ..ProcessMetrics::default() };
     let mut is_known = false;
@@ -157,7 +157,7 @@ fn parse_metrics(text: &str, at: Duration) -> Option<ProcessMetrics> {
     is_known.then_some(facts)
 }
 
-/// Returns the pool that labels name.
+/// Returns the pool that the labels name.
 fn pool_for_labels<'p>(pools: &'p mut Vec<PoolUsage>, labels: &str) -> &'p mut PoolUsage {
     let name = labels.split("pool=\"").nth(1).and_then(|rest| rest.split('"').next());
     let name = name.unwrap_or_default();
@@ -187,10 +187,10 @@ fn sample_until_stopped(
     }
 }
 
-/// Returns what `/proc` tells of a process; `None` if there is none, or it is somebody else's.
+/// Returns the `/proc` metrics of a process; `None` if it does not exist or is not accessible.
 fn read_proc_metrics(pid: u32, at: Duration) -> Option<ProcessMetrics> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything.
+    // The process name in parentheses may contain any characters.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |place: usize| fields.get(place)?.parse::<u64>().ok();
     let ticks = field(11)? + field(12)?;
@@ -199,7 +199,7 @@ fn read_proc_metrics(pid: u32, at: Duration) -> Option<ProcessMetrics> {
     let kilobytes: u64 = resident.trim().trim_end_matches("kB").trim().parse().ok()?;
     let files =
         std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |files| files.count() as u64);
-    // Who may not read this is told nothing of disks.
+    // Without permission to read this file, disk metrics are omitted.
     let io = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
     let bytes =
         |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
@@ -215,21 +215,22 @@ fn read_proc_metrics(pid: u32, at: Duration) -> Option<ProcessMetrics> {
     })
 }
 
-/// One chart of what was seen: lines over seconds.
+/// A chart of the readings: lines over seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcessChart {
-    /// What it shows.
+    /// The title.
     pub title: &'static str,
-    /// What its vertical axis counts.
+    /// The unit of the vertical axis.
     pub unit: &'static str,
-    /// Names and points.
+    /// Names and points of the lines.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
-/// Most pools in a chart: those that were taken most.
+/// Maximum number of pools in a chart: those with the highest usage.
 const MAX_CHARTED_POOLS: usize = 3;
 
-/// Returns the charts of what was seen: processors, memory, threads and open files; disk and pools, where they are told.
+/// Returns the charts of the readings: processors, memory, threads and open files; disk and pools, if they are
+/// reported.
 #[must_use]
 pub fn build_process_charts(seen: &[ProcessMetrics]) -> Vec<ProcessChart> {
     let over = |value: &dyn Fn(&ProcessMetrics) -> f64| -> Vec<(f64, f64)> {
@@ -240,7 +241,7 @@ pub fn build_process_charts(seen: &[ProcessMetrics]) -> Vec<ProcessChart> {
             let [before, now] = pair else { return None };
             let span = now.elapsed.saturating_sub(before.elapsed).as_secs_f64();
             let more = (value(now) - value(before)).max(0.0);
-            // The last look follows the one before it at once; the kernel's ticks are coarser than that.
+            // The last reading follows the previous one immediately; the kernel's ticks are coarser than that.
             (span > MIN_CPU_INTERVAL_SECONDS).then(|| (now.elapsed.as_secs_f64(), more / span))
         };
         seen.windows(2).filter_map(growth).collect()
@@ -290,7 +291,7 @@ pub fn build_process_charts(seen: &[ProcessMetrics]) -> Vec<ProcessChart> {
     charts
 }
 
-/// Returns the names of the pools that were taken most at any time, the fullest first.
+/// Returns the names of the pools with the highest usage at any time, the fullest first.
 pub(crate) fn busiest_pools(seen: &[ProcessMetrics]) -> Vec<&str> {
     let mut most: Vec<(&str, f64)> = Vec::new();
     for pool in seen.iter().flat_map(|facts| &facts.pools) {
@@ -303,10 +304,10 @@ pub(crate) fn busiest_pools(seen: &[ProcessMetrics]) -> Vec<&str> {
     most.into_iter().take(MAX_CHARTED_POOLS).map(|(name, _)| name).collect()
 }
 
-/// Seconds between two looks that are too few to tell of processor time.
+/// Minimum interval in seconds between two readings for a meaningful CPU time.
 const MIN_CPU_INTERVAL_SECONDS: f64 = 0.2;
 
-/// Returns the share of all processors that the process used between the first and the last look.
+/// Returns the share of all processors that the process used between the first and the last reading.
 #[must_use]
 pub fn cpu_share(seen: &[ProcessMetrics]) -> Option<f64> {
     let (first, last) = (seen.first()?, seen.last()?);

@@ -1,9 +1,9 @@
-//! Clients that are slow without end: on each of their connections a request arrives a byte at a time and is never whole.
+//! Endlessly slow clients: on each of their connections a request arrives one byte at a time and is never completed.
 //!
-//! What a server does with them is told, not judged: it may wait as long as it likes, if others do not notice. A client
-//! whose connection ends begins another one, as one who means harm does.
+//! The behavior of the server is reported, not evaluated: it may wait as long as it likes, if others are not affected.
+//! A client whose connection ends opens another one, as an attacker does.
 //!
-//! Not here: what healthy visitors lose meanwhile ([`super::error_trial`]).
+//! Not here: the degradation of healthy traffic ([`super::error_trial`]).
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -22,40 +22,40 @@ use crate::{Error, Result, goal};
 
 /// The time between two bytes.
 const BYTE_INTERVAL: Duration = Duration::from_millis(500);
-/// Longest wait for a connection.
+/// Maximum wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Clients at work on a thread of their own.
+/// Clients that run on a separate thread.
 #[derive(Debug)]
 pub(super) struct SlowClients {
     stop_sender: Sender<()>,
     thread: JoinHandle<SlowClientStats>,
 }
 
-/// What became of their connections.
+/// Statistics of their connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SlowClientStats {
-    /// Clients at a time.
+    /// Number of concurrent clients.
     client_count: usize,
-    /// Connections in all.
+    /// Total number of connections.
     opened: u64,
-    /// Those that were not taken.
+    /// Number of refused connections.
     rejected: u64,
-    /// Those that were answered, by status.
+    /// Number of connections with a response, by status.
     responses_by_status: BTreeMap<u16, u64>,
-    /// Those that ended without an answer.
+    /// Number of connections that ended without a response.
     closed_without_response: u64,
-    /// Those that stood at the end.
+    /// Number of connections open at the end.
     open_at_end: u64,
-    /// The longest time that one of them stood.
+    /// Longest duration of a connection.
     longest_connection: Duration,
 }
 
 impl SlowClients {
-    /// Lets so many clients begin at the server of `url`.
+    /// Starts the given number of clients against the server of `url`.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::Tls`]; [`Error::Engine`] if there is no thread.
+    /// [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::Tls`]; [`Error::Engine`] if no thread can be started.
     pub(super) fn start(url: &str, clients: usize) -> Result<Self> {
         let url = AbsoluteUrl::parse(url)?;
         let target = LoadTarget::resolve(url.is_tls, &url.host, url.port)?;
@@ -64,7 +64,7 @@ impl SlowClients {
             let mut crowd = SlowClientPool::new(target, clients);
             loop {
                 crowd.advance_all(Instant::now());
-                // Nobody sends anything: the other end goes away when it is time.
+                // Nothing is ever sent on this channel: the sender is dropped to stop the thread.
                 if told.recv_timeout(BYTE_INTERVAL) != Err(RecvTimeoutError::Timeout) {
                     return crowd.into_stats(Instant::now());
                 }
@@ -74,10 +74,10 @@ impl SlowClients {
         Ok(Self { stop_sender: stop, thread: thread.spawn(work).map_err(Error::Engine)? })
     }
 
-    /// Ends them all.
+    /// Stops all clients.
     ///
     /// # Errors
-    /// [`Error::Engine`] if their thread has ended before.
+    /// [`Error::Engine`] if their thread has already ended.
     pub(super) fn stop(self) -> Result<SlowClientStats> {
         drop(self.stop_sender);
         let ended = || Error::Engine(std::io::Error::other("the thread of slow clients has ended"));
@@ -131,7 +131,7 @@ struct SlowClient {
     socket: TcpStream,
     connected_at: Instant,
     sent_bytes: usize,
-    /// What is left to send before bytes are made up.
+    /// The rest of the request head; made-up bytes follow it.
     remaining_head: Vec<u8>,
 }
 
@@ -147,7 +147,7 @@ impl SlowClientPool {
         Self { target, clients: (0..clients).map(|_| None).collect(), stats: fates }
     }
 
-    /// Lets everyone send a byte, or begin.
+    /// Lets each client send a byte or connect.
     fn advance_all(&mut self, now: Instant) {
         for place in &mut self.clients {
             if let Some(client) = place {
@@ -182,7 +182,7 @@ impl SlowClient {
     fn connect(target: &LoadTarget, now: Instant) -> Option<Self> {
         let socket = TcpStream::connect_timeout(&target.next_address()?, CONNECT_TIMEOUT).ok()?;
         socket.set_nonblocking(true).ok()?;
-        // Else the system gathers bytes until the first is confirmed.
+        // Otherwise the system collects bytes until the first is acknowledged.
         socket.set_nodelay(true).ok()?;
         let mut first = Vec::new();
         match &target.tls_config {
@@ -198,7 +198,7 @@ impl SlowClient {
         Some(Self { socket, connected_at: now, sent_bytes: 0, remaining_head: first })
     }
 
-    /// Sends a byte; false once the connection has ended.
+    /// Sends a byte; returns false once the connection has ended.
     fn send_byte(&mut self, now: Instant, fates: &mut SlowClientStats) -> bool {
         let mut answer = [0; 16];
         match self.socket.read(&mut answer) {
@@ -206,7 +206,7 @@ impl SlowClient {
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
             {
                 let byte = self.remaining_head.get(self.sent_bytes).copied().unwrap_or(b'x');
-                // What cannot be sent is told by the next read.
+                // A write error is detected by the next read.
                 self.sent_bytes += self.socket.write(&[byte]).unwrap_or(0);
                 return true;
             }
@@ -221,7 +221,7 @@ impl SlowClient {
     }
 }
 
-/// Reads the status of an answer's first bytes; `None` if it is no HTTP.
+/// Parses the status from the first bytes of a response; `None` if it is not HTTP.
 fn parse_status(answer: &[u8]) -> Option<u16> {
     let text = answer.strip_prefix(b"HTTP/1.")?.get(2..5)?;
     std::str::from_utf8(text).ok()?.parse().ok()
@@ -242,7 +242,8 @@ mod tests {
         )
     }
 
-    /// Lets the clients go on until one of their connections has ended, which the system tells them in its own time.
+    /// Advances the clients until one of their connections has ended, which the system reports after an unspecified
+    /// delay.
     fn until_ended(crowd: &mut SlowClientPool, now: Instant) {
         let begun = crowd.stats.opened;
         let mut rounds = 0..10_000_000;

@@ -1,7 +1,8 @@
-//! Uploads at the rate that a working day's peak needs, and whether the author keeps up with their renditions.
+//! Uploads at the rate of a working day's peak, and checks that the author keeps up with the renditions.
 //!
-//! Every upload is a file of its own: equal bytes would be stored once. Pictures arrive by a schedule, whether or not earlier
-//! ones are done; how long the renditions took counts from the end of the upload until the asset says that it was processed.
+//! Every upload is a distinct file, because equal bytes would be stored once. Images arrive by a schedule, whether or
+//! not earlier ones are done. The rendition time counts from the end of the upload until the asset reports that it was
+//! processed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,10 +25,10 @@ use crate::report::report_sheet::{ReportPart, ReportSheet, ReportTable, ReportTo
 use crate::scripted_fetch::basic_auth_header;
 use crate::{Error, Result, result_validity};
 
-/// What to prove.
+/// Options of an upload trial.
 #[derive(Debug, Clone)]
 pub struct UploadTrial {
-    /// The folder of assets, such as `http://127.0.0.1:4502/content/dam/lab`.
+    /// The URL of the asset folder, such as `http://127.0.0.1:4502/content/dam/lab`.
     pub folder_url: String,
     /// `user:password`.
     pub login: Option<String>,
@@ -35,21 +36,22 @@ pub struct UploadTrial {
     pub headers: Vec<(String, String)>,
     /// The goal.
     pub workload_goal: UploadWorkload,
-    /// How long the peak lasts.
+    /// Duration of the peak.
     pub peak_duration: Duration,
-    /// Waits for renditions; else an upload is done when it is answered.
+    /// Waits for renditions; otherwise an upload is complete when its response arrives.
     pub waits_for_renditions: bool,
-    /// Longest wait for renditions.
+    /// Maximum wait for renditions.
     pub rendition_timeout: Duration,
-    /// The bytes of a picture, made different at the end of each upload; a bitmap of the goal's size is made without.
+    /// The bytes of an image, whose end is made unique for each upload; if `None`, a bitmap of the goal's size is
+    /// generated.
     pub picture_bytes: Option<Vec<u8>>,
-    /// What the names and the bytes derive from.
+    /// The seed of names and bytes.
     pub seed: u64,
 }
 
-/// Uploads at a time: each holds its file in memory.
+/// Maximum number of concurrent uploads: each holds its file in memory.
 const MAX_PARALLEL_UPLOADS: usize = 64;
-/// How often an asset is asked whether it was processed.
+/// Interval between checks of an asset's processing state.
 const STATE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -67,7 +69,7 @@ struct UploadSharedState {
     failed_count: AtomicU64,
 }
 
-/// Uploads for the whole time, and judges.
+/// Uploads for the whole duration and evaluates the result.
 ///
 /// # Errors
 /// [`Error::InvalidUrl`], [`Error::UnusableInput`], [`Error::Resolve`], [`Error::Engine`].
@@ -123,7 +125,7 @@ pub fn run_upload_trial(proof: &UploadTrial) -> Result<ReportSheet> {
     Ok(build_upload_sheet(proof, &shared, &results))
 }
 
-/// Returns what a file's name ends in, by its first bytes.
+/// Returns the file extension for an image, by its first bytes.
 fn picture_extension(picture: &[u8]) -> &'static str {
     match picture {
         [0xFF, 0xD8, ..] => "jpg",
@@ -135,11 +137,11 @@ fn picture_extension(picture: &[u8]) -> &'static str {
     }
 }
 
-/// Returns a picture of about so many megabytes: noise, so that nothing makes it smaller.
+/// Returns an image of about this many megabytes: noise, so that it cannot be compressed.
 fn generate_bitmap(megabytes: f64, seed: u64) -> Vec<u8> {
     const HEAD: u32 = 54;
     let pixels = (megabytes.clamp(0.001, 200.0) * 1e6 / 3.0).max(16.0);
-    // Lines are filled up to four bytes: with a width that four divides nothing has to be filled.
+    // Rows are padded to four bytes: a width divisible by four needs no padding.
     let width = ((pixels.sqrt() / 4.0).ceil() as u32 * 4).max(4);
     let height = ((pixels / f64::from(width)).round() as u32).max(1);
     let body = width * height * 3;
@@ -148,7 +150,7 @@ fn generate_bitmap(megabytes: f64, seed: u64) -> Vec<u8> {
     for number in [HEAD + body, 0, HEAD, 40, width, height] {
         file.extend_from_slice(&number.to_le_bytes());
     }
-    // One plane of 24 bits, not compressed.
+    // One plane of 24 bits, uncompressed.
     file.extend_from_slice(&[1, 0, 24, 0]);
     for number in [0, body, 2835, 2835, 0, 0] {
         file.extend_from_slice(&u32::to_le_bytes(number));
@@ -167,7 +169,7 @@ impl UploadSharedState {
         let mark = random_number(self.seed ^ 0x5DEE_CE66, number);
         let name = format!("lab-{:08x}-{number}.{}", self.seed & 0xFFFF_FFFF, self.extension);
         let boundary = format!("{mark:016x}{number:016x}");
-        // Bytes behind a picture's end change nothing that is seen.
+        // Bytes after the end of an image do not change its appearance.
         let pieces = [self.picture_bytes.as_slice(), &mark.to_le_bytes(), &number.to_le_bytes()];
         let file = (name.as_str(), "application/octet-stream");
         let (media_type, body) = asset_request::build_upload_form(file, &boundary, &pieces);
@@ -180,7 +182,7 @@ impl UploadSharedState {
         (name, request)
     }
 
-    /// Returns the request that asks for an asset's state.
+    /// Returns the request for an asset's state.
     fn state_request(&self, name: &str) -> TargetRequest {
         let path = format!("{}/{name}/jcr:content.json", self.folder_url.path_and_query);
         self.build_request(
@@ -216,7 +218,7 @@ enum UploadState {
         asset_name: String,
         due_at: Instant,
     },
-    /// Waits for the next look, or for its answer.
+    /// Waits for the next check, or for its response.
     Processing {
         asset_name: String,
         uploaded_at: Instant,
@@ -288,7 +290,7 @@ impl UploadUser {
             Some(_) => Some("the asset could not be processed"),
             None => Some("the asset was not processed in time"),
         };
-        // From the upload's end, whatever the last look took.
+        // Counts from the end of the upload, regardless of the duration of the last check.
         turn.recorder.record_sample(&RecordedSample {
             start: since,
             failure,
@@ -341,7 +343,7 @@ fn build_upload_sheet(
     let processed = shared.processed_count.load(Ordering::Relaxed);
     let failed = shared.failed_count.load(Ordering::Relaxed);
     let sent = shared.upload_count.load(Ordering::Relaxed);
-    // The last ones take their time beyond the schedule; more than that is an author that falls behind.
+    // The last uploads take their time beyond the schedule; more than that means that the author falls behind.
     let usual = ["upload", "renditions"]
         .iter()
         .filter_map(|label| results.labels.get(*label))

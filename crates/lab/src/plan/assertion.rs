@@ -1,4 +1,4 @@
-//! Assertions: whether an answer is right.
+//! Assertions: checks of a response.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::script::PlanScript;
 use super::template::TextTemplate;
 use super::variable_scope::VariableScope;
 
-/// What of an answer a response assertion looks at.
+/// The part of a response that a response assertion checks.
 #[derive(Debug, Clone)]
 pub(super) enum AssertionSubject {
     Body,
@@ -22,13 +22,13 @@ pub(super) enum AssertionSubject {
     Message,
     Headers,
     RequestHeaders,
-    /// The request as JMeter tells it.
+    /// The request as JMeter formats it.
     Request,
     Url,
     Variable(TextTemplate),
 }
 
-/// How a response assertion compares.
+/// The comparison of a response assertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextComparison {
     Contains,
@@ -37,7 +37,7 @@ pub(super) enum TextComparison {
     Substring,
 }
 
-/// How a size is compared.
+/// The comparison of a size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SizeComparison {
     Equal,
@@ -48,10 +48,10 @@ pub(super) enum SizeComparison {
     LessOrEqual,
 }
 
-/// Whose size is asserted.
+/// The subject of a size assertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SizeSubject {
-    /// Everything that came over the network.
+    /// All bytes received over the network.
     All,
     Body,
     Headers,
@@ -77,7 +77,7 @@ pub(super) enum SampleAssertion {
         comparison: SizeComparison,
         subject: SizeSubject,
     },
-    /// The digest of the body in hexadecimal digits.
+    /// The digest of the body in hexadecimal.
     Md5(TextTemplate),
     Json {
         path: TextTemplate,
@@ -85,35 +85,35 @@ pub(super) enum SampleAssertion {
         is_regex: bool,
         expects_null: bool,
         inverts: bool,
-        /// What is expected is the text of a value, as in plans in TOML; else it is JSON itself.
+        /// The expected value is the text of a value, as in plans in TOML; otherwise it is JSON.
         compares_text: bool,
     },
     XPath {
         path: TextTemplate,
         inverts: bool,
-        /// Anything is HTML; else the answer must be XML.
+        /// Parses any input as HTML; otherwise the response must be XML.
         is_html: bool,
-        /// With functions of XPath 2.0.
+        /// Enables the functions of XPath 2.0.
         is_xpath2: bool,
         variable: Option<TextTemplate>,
     },
-    /// The answer is well-formed XML.
+    /// The response must be well-formed XML.
     Xml,
-    /// Run by the thread itself, because it may say more than right or wrong.
+    /// Run by the thread itself, because its outcome may be more than passed or failed.
     Script(Arc<PlanScript>),
 }
 
-/// What an assertion says.
+/// The result of an assertion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AssertionResult {
     Passed,
-    /// Right, and earlier doubts about the status do not count.
+    /// Passed, and an earlier failure because of the status is cleared.
     PassedOverridingStatus,
     Failed(String),
 }
 
 impl SampleAssertion {
-    /// Judges an answer.
+    /// Evaluates the assertion for a response.
     pub(super) fn evaluate(
         &self,
         answer: &SampleResponse,
@@ -296,13 +296,13 @@ impl SampleAssertion {
         }
     }
 
-    /// Reports whether the judge resets a failed status before it looks.
+    /// Returns true if the assertion clears a failed status before it is evaluated.
     pub(super) fn assumes_success(&self) -> bool {
         matches!(self, Self::Response { assumes_success: true, .. })
     }
 }
 
-/// Judges by a path as JMeter does: nodes must be there, and what is true or false must be true.
+/// Evaluates an XPath as JMeter does: node sets must not be empty, and booleans must be true.
 fn check_xpath(
     text: &str,
     path: &str,
@@ -330,8 +330,8 @@ fn check_xpath(
     }
 }
 
-/// Reports whether a value is what a text says: by its worth, so that 1.5 is 1.50, but the whole number 1 is not 1.0. A text
-/// that is no JSON stands for itself.
+/// Returns true if a value equals the text by value, so that 1.5 equals 1.50, but the integer 1 does not equal 1.0. A
+/// text that is not JSON is compared literally.
 fn equals_json_text(value: &Value, expected: &str) -> bool {
     match serde_json::from_str::<Value>(expected) {
         Ok(expected) => *value == expected,
@@ -360,7 +360,7 @@ fn check_json_path(
     }
     let expected = expected?;
     let mut candidates: Vec<Value> = found.iter().map(|value| (**value).clone()).collect();
-    // Of a list, one that fits is enough, or the whole of it.
+    // For a list, one matching element is sufficient, or the whole list.
     if let [Value::Array(items)] = candidates.as_slice() {
         let items = items.clone();
         candidates.extend(items);

@@ -1,4 +1,4 @@
-//! Character sets by the names that Java has for them: of data files, of forms and bodies that are sent, and of answers.
+//! Character sets by their Java names: of data files, of forms and request bodies, and of responses.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use encoding_rs::{
     WINDOWS_1255, WINDOWS_1256, WINDOWS_1257, WINDOWS_1258,
 };
 
-/// Java's names, each with other names of the same set in lower case, and what reads and writes it.
+/// Java's names, each with lowercase aliases, and the encoding.
 const NAMED_CHARSETS: [(&str, &[&str], &Encoding); 22] = [
     ("windows-1250", &["cp1250"], WINDOWS_1250),
     ("windows-1251", &["cp1251"], WINDOWS_1251),
@@ -46,7 +46,7 @@ pub(crate) enum JavaCharset {
 }
 
 impl JavaCharset {
-    /// Finds a set by its name; without one it is UTF-8.
+    /// Finds a charset by its name; an empty name means UTF-8.
     pub(crate) fn find(name: &str) -> Option<Self> {
         let name = name.trim().to_ascii_lowercase();
         Some(match name.as_str() {
@@ -62,7 +62,7 @@ impl JavaCharset {
         })
     }
 
-    /// Returns Java's name of the set.
+    /// Returns Java's name of the charset.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Utf8 => UTF_8.name(),
@@ -72,7 +72,7 @@ impl JavaCharset {
         }
     }
 
-    /// Reads bytes; what is none of the set becomes a replacement character.
+    /// Decodes bytes; invalid bytes become a replacement character.
     pub(crate) fn decode(self, bytes: &[u8]) -> Cow<'_, str> {
         match self {
             Self::Utf8 => String::from_utf8_lossy(bytes),
@@ -85,7 +85,7 @@ impl JavaCharset {
         }
     }
 
-    /// Writes a text; a letter that the set does not hold becomes a question mark, as in Java.
+    /// Encodes a text; a character outside the charset becomes a question mark, as in Java.
     pub(crate) fn encode(self, text: &str) -> Cow<'_, [u8]> {
         if self == Self::Utf8 || text.is_ascii() {
             return Cow::Borrowed(text.as_bytes());

@@ -1,6 +1,6 @@
-//! The browser cache of one user, as JMeter's cache manager keeps it.
+//! The browser cache of one user, with the behavior of JMeter's cache manager.
 //!
-//! An answer with `VaryDirective` counts only for requests with the same values of the headers that it names.
+//! A response with `Vary` is valid only for requests with the same values of the headers that it names.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,47 +8,47 @@ use std::time::{Duration, SystemTime};
 
 use crate::net::TargetResponseHead;
 
-/// What is known of a URL.
+/// The cache entry of a URL.
 #[derive(Debug, Clone, Default)]
 struct ClientCacheEntry {
     etag: Option<String>,
     last_modified: Option<String>,
     fresh_until: Option<SystemTime>,
-    /// The headers by which answers differ; what is known of each stands under a key of its own.
+    /// The headers that select the variant; each variant has an entry under its own key.
     vary: Option<String>,
 }
 
-/// Responses that were seen.
+/// Cached responses.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClientCache(HashMap<String, ClientCacheEntry>);
 
-/// How long an answer stays fresh.
+/// The freshness lifetime of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CacheFreshnessMode {
-    /// Never: each request asks whether the answer has changed.
+    /// Never fresh: each request revalidates the response.
     AlwaysRevalidate,
-    /// As `Cache-Control` and `Expires` say.
+    /// As specified by `Cache-Control` and `Expires`.
     ExplicitHeaders,
-    /// The same; an answer with neither is fresh for a tenth of its age, or for a year if that is unknown.
+    /// The same; a response with neither is fresh for a tenth of its age, or for a year if that is unknown.
     JMeterHeuristic,
 }
 
-/// An answer, and what it answers.
+/// A response with its request.
 #[derive(Debug)]
 pub(crate) struct CacheableExchange<'a> {
     pub(crate) url: &'a str,
-    /// The headers of the request.
+    /// The request headers.
     pub(crate) request_headers: &'a [(Arc<str>, Arc<str>)],
     pub(crate) status: u16,
     pub(crate) head: &'a TargetResponseHead,
 }
 
-/// JMeter's default bound.
+/// JMeter's default limit.
 const MAX_ENTRIES: usize = 5000;
 const UNKNOWN_AGE_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl ClientCache {
-    /// Returns the headers that ask whether a URL has changed.
+    /// Returns the conditional headers that revalidate a URL.
     pub(crate) fn conditional_headers(
         &self,
         url: &str,
@@ -65,7 +65,7 @@ impl ClientCache {
         headers
     }
 
-    /// Reports whether a URL needs not be asked for.
+    /// Returns true if the response for a URL is fresh and no request is needed.
     pub(crate) fn is_fresh(
         &self,
         url: &str,
@@ -84,7 +84,7 @@ impl ClientCache {
         }
     }
 
-    /// Notes a response.
+    /// Stores a response.
     pub(crate) fn record_response(
         &mut self,
         exchanged: &CacheableExchange<'_>,
@@ -123,7 +123,7 @@ impl ClientCache {
     }
 }
 
-/// Returns until when an answer needs not be asked for again.
+/// Returns the time until which a response is fresh.
 fn compute_fresh_until(
     head: &TargetResponseHead,
     control: &str,
@@ -152,7 +152,8 @@ fn compute_fresh_until(
     max_age.or_else(|| date("Expires")).or_else(by_age)
 }
 
-/// Returns the key of the answers to requests that are alike in what `vary` names. JMeter compares names by their case.
+/// Returns the key of the responses to requests that agree in the headers that `vary` names. JMeter compares names
+/// case-sensitively.
 fn variant_key(url: &str, vary: &str, request: &[(Arc<str>, Arc<str>)]) -> String {
     let mut key = format!("vary-{vary}");
     for name in vary.split(',').map(str::trim) {

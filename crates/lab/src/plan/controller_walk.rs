@@ -1,4 +1,5 @@
-//! How a thread walks the tree: each controller gives its next sampler until its iteration is over, as in JMeter.
+//! Walks the controller tree of a thread: each controller returns its next sampler until its iteration is over, as in
+//! JMeter.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,13 +15,13 @@ use super::plan_thread::PlanThread;
 use super::sample::TransactionEnding;
 use crate::load::LoadPortion;
 
-/// Where one thread stands in one controller.
+/// The state of one thread in one controller.
 #[derive(Debug, Clone)]
 pub(super) struct ControllerState {
     child_index: usize,
     pub(super) is_first: bool,
     pub(super) is_done: bool,
-    /// A loop that a sampler in it left.
+    /// Set if a sampler in the loop has left it.
     is_loop_left: bool,
     pass_count: i64,
     executed_count: i64,
@@ -49,21 +50,21 @@ impl Default for ControllerState {
     }
 }
 
-/// A transaction under way.
+/// A transaction in progress.
 #[derive(Debug, Clone)]
 pub(super) struct OpenTransaction {
-    /// The name as it was when the transaction began.
+    /// The name at the start of the transaction.
     pub(super) label: Arc<str>,
     pub(super) started: Instant,
-    /// Time that does not count.
+    /// Excluded time.
     pub(super) idle_time: Duration,
     pub(super) previous_end: Instant,
-    /// Samplers that were chosen.
+    /// Number of selected samplers.
     pub(super) sampler_calls: u64,
-    /// Samples that ended.
+    /// Number of finished samples.
     pub(super) ended_samples: u64,
     pub(super) failed_samples: u64,
-    /// What the last sample was answered with, or the first one that failed.
+    /// The response code of the last sample, or of the first one that failed.
     pub(super) response_code: String,
     pub(super) received_bytes: u64,
     pub(super) sent_bytes: u64,
@@ -72,16 +73,16 @@ pub(super) struct OpenTransaction {
     pub(super) children_time: Duration,
 }
 
-/// How far a controller goes back.
+/// The extent of a controller reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RestartScope {
-    /// As if it had never run.
+    /// Reset as if it had never run.
     Whole,
-    /// To its next iteration: what comes in turn stays in turn.
+    /// Reset to its next iteration; the order of alternation is preserved.
     Iteration,
 }
 
-/// Passes through a loop without any sampler after which it ends: nothing would ever come.
+/// Number of loop passes without any sampler after which the loop ends, because it would never produce one.
 const MAX_EMPTY_PASSES: u32 = 10_000;
 
 impl PlanThread {
@@ -93,7 +94,7 @@ impl PlanThread {
         &mut self.controller_states[node]
     }
 
-    /// Returns the next sampler of a controller; `None` when its iteration is over.
+    /// Returns the next sampler of a controller; `None` at the end of its iteration.
     pub(super) fn next_sampler(&mut self, node: PlanNodeId) -> Option<PlanNodeId> {
         let model = std::sync::Arc::clone(&self.model);
         let kind = &model.nodes.get(node)?.kind;
@@ -150,7 +151,7 @@ impl PlanThread {
                     let value = value.evaluate(&mut self.scope).into_owned();
                     let at = self.switch_child(node, &value);
                     self.controller_state(node).child_order = at.into_iter().collect();
-                    // A choice that fits nothing leaves nothing to walk.
+                    // A switch without a matching child has nothing to walk.
                     self.controller_state(node).is_active = true;
                 }
                 self.next_in_order(node)
@@ -224,7 +225,7 @@ impl PlanThread {
         state.is_first = true;
     }
 
-    /// Puts a controller and everything below it back to its beginning.
+    /// Resets a controller and its subtree.
     fn reset_controller(&mut self, node: PlanNodeId, restart: RestartScope) {
         self.rewind_controller(node);
         let state = self.controller_state(node);
@@ -246,7 +247,7 @@ impl PlanThread {
         }
     }
 
-    /// Returns the transactions under way, the innermost first.
+    /// Returns the transactions in progress, the innermost first.
     fn open_transactions(&self) -> Vec<PlanNodeId> {
         let is_open = |node: &PlanNodeId| {
             self.controller_states.get(*node).is_some_and(|state| state.open_transaction.is_some())
@@ -254,8 +255,8 @@ impl PlanThread {
         (0..self.controller_states.len()).rev().filter(is_open).collect()
     }
 
-    /// Ends the transactions that stand for their samples, because the thread ends in the middle of them. Of others nothing
-    /// is told, as in JMeter.
+    /// Ends the transactions that replace their samples, because the thread ends within them. Other transactions are
+    /// not reported, as in JMeter.
     pub(super) fn end_parent_transactions(&mut self) {
         let model = std::sync::Arc::clone(&self.model);
         for node in self.open_transactions() {
@@ -266,7 +267,7 @@ impl PlanThread {
         }
     }
 
-    /// Gives up the iteration of the whole tree, as an error that starts the next loop does.
+    /// Abandons the iteration of the whole tree, as after an error with the action to start the next loop.
     pub(super) fn abandon_iteration(&mut self, root: PlanNodeId) {
         for node in self.open_transactions() {
             self.end_transaction(node, TransactionEnding::Abandoned);
@@ -275,8 +276,8 @@ impl PlanThread {
         self.reset_controller(root, RestartScope::Iteration);
     }
 
-    /// Gives up the pass of the innermost loop around a sampler, or all of its passes; false if there is no loop but the
-    /// thread's own.
+    /// Abandons the pass of the innermost loop around a sampler, or all of its passes; returns false if there is only
+    /// the thread's own loop.
     pub(super) fn leave_loop_pass(&mut self, node: PlanNodeId, is_left: bool) -> bool {
         let model = std::sync::Arc::clone(&self.model);
         let mut path = Vec::new();
@@ -294,7 +295,7 @@ impl PlanThread {
                 )
             )
         };
-        // The thread group's own controller stands first.
+        // The thread group's own controller comes first.
         let Some(at) = path.iter().rposition(is_loop).filter(|at| *at > 0) else { return false };
         let Some(&found) = path.get(at) else { return false };
         for &inner in path.iter().skip(at + 1).rev() {
@@ -346,7 +347,7 @@ impl PlanThread {
         None
     }
 
-    /// Lets the once-only controllers of a loop that begins anew run again.
+    /// Resets the once-only controllers of a loop that starts again.
     fn reset_once_only(&mut self, node: PlanNodeId) {
         let model = std::sync::Arc::clone(&self.model);
         let Some(node) = model.nodes.get(node) else { return };
@@ -359,7 +360,7 @@ impl PlanThread {
         }
     }
 
-    /// Gives the variable that holds how many passes of a controller are over, as JMeter names it.
+    /// Sets the variable with the number of completed passes of a controller, under JMeter's name.
     fn set_index_variable(&mut self, node: PlanNodeId) {
         if !self.model.has_loop_indexes {
             return;
@@ -454,7 +455,7 @@ impl PlanThread {
         };
         if self.controller_state(node).is_first {
             let value: f64 = value.evaluate(&mut self.scope).trim().parse().unwrap_or(0.0);
-            // What all users together may do is divided among the processes that run them.
+            // The total limit for all users is divided among the processes that run them.
             let portion =
                 if *per_user { LoadPortion::default() } else { self.scope.run_context.portion };
             let most = portion.share_of(value.max(0.0).ceil() as u64) as i64;
@@ -474,7 +475,7 @@ impl PlanThread {
             } else {
                 let model = std::sync::Arc::clone(&self.model);
                 let meter = model.meters.get(*meter)?;
-                // Both counts change together.
+                // Both counts must change together.
                 let _held = meter.last_due.lock();
                 let iteration = meter.count.fetch_add(1, Ordering::Relaxed);
                 let runs = decide(meter.executed.load(Ordering::Relaxed), iteration);
@@ -498,7 +499,8 @@ impl PlanThread {
         self.controller_state(node).child_order = order;
     }
 
-    /// Returns which child a switch chooses: by number, else by name, else the one named `default`.
+    /// Returns the index of the child that a switch selects: by number, otherwise by name, otherwise the one named
+    /// `default`.
     fn switch_child(&mut self, node: PlanNodeId, value: &str) -> Option<usize> {
         let model = std::sync::Arc::clone(&self.model);
         let children = &model.nodes.get(node)?.children;
@@ -521,7 +523,7 @@ impl PlanThread {
         named(value).or_else(|| named("default"))
     }
 
-    /// Evaluates the names of the transactions below a node, as JMeter does once for each thread that starts.
+    /// Evaluates the names of the transactions below a node, as JMeter does once per started thread.
     pub(super) fn evaluate_transaction_names(&mut self, node: PlanNodeId) {
         let model = Arc::clone(&self.model);
         let Some(entry) = model.nodes.get(node) else { return };
@@ -573,7 +575,7 @@ impl PlanThread {
         found
     }
 
-    /// Does what happens when an iteration of a controller begins.
+    /// Runs the events at the start of a controller's iteration.
     pub(super) fn fire_iteration_events(&mut self, node: PlanNodeId) {
         let model = std::sync::Arc::clone(&self.model);
         let Some(node) = model.nodes.get(node) else { return };
@@ -645,7 +647,7 @@ impl PlanThread {
         } else {
             let mut shared =
                 counter.shared_value.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            // Each process that runs some of the users takes every so many of the counts.
+            // Each process takes every `count`th value of a shared counter.
             let portion = self.scope.run_context.portion;
             let turns = if shared.is_none() { portion.index + 1 } else { portion.count };
             let mut value = start;
@@ -665,7 +667,7 @@ impl PlanThread {
     }
 }
 
-/// Finds the controllers from `from` down to what holds `node`; false if it is not below.
+/// Finds the controllers from `from` down to the parent of `node`; returns false if it is not below.
 fn find_controller_path(
     model: &PlanModel,
     from: PlanNodeId,
@@ -683,7 +685,7 @@ fn find_controller_path(
     false
 }
 
-/// Reports whether a controller is a critical section: what enters it stands first.
+/// Returns true if a controller is a critical section: its first child enters the section.
 fn is_critical_section(model: &PlanModel, node: PlanNodeId) -> bool {
     let first = model.nodes.get(node).and_then(|node| node.children.first());
     let Some(PlanNodeKind::Sampler(first)) =
@@ -694,7 +696,8 @@ fn is_critical_section(model: &PlanModel, node: PlanNodeId) -> bool {
     matches!(first.action, SamplerAction::FlowControl(FlowControlAction::EnterSection(_)))
 }
 
-/// Formats as Java's `DecimalFormat` does where plans use it: zeros for digits that are always shown, between texts.
+/// Formats as Java's `DecimalFormat` does in the forms that plans use: zeros for mandatory digits, between literal
+/// texts.
 fn format_decimal(format: &str, value: i64) -> String {
     let Some(from) = format.find(['0', '#']) else {
         return if format.is_empty() { value.to_string() } else { format!("{format}{value}") };

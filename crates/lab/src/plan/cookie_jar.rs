@@ -1,4 +1,4 @@
-//! The cookies of one user (RFC 6265, as far as load plans meet it).
+//! The cookies of one user (RFC 6265, as far as load plans require).
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
@@ -10,22 +10,22 @@ struct JarCookie {
     name: String,
     value: String,
     domain: String,
-    /// Sent to `domain` only, not below it.
+    /// True if sent to `domain` only, not to its subdomains.
     is_host_only: bool,
     path: String,
     is_secure: bool,
     expires: Option<SystemTime>,
 }
 
-/// Cookies that a server set or a plan gives.
+/// Cookies from servers or from a plan.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CookieJar(Vec<JarCookie>);
 
-/// A server that sets cookies without end fills no more than this.
+/// Maximum number of cookies, because a server may set cookies without end.
 const MAX_COOKIES: usize = 200;
 
 impl CookieJar {
-    /// Puts a cookie of the plan into the jar.
+    /// Adds a cookie of the plan to the jar.
     pub(crate) fn set_plan_cookie(
         &mut self,
         name: &str,
@@ -45,7 +45,7 @@ impl CookieJar {
         });
     }
 
-    /// Takes one `Set-Cookie` value of a response from `url`.
+    /// Stores one `Set-Cookie` value of a response from `url`.
     pub(crate) fn set_from_response(&mut self, header: &str, url: &AbsoluteUrl, now: SystemTime) {
         let mut parts = header.split(';');
         let Some((name, value)) = parts.next().and_then(|pair| pair.split_once('=')) else {
@@ -102,7 +102,7 @@ impl CookieJar {
         }
     }
 
-    /// Returns the value of the `JarCookie` header for a request that is sent now.
+    /// Returns the value of the `Cookie` header for a request that is sent now.
     pub(crate) fn cookie_header(&self, url: &AbsoluteUrl) -> Option<String> {
         if self.0.is_empty() {
             return None;
@@ -110,7 +110,7 @@ impl CookieJar {
         self.cookie_header_at(url, &SystemTime::now)
     }
 
-    /// Returns the value of the `JarCookie` header; `now` is asked only where a cookie ends some time.
+    /// Returns the value of the `Cookie` header; `now` is called only if a cookie expires.
     fn cookie_header_at(&self, url: &AbsoluteUrl, now: &dyn Fn() -> SystemTime) -> Option<String> {
         let host = match url.host.bytes().any(|byte| byte.is_ascii_uppercase()) {
             true => Cow::Owned(url.host.to_ascii_lowercase()),

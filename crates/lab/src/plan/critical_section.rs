@@ -1,8 +1,8 @@
-//! Critical sections: of all threads, one at a time is between the beginning and the end of sections of one name.
+//! Critical sections: among all threads, only one at a time is inside sections of the same name.
 //!
 //! Invariants
-//! * A thread may enter a section that it is in already.
-//! * Who ends, gives up its iteration or goes away leaves all its sections.
+//! * A thread may reenter a section that it is in already.
+//! * A thread that ends, abandons its iteration or is dropped leaves all its sections.
 //!
 //! Not here: threads of other processes; each process has sections of its own, as JMeter's servers do.
 
@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Whether somebody is inside.
+/// True if a thread is inside.
 type CriticalSectionFlag = Arc<AtomicBool>;
 
-/// The sections of a run, by their names.
+/// The sections of a run, by name.
 #[derive(Debug, Default)]
 pub(super) struct CriticalSections(Mutex<HashMap<String, CriticalSectionFlag>>);
 
@@ -22,7 +22,7 @@ pub(super) struct CriticalSections(Mutex<HashMap<String, CriticalSectionFlag>>);
 pub(super) struct EnteredSections(Vec<CriticalSectionFlag>);
 
 impl EnteredSections {
-    /// Enters a section; false if somebody else is inside.
+    /// Enters a section; returns false if another thread is inside.
     pub(super) fn enter(&mut self, sections: &CriticalSections, name: &str) -> bool {
         let gate = {
             let mut known = sections.0.lock().unwrap_or_else(PoisonError::into_inner);

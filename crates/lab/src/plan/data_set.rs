@@ -14,16 +14,16 @@ use super::variable_scope::VariableScope;
 use crate::load::random_number;
 use crate::measurement::jtl::{read_csv_record, split_csv_record};
 
-/// Who draws from one cursor.
+/// The threads that share one cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RowSharing {
     /// All threads of the run.
     All,
     /// The threads of a group.
     Group,
-    /// Each thread for itself.
+    /// Each thread has its own.
     Thread,
-    /// All data sets that give the same word.
+    /// All data sets with the same sharing name.
     Named(String),
 }
 
@@ -31,25 +31,25 @@ pub(super) enum RowSharing {
 #[derive(Debug)]
 pub(super) struct DataSet {
     pub(super) file_name: TextTemplate,
-    /// Empty: the first line names them.
+    /// If empty, the first line contains the names.
     pub(super) column_names: TextTemplate,
     pub(super) delimiter: TextTemplate,
     pub(super) is_quoted: bool,
     pub(super) charset: JavaCharset,
-    /// What a short row lacks is empty; else it stays as it was, as in JMeter.
+    /// Sets missing columns of a short row to empty; otherwise they keep their values, as in JMeter.
     pub(super) clears_missing: bool,
-    /// Rows come in random order, each once before any comes again.
+    /// Returns rows in random order, each once before any repeats.
     pub(super) is_random: bool,
     pub(super) skips_header: bool,
     pub(super) recycles: bool,
     pub(super) stops_thread: bool,
     pub(super) sharing: RowSharing,
     columns_by_key: Mutex<HashMap<String, Arc<DataSetColumns>>>,
-    /// The only ones, where the name of the file is fixed and all threads share it.
+    /// The only columns, if the file name is constant and all threads share it.
     shared_columns: Mutex<Option<Arc<DataSetColumns>>>,
 }
 
-/// A data set's view of a cursor: data sets that draw from one file share its rows, whatever they call its columns.
+/// A data set's view of a cursor: data sets that read one file share its rows, regardless of their column names.
 #[derive(Debug)]
 struct DataSetColumns {
     names: Vec<String>,
@@ -57,31 +57,31 @@ struct DataSetColumns {
     cursor: Arc<Mutex<RowCursor>>,
 }
 
-/// What a thread got.
+/// The result of fetching a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RowFetch {
-    /// Variables are set.
+    /// The variables are set.
     Row,
-    /// The data is used up, and so is the thread.
+    /// The data is exhausted, so the thread ends.
     Exhausted,
     /// The file cannot be read.
     Failed(String),
 }
 
-/// The place in a file from which rows are drawn.
+/// The read position in a file.
 #[derive(Debug)]
 pub(super) struct RowCursor {
     path: PathBuf,
     is_quoted: bool,
     charset: JavaCharset,
     skips_header: bool,
-    /// The rows in the order in which they come, if that is not the file's.
+    /// The order of the rows, if it is not that of the file.
     shuffled_rows: Option<ShuffledRows>,
     reader: Option<BufReader<File>>,
-    /// The row that was read last.
+    /// The last row read.
     current_row: Vec<u8>,
     rows_read: u64,
-    /// Which rows this process takes.
+    /// The selection of rows for this process.
     rotation: ProcessRotation,
 }
 
@@ -89,14 +89,14 @@ pub(super) struct RowCursor {
 #[derive(Debug, Default)]
 struct ShuffledRows {
     seed: u64,
-    /// Random numbers drawn.
+    /// Number of random numbers used.
     random_count: u64,
     rows: Vec<Vec<u8>>,
     next_index: usize,
 }
 
 impl DataSet {
-    /// Returns a data set with the defaults of JMeter.
+    /// Returns a data set with JMeter's defaults.
     pub(super) fn new(file: TextTemplate, names: TextTemplate, delimiter: TextTemplate) -> Self {
         Self {
             file_name: file,
@@ -115,13 +115,13 @@ impl DataSet {
         }
     }
 
-    /// Forgets the cursors of an earlier run.
+    /// Discards the cursors of an earlier run.
     pub(super) fn rewind(&self) {
         self.columns_by_key.lock().unwrap_or_else(PoisonError::into_inner).clear();
         *self.shared_columns.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Gives the next row to a user.
+    /// Fetches the next row for a user.
     pub(super) fn fetch_row(&self, scope: &mut VariableScope) -> RowFetch {
         let is_only = self.sharing == RowSharing::All && self.file_name.as_literal().is_some();
         let columns =
@@ -160,7 +160,7 @@ impl DataSet {
         Ok(columns)
     }
 
-    /// Returns the file's name, and the name of the cursor that the user draws from.
+    /// Returns the file name, and the key of the user's cursor.
     pub(super) fn cursor_key(&self, scope: &mut VariableScope) -> (String, String) {
         let file = self.file_name.evaluate(scope).trim().to_owned();
         let key = match &self.sharing {
@@ -169,7 +169,7 @@ impl DataSet {
             RowSharing::Thread => format!("{file}@{}", scope.thread_name),
             RowSharing::Named(word) => format!("{file}@={word}"),
         };
-        // Rows in random order are not those of the file.
+        // Cursors in random order are separate from those in file order.
         let key = if self.is_random { format!("{key}@random") } else { key };
         (file, key)
     }
@@ -195,7 +195,7 @@ impl DataSet {
             reader: None,
             current_row: Vec::new(),
             rows_read: 0,
-            // A thread's own rows are all its own, wherever it runs.
+            // A thread's own rows are not divided between processes.
             rotation: match self.sharing {
                 RowSharing::Thread => ProcessRotation::single_process(),
                 RowSharing::All | RowSharing::Group | RowSharing::Named(_) => {
@@ -233,7 +233,7 @@ impl RowCursor {
         Ok(())
     }
 
-    /// Reads the next row that falls to this process, the rows between are for others; false if there is none.
+    /// Reads the next row assigned to this process and skips those of others; returns false if there is none.
     fn next_assigned_row(&mut self, recycles: bool) -> Result<bool, String> {
         let Some(between) = self.rotation.rows_before_next() else { return Ok(false) };
         for _ in 0..between {
@@ -244,9 +244,9 @@ impl RowCursor {
         self.next_row(recycles)
     }
 
-    /// Goes to the first row.
+    /// Seeks to the first row.
     fn seek_first_row(&mut self) -> Result<(), String> {
-        // While the file is read, rows come from it.
+        // While the file is read, rows come from the file.
         let deck = self.shuffled_rows.take();
         self.open_file()?;
         if self.skips_header {
@@ -270,7 +270,7 @@ impl RowCursor {
             self.rows_read += 1;
             return Ok(true);
         }
-        // An empty file would be read again without end.
+        // An empty file would be reread without end.
         if !recycles || self.rows_read == 0 {
             return Ok(false);
         }
@@ -280,7 +280,7 @@ impl RowCursor {
         Ok(is_row)
     }
 
-    /// Reads a row that is not empty; false at the end of the file.
+    /// Reads the next row that is not empty; returns false at the end of the file.
     fn read_row(&mut self) -> Result<bool, String> {
         if let Some(deck) = &mut self.shuffled_rows {
             let Some(row) = deck.rows.get(deck.next_index) else { return Ok(false) };
@@ -305,7 +305,7 @@ impl RowCursor {
         }
     }
 
-    /// Returns the last row as text; files may begin with a mark of their coding.
+    /// Returns the last row as text; files may begin with a byte order mark.
     fn row_text(&self) -> Cow<'_, str> {
         let text =
             self.current_row.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&self.current_row);
@@ -325,7 +325,7 @@ impl RowCursor {
 }
 
 impl DataSetColumns {
-    /// Gives the values of a cursor's last row to a user.
+    /// Sets a user's variables from a cursor's last row.
     fn set_variables(&self, cursor: &RowCursor, fills_up: bool, scope: &mut VariableScope) {
         let default = fills_up.then_some("");
         if cursor.is_quoted {

@@ -1,34 +1,34 @@
-//! HTTP digest authorization (RFC 7616; RFC 2069 where a server names no `qop`), as Apache's HttpClient answers it.
+//! HTTP digest authentication (RFC 7616; RFC 2069 if a server specifies no `qop`), compatible with Apache's HttpClient.
 //!
-//! In: the `WWW-Authenticate` headers of an answer. Out: the value of an `Authorization` header.
+//! In: the `WWW-Authenticate` headers of a response. Out: the value of an `Authorization` header.
 //!
-//! Each sample is asked for credentials anew and answers with a count of one, as JMeter's samples do.
+//! Each sample is challenged again and responds with a nonce count of one, as JMeter's samples do.
 
 use std::fmt::Write as _;
 
 use md5::{Digest as _, Md5};
 use sha2::{Sha256, Sha512_256};
 
-/// What a server asks for.
+/// An authentication challenge of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AuthChallenge {
     Basic { realm: String },
     Digest(Box<DigestChallenge>),
 }
 
-/// What a server asks for that wants a digest.
+/// A digest challenge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DigestChallenge {
     realm: String,
     nonce: String,
     opaque: Option<String>,
-    /// As the server wrote it.
+    /// The algorithm as the server wrote it.
     algorithm: String,
     hash: DigestHash,
-    /// The secret is hashed with the two nonces.
+    /// True if the secret is hashed with the two nonces.
     is_session: bool,
     qop: QualityOfProtection,
-    /// The credentials were right, only the server's nonce was too old.
+    /// True if the credentials were valid and only the server's nonce had expired.
     pub(super) is_stale: bool,
 }
 
@@ -41,7 +41,7 @@ enum DigestHash {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum QualityOfProtection {
-    /// The server names none.
+    /// The server specifies none.
     Unspecified,
     Auth,
     /// The body is part of the digest.
@@ -49,17 +49,17 @@ enum QualityOfProtection {
     AuthOrAuthInt,
 }
 
-/// What is sent, as far as a digest holds it.
+/// The parts of a request that a digest covers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DigestedRequest<'a> {
     pub(super) method: &'a str,
-    /// The target of the request line.
+    /// The request target.
     pub(super) target: &'a str,
     pub(super) body: &'a [u8],
 }
 
 impl AuthChallenge {
-    /// Reads all challenges of an answer that are understood.
+    /// Parses all supported challenges of a response.
     pub(super) fn parse_all<'a>(headers: impl Iterator<Item = &'a str>) -> Vec<Self> {
         headers
             .flat_map(split_challenges)
@@ -111,7 +111,7 @@ impl AuthChallenge {
         })))
     }
 
-    /// Returns what the credentials are for.
+    /// Returns the realm of the credentials.
     pub(super) fn realm(&self) -> &str {
         match self {
             Self::Basic { realm } => realm,
@@ -121,7 +121,7 @@ impl AuthChallenge {
 }
 
 impl DigestChallenge {
-    /// Answers the challenge; `nonce` is the client's own random word.
+    /// Returns the response to the challenge; `nonce` is the client nonce.
     pub(super) fn authorization(
         &self,
         (user, password): (&str, &str),
@@ -174,7 +174,7 @@ impl DigestChallenge {
 }
 
 impl DigestHash {
-    /// Returns the digest in hexadecimal letters.
+    /// Returns the digest in hexadecimal.
     fn hex_digest(self, text: &[u8]) -> String {
         let bytes: Vec<u8> = match self {
             Self::Md5 => Md5::digest(text).to_vec(),
@@ -190,13 +190,13 @@ impl DigestHash {
 
 type ChallengeParameters = Vec<(String, String)>;
 
-/// Splits a header into its challenges: a scheme, and names with values.
+/// Splits a header into its challenges: a scheme, and parameters.
 fn split_challenges(header: &str) -> Vec<(String, ChallengeParameters)> {
     let mut all: Vec<(String, ChallengeParameters)> = Vec::new();
     for part in split_unquoted_commas(header) {
         let mut part = part.trim();
         let before_value = part.split('=').next().unwrap_or_default().trim_end();
-        // A scheme stands before its first name, or alone.
+        // A scheme precedes its first parameter name, or stands alone.
         if let Some((scheme, rest)) = before_value.split_once(char::is_whitespace) {
             all.push((scheme.to_owned(), ChallengeParameters::new()));
             part = part.get(scheme.len()..).unwrap_or_default().trim_start();
@@ -216,7 +216,7 @@ fn split_challenges(header: &str) -> Vec<(String, ChallengeParameters)> {
     all
 }
 
-/// Splits at commas that stand in no quotes.
+/// Splits at commas outside quotes.
 fn split_unquoted_commas(header: &str) -> Vec<&str> {
     let (mut parts, mut from) = (Vec::new(), 0);
     let (mut is_quoted, mut is_escaped) = (false, false);
@@ -236,7 +236,7 @@ fn split_unquoted_commas(header: &str) -> Vec<&str> {
     parts
 }
 
-/// Takes the quotes off a value.
+/// Removes the quotes from a value.
 fn unquote(value: &str) -> String {
     let Some(inside) = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')) else {
         return value.to_owned();

@@ -1,14 +1,15 @@
-//! Which subset of JMeter's elements a plan needs, from 1 (what nearly all plans are made of) to 4 (scripts).
+//! The subset of JMeter's elements that a plan requires, from 1 (the elements of nearly all plans) to 4 (scripts).
 //!
-//! A plan is of the lowest subset that holds all of its enabled elements and functions; listeners, elements of the editor
-//! and disabled elements do not count. It says how much of JMeter another tool must know to run the plan.
+//! A plan requires the lowest subset that contains all of its enabled elements and functions; listeners, elements of
+//! the editor and disabled elements do not count. The subset indicates how much of JMeter another tool must support to
+//! run the plan.
 
 use super::PlanInventory;
 
 /// The highest subset.
 pub const HIGHEST_SUBSET: u8 = 4;
 
-/// Elements and functions of the first subset: threads that send requests in order, with data, and look at answers.
+/// Elements and functions of the first subset: threads that send requests in order, with data, and check responses.
 const FIRST_SUBSET: &[&str] = &[
     "TestPlan",
     "ThreadGroup",
@@ -29,7 +30,7 @@ const FIRST_SUBSET: &[&str] = &[
     "RecordingController",
 ];
 
-/// The second: what is taken from answers, conditions, other timers and assertions.
+/// The second: extractors, conditions, other timers and assertions.
 const SECOND_SUBSET: &[&str] = &[
     "RegexExtractor",
     "JSONPostProcessor",
@@ -112,7 +113,7 @@ const FOURTH_SUBSET: &[&str] = &[
 ];
 
 impl PlanInventory {
-    /// Returns the subset that the plan needs; `None` if it needs more than all of them hold.
+    /// Returns the subset that the plan requires; `None` if it requires more than all of them contain.
     #[must_use]
     pub fn required_subset(&self) -> Option<u8> {
         self.element_and_function_names().try_fold(1, |most, name| Some(most.max(subset_of(name)?)))
@@ -128,7 +129,7 @@ impl PlanInventory {
     }
 }
 
-/// Returns the first subset that holds an element or a function; `None` if none does.
+/// Returns the first subset that contains an element or a function; `None` if none does.
 #[must_use]
 pub fn subset_of(name: &str) -> Option<u8> {
     if super::compiler::has_no_traffic_effect(name) {
@@ -138,7 +139,7 @@ pub fn subset_of(name: &str) -> Option<u8> {
     let found = sets.iter().zip(1..).find(|(set, _)| set.contains(&name));
     match found {
         Some((_, number)) => Some(number),
-        // Functions that compute a text belong to the first.
+        // Functions that compute a text belong to the first subset.
         None => super::function::JMeterFunction::find(name).map(|_| 1),
     }
 }

@@ -1,6 +1,6 @@
-//! Finds what a page makes JMeter fetch beside it.
+//! Extracts the resources that JMeter fetches with a page.
 //!
-//! The rules are those of JMeter's default parser, not those of a browser: `page_reference` has these.
+//! The rules are those of JMeter's default parser, not those of a browser, which are in `page_reference`.
 
 use std::cell::RefCell;
 use std::sync::LazyLock;
@@ -14,21 +14,21 @@ use regex::Regex;
 use crate::net::AbsoluteUrl;
 use crate::page_reference::raw_text_mode;
 
-/// Returns the addresses of images, scripts, styles, frames and the like of a page at `page`, each once, in the order of
-/// the page. A `<base href>` counts for what follows it.
+/// Returns the URLs of images, scripts, styles, frames and similar resources of a page at `page`, without duplicates
+/// and in page order. A `<base href>` applies to what follows it.
 pub(crate) fn embedded_resource_urls(html: &str, page: &AbsoluteUrl) -> Vec<AbsoluteUrl> {
     let reader = EmbeddedResourceCollector::default();
     reader.state.borrow_mut().base = Some(page.clone());
     let tokenizer = Tokenizer::new(reader, TokenizerOpts::default());
     let input = BufferQueue::default();
     input.push_back(StrTendril::from(html));
-    // A script of a page does not run here, so nothing interrupts the reading.
+    // Scripts of the page are not executed, so nothing interrupts the tokenizer.
     drop(tokenizer.feed(&input));
     tokenizer.end();
     tokenizer.sink.state.into_inner().urls
 }
 
-/// Returns what a style sheet imports, in its order. JMeter fetches nothing else that one names.
+/// Returns the imports of a style sheet in order. JMeter fetches none of its other references.
 pub(crate) fn stylesheet_imports(css: &str) -> Vec<String> {
     #[expect(clippy::expect_used, reason = "the pattern is a constant")]
     static IMPORT: LazyLock<Regex> = LazyLock::new(|| {
@@ -44,7 +44,7 @@ pub(crate) fn stylesheet_imports(css: &str) -> Vec<String> {
     found
 }
 
-/// Collects addresses from the tags of a page.
+/// Collects URLs from the tags of a page.
 #[derive(Debug, Default)]
 struct EmbeddedResourceCollector {
     state: RefCell<ResourceCollectorState>,
@@ -133,7 +133,7 @@ impl ResourceCollectorState {
     }
 }
 
-/// Returns the address in the `url(...)` of a `style`, which JMeter sees only in quotes.
+/// Returns the URL in the `url(...)` of a `style`, which JMeter recognizes only in quotes.
 fn background_url(style: &str) -> Option<&str> {
     #[expect(clippy::expect_used, reason = "the pattern is a constant")]
     static QUOTED: LazyLock<Regex> = LazyLock::new(|| {

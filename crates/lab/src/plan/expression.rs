@@ -1,7 +1,8 @@
-//! The small language of conditions: what If controllers and `__jexl3`, `__groovy` and `__javaScript` hold in practice.
+//! The expression language of conditions: the subset that If controllers and `__jexl3`, `__groovy` and `__javaScript`
+//! use in practice.
 //!
 //! Literals, comparisons, arithmetic, `&&`, `||`, `!`, `? :`, regular expressions (`=~`), `vars.get("x")`,
-//! `props.get("x")`, and a fixed list of methods of texts. Whatever else a script says is told when the plan is read.
+//! `props.get("x")`, and a fixed list of string methods. Anything else in a script is reported when the plan is read.
 
 use std::fmt;
 
@@ -9,29 +10,29 @@ use super::regex_pattern::{compile_full_match, compile_pattern};
 use super::template::TextTemplate;
 use super::variable_scope::VariableScope;
 
-/// What an expression is worth.
+/// The value of an expression.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) enum ExpressionValue {
     #[default]
     Null,
     Bool(bool),
-    /// A number of a language that has one kind of them.
+    /// A number in a language with one number type.
     Number(f64),
-    /// A whole number of JEXL.
+    /// A JEXL integer.
     Integer(i128),
-    /// A number with a fraction of JEXL.
+    /// A JEXL floating-point number.
     Double(f64),
     Text(String),
 }
 
-/// How a language counts.
+/// The number semantics of a language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NumberSemantics {
-    /// All numbers are alike, and a quotient has a fraction: Groovy as far as it is understood here.
+    /// One number type, and a quotient has a fraction: Groovy as far as it is supported here.
     Decimal,
-    /// The same with what JavaScript has besides: `Math`, `Date`, `String`.
+    /// The same with JavaScript's additions: `Math`, `Date`, `String`.
     JavaScript,
-    /// Whole numbers stay whole, as in Java; what is no number is an error.
+    /// Integers stay integers, as in Java; a value that is not a number is an error.
     Jexl,
 }
 
@@ -85,18 +86,18 @@ impl ExpressionValue {
     }
 }
 
-/// Checks that a script can be read once its variables are known.
+/// Checks that a script can be parsed once its variables are known.
 ///
 /// # Errors
-/// What the script says that is not supported.
+/// A description of the unsupported code.
 pub(crate) fn check_script(script: &TextTemplate) -> Result<(), String> {
     check_script_as(script, NumberSemantics::Decimal)
 }
 
-/// Checks that a script of JavaScript can be read once its variables are known.
+/// Checks that a JavaScript script can be parsed once its variables are known.
 ///
 /// # Errors
-/// What the script says that is not supported.
+/// A description of the unsupported code.
 pub(crate) fn check_javascript(script: &TextTemplate) -> Result<(), String> {
     check_script_as(script, NumberSemantics::JavaScript)
 }
@@ -111,10 +112,10 @@ fn check_script_as(script: &TextTemplate, numbers: NumberSemantics) -> Result<()
         .map_err(|fault| format!("script `{}`: {fault}", script.source().trim()))
 }
 
-/// Evaluates a script whose variables have been replaced.
+/// Evaluates a script whose variables have been substituted.
 ///
 /// # Errors
-/// What it says that is not supported.
+/// A description of the unsupported code.
 pub(crate) fn evaluate_expression(
     text: &str,
     numbers: NumberSemantics,
@@ -124,7 +125,7 @@ pub(crate) fn evaluate_expression(
         .parse_whole()
 }
 
-/// Returns a number as Java writes a `double`.
+/// Formats a number as Java formats a `double`.
 fn format_java_double(value: f64) -> String {
     if value == 0.0 || (1e-3..1e7).contains(&value.abs()) || !value.is_finite() {
         return format!("{value:?}");
@@ -145,7 +146,7 @@ struct ExpressionParser<'a, 'b> {
     depth: u32,
 }
 
-/// Deepest nesting of parentheses, signs and calls.
+/// Maximum nesting depth of parentheses, signs and calls.
 const MAX_NESTING_DEPTH: u32 = 100;
 
 type ExpressionResult = Result<ExpressionValue, String>;
@@ -182,7 +183,7 @@ impl<'a> ExpressionParser<'a, '_> {
         }
     }
 
-    /// Takes a word that ends here.
+    /// Accepts a word that ends at a word boundary.
     fn accept_word(&mut self, word: &str) -> bool {
         self.skip_whitespace();
         match self.remaining.strip_prefix(word) {
@@ -298,7 +299,7 @@ impl<'a> ExpressionParser<'a, '_> {
         }
     }
 
-    /// Returns a number, as a whole one where the language has such and it is one.
+    /// Returns a number, as an integer if the language has integers and it is one.
     fn number_value(&self, number: f64) -> ExpressionValue {
         match self.semantics {
             NumberSemantics::Decimal | NumberSemantics::JavaScript => {
@@ -393,7 +394,7 @@ impl<'a> ExpressionParser<'a, '_> {
         self.parse_word()
     }
 
-    /// Reads the rest of a number: its power of ten.
+    /// Parses the rest of a number: its exponent.
     fn parse_number(&mut self, digits: &str, rest: &'a str) -> ExpressionResult {
         let is_power = |text: &&str| {
             let digits = text.trim_start_matches(['+', '-']);
@@ -474,7 +475,7 @@ impl<'a> ExpressionParser<'a, '_> {
                 Ok(ExpressionValue::Text(text.unwrap_or_default()))
             }
             "new" if self.semantics == NumberSemantics::JavaScript && self.accept_word("Date") => {
-                // What is asked of a date is its milliseconds.
+                // A date is only used for its milliseconds.
                 if self.accept_token("(") && self.accept_token(")") && self.accept_token(".getTime")
                 {
                     self.parse_arguments()?;
@@ -497,7 +498,7 @@ impl<'a> ExpressionParser<'a, '_> {
         }
     }
 
-    /// Reads a function of JavaScript's `Math`.
+    /// Parses a function of JavaScript's `Math`.
     fn parse_math_call(&mut self) -> ExpressionResult {
         if !self.accept_token(".") {
             return Err(format!("`{}` is not supported", self.remaining_excerpt()));
@@ -526,7 +527,7 @@ impl<'a> ExpressionParser<'a, '_> {
         }))
     }
 
-    /// Reads `.get("name")`, `["name"]` or `.name` after `vars` or `props`.
+    /// Parses `.get("name")`, `["name"]` or `.name` after `vars` or `props`.
     fn parse_variable_lookup(&mut self, is_property: bool) -> ExpressionResult {
         let name = if self.accept_token("[") {
             let name = self.parse_conditional()?.to_string();
@@ -610,7 +611,7 @@ impl<'a> ExpressionParser<'a, '_> {
                 let place = arguments.first().and_then(ExpressionValue::as_number).unwrap_or(0.0);
                 ExpressionValue::Text(text.chars().skip(place as usize).take(1).collect())
             }
-            // The parts of a text have no name here: one of them is taken at once.
+            // Arrays are not a value type here: an element is selected immediately.
             "split" if self.accept_token("[") => {
                 let place = self.parse_conditional()?.as_number().unwrap_or(0.0) as usize;
                 if !self.accept_token("]") {
@@ -660,7 +661,7 @@ fn apply_operator(operator: char, one: f64, two: f64) -> f64 {
     }
 }
 
-/// Returns the number that a text is to JEXL.
+/// Returns the number that JEXL parses from a text.
 fn parse_jexl_number(text: &str) -> Option<ExpressionValue> {
     let text = text.trim();
     match text.parse() {
@@ -669,7 +670,7 @@ fn parse_jexl_number(text: &str) -> Option<ExpressionValue> {
     }
 }
 
-/// Adds as JEXL does: texts are put together, and what is not there is an error.
+/// Adds as JEXL does: strings are concatenated, and a missing value is an error.
 fn add_jexl(left: &ExpressionValue, right: &ExpressionValue) -> ExpressionResult {
     match (left, right) {
         (ExpressionValue::Null, _) | (_, ExpressionValue::Null) => {
@@ -807,7 +808,7 @@ mod tests {
             let value = evaluate_expression(text, NumberSemantics::JavaScript, &mut scope).unwrap();
             assert_eq!(value.to_string(), expected, "{text}");
         }
-        // Groovy's have other types.
+        // Number types differ in Groovy.
         assert!(check_script(&TextTemplate::literal("Math.floor(7.9)")).is_err());
         assert!(check_javascript(&TextTemplate::literal("new Date().getDay()")).is_err());
     }

@@ -1,4 +1,4 @@
-//! Extractors: from an answer into variables.
+//! Extractors: set variables from a response.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use super::sample_response::SampleResponse;
 use super::template::TextTemplate;
 use super::variable_scope::VariableScope;
 
-/// Where a regular expression looks.
+/// The part of a response that a regular expression searches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ResponseField {
     Body,
@@ -24,7 +24,7 @@ pub(super) enum ResponseField {
 }
 
 impl ResponseField {
-    /// Reads JMeter's word for it.
+    /// Parses JMeter's keyword.
     pub(super) fn from_keyword(word: &str) -> Option<Self> {
         Some(match word {
             "" | "false" => Self::Body,
@@ -60,18 +60,18 @@ fn unescape_html(text: &str) -> String {
         .replace("&amp;", "&")
 }
 
-/// How XPath looks at an answer.
+/// Options of an XPath extractor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct XPathOptions {
-    /// Anything is HTML; else it must be XML.
+    /// Parses any input as HTML; otherwise it must be XML.
     pub(super) is_html: bool,
-    /// Takes what is found as markup instead of its text.
+    /// Returns matches as markup instead of text.
     pub(super) returns_markup: bool,
-    /// With functions of XPath 2.0; the value of an element is all of its text, not that of its first child.
+    /// Enables the functions of XPath 2.0; the value of an element is all of its text, not that of its first child.
     pub(super) is_xpath2: bool,
 }
 
-/// Reads something from the answer.
+/// Extracts values from a response.
 #[derive(Debug, Clone)]
 pub(super) enum ResponseExtractor {
     Regex {
@@ -83,7 +83,7 @@ pub(super) enum ResponseExtractor {
         default: TextTemplate,
         clears_on_missing: bool,
         response_field: ResponseField,
-        /// The variable to look in instead of the answer.
+        /// The variable to search instead of the response.
         variable: Option<TextTemplate>,
     },
     Json {
@@ -94,7 +94,7 @@ pub(super) enum ResponseExtractor {
         joins_all: bool,
         variable: Option<TextTemplate>,
     },
-    /// XPath in XML, or in HTML made a tree.
+    /// XPath in XML, or in parsed HTML.
     XPath {
         name: TextTemplate,
         path: TextTemplate,
@@ -103,11 +103,11 @@ pub(super) enum ResponseExtractor {
         options: XPathOptions,
         variable: Option<TextTemplate>,
     },
-    /// A selector in HTML.
+    /// A CSS selector in HTML.
     CssSelector {
         name: TextTemplate,
         selector: TextTemplate,
-        /// The text of what is found if it names none.
+        /// The attribute to extract; if empty, the text of the match.
         attribute: TextTemplate,
         match_number: TextTemplate,
         default: TextTemplate,
@@ -239,7 +239,7 @@ impl ResponseExtractor {
     }
 }
 
-/// Returns the text of a variable, or the body.
+/// Returns the value of the variable, or the body.
 fn variable_or_body(
     variable: Option<&TextTemplate>,
     answer: &SampleResponse,
@@ -265,8 +265,8 @@ fn select_html(text: &str, selector: &str, attribute: &str) -> Vec<ExtractedMatc
     found.map(|place| ExtractedMatch { value: value(place), groups: Vec::new() }).collect()
 }
 
-/// Returns what a path finds: everything for a negative number, one of it at random for 0, else the one of that number.
-/// What has no value of its own counts and is `None`.
+/// Returns the matches of a path: all for a negative number, a random one for 0, otherwise the one with that number.
+/// Matches without a value count and are `None`.
 fn find_xpath_values(
     text: &str,
     path: &str,
@@ -296,7 +296,7 @@ fn find_xpath_values(
     wanted.and_then(|wanted| values.into_iter().nth(wanted)).into_iter().collect()
 }
 
-/// Sets the variables of an XPath extractor: the first value, all values by number, and how many.
+/// Sets the variables of an XPath extractor: the first value, all values by number, and their count.
 fn set_xpath_variables(
     scope: &mut VariableScope,
     name: &str,
@@ -326,7 +326,7 @@ struct ExtractedMatch {
     groups: Vec<String>,
 }
 
-/// What is wanted of the matches.
+/// The requested matches.
 struct MatchSelection<'a> {
     name: &'a TextTemplate,
     match_number: &'a TextTemplate,
@@ -407,7 +407,7 @@ fn set_group_variables(scope: &mut VariableScope, name: &str, groups: &[String])
     scope.set_variable(&format!("{name}_g"), &(groups.len() - 1).to_string());
 }
 
-/// Replaces `$1$` by group 1.
+/// Replaces `$1$` with group 1.
 pub(super) fn fill_group_template(template: &str, groups: &[String]) -> String {
     let template = if template.is_empty() { "$1$" } else { template };
     let mut out = String::new();
@@ -495,7 +495,7 @@ fn set_json_variables(
                 scope.set_variable(name, found.get(chosen).map_or(default, String::as_str));
             }
             Ok(number) => {
-                // The only one is taken, whichever was wanted.
+                // If there is only one match, it is used regardless of the requested number.
                 let chosen = if found.len() == 1 { 0 } else { number - 1 };
                 scope.set_variable(name, found.get(chosen).map_or(default, String::as_str));
             }
@@ -506,7 +506,7 @@ fn set_json_variables(
     }
 }
 
-/// Removes what an earlier answer left: how many were found, and each of them.
+/// Removes the variables of an earlier response: the number of matches, and each match.
 fn remove_previous_matches(scope: &mut VariableScope, name: &str, count: &str) {
     scope.remove_variable(count);
     for place in 1.. {
@@ -518,7 +518,7 @@ fn remove_previous_matches(scope: &mut VariableScope, name: &str, count: &str) {
     }
 }
 
-/// Returns a JSON value as a variable holds it: texts without quotes.
+/// Returns a JSON value as variables hold it: strings without quotes.
 pub(super) fn json_value_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! JMeter's functions, those that plans use.
+//! The subset of JMeter's functions that plans use.
 
 use super::expression::{self, NumberSemantics};
 use super::html_entity::HTML_ENTITIES;
@@ -8,7 +8,7 @@ use super::script::{self, ScriptDialect};
 use super::template::{FunctionCall, TextTemplate};
 use super::variable_scope::VariableScope;
 
-/// A function by its JMeter name without the two underscores.
+/// A function by its JMeter name without the two leading underscores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JMeterFunction {
     Property,
@@ -129,7 +129,7 @@ impl JMeterFunction {
         })
     }
 
-    /// Returns how many arguments a call needs at least.
+    /// Returns the minimum number of arguments of a call.
     fn min_argument_count(self) -> usize {
         match self {
             Self::ConvertTime | Self::RandomDate | Self::Substring => 3,
@@ -174,7 +174,7 @@ impl JMeterFunction {
         }
     }
 
-    /// Says what is wrong with a call, as far as it can be told before it runs.
+    /// Validates a call, as far as possible before it runs.
     pub(crate) fn check_call(self, call: &FunctionCall) -> Result<(), String> {
         let needed = self.min_argument_count();
         if call.arguments.len() < needed {
@@ -211,7 +211,8 @@ impl JMeterFunction {
             {
                 Err(format!("`${{{}`: other names of files are not supported", call.source))
             }
-            // Its texts are those of answers, which no variable holds but the one that it names.
+            // Its default input is the previous response, which is available only through a variable that the call
+            // names.
             (Self::Regex, _) if call.arguments.get(6).is_none_or(TextTemplate::is_empty) => {
                 Err(format!(
                     "`${{{}`: supported is a variable to look in, as seventh argument",
@@ -292,7 +293,7 @@ impl JMeterFunction {
                     match expression::evaluate_expression(text(0), NumberSemantics::Decimal, scope)
                     {
                         Ok(value) => value_text(&value),
-                        // More than an expression.
+                        // Not a single expression.
                         Err(_) => {
                             match script::run_function_script(text(0), ScriptDialect::Groovy, scope)
                             {
@@ -330,7 +331,7 @@ impl JMeterFunction {
             Self::MachineName => (machine_name(), 0),
             Self::MachineAddress => ("127.0.0.1".to_owned(), 0),
             Self::Log => (text(0).to_owned(), usize::MAX),
-            // It tells the log only, which nobody reads here.
+            // The function only writes to the log, which is not used here.
             Self::LogOnly => (String::new(), usize::MAX),
             Self::ConvertTime => (java_date::convert_date(text(0), text(1), text(2)), 3),
             Self::RandomDate => {
@@ -355,7 +356,7 @@ impl JMeterFunction {
                 let (from, to) = (place(1), place(2));
                 (all.get(from..to.max(from)).unwrap_or_default().iter().collect(), 3)
             }
-            // What cannot be read is told as JMeter tells it.
+            // Unreadable files give JMeter's error text.
             Self::FileText => (
                 scope
                     .run_context
@@ -365,7 +366,7 @@ impl JMeterFunction {
             ),
             Self::FileLine => {
                 let lines = scope.run_context.file_lines(text(0), false).unwrap_or_default();
-                // Every place in the plan has the lines for itself, and all threads share them.
+                // Each call site in the plan has its own position in the lines, shared by all threads.
                 let turn = scope.run_context.next_count(&call.call_site).saturating_sub(1);
                 let line = cyclic_line(&lines, turn)
                     .map_or_else(|| UNREADABLE_FILE_TEXT.to_owned(), str::to_owned);
@@ -373,7 +374,7 @@ impl JMeterFunction {
             }
             Self::FileRow => (current_row_column(text(0), text(1), scope), usize::MAX),
             Self::Choose => {
-                // The last argument names the variable.
+                // The last argument is the name of the variable.
                 let last = given.len().saturating_sub(1);
                 let most = i64::try_from(last).unwrap_or(1) - 1;
                 let at = usize::try_from(scope.random_between(0, most)).unwrap_or(0);
@@ -381,7 +382,7 @@ impl JMeterFunction {
             }
             _ => (transform_text(self, &given), 1),
         };
-        // Many functions can also put their result into a variable that their last argument names.
+        // Many functions can also store their result in a variable that their last argument names.
         if let Some(name) = given.get(place).map(|name| name.trim())
             && !name.is_empty()
         {
@@ -391,7 +392,7 @@ impl JMeterFunction {
     }
 }
 
-/// Returns what an expression is worth as a text; nothing for what is not there.
+/// Returns the value of an expression as text; empty for a missing value.
 fn value_text(value: &expression::ExpressionValue) -> String {
     match value {
         expression::ExpressionValue::Null => String::new(),
@@ -399,7 +400,7 @@ fn value_text(value: &expression::ExpressionValue) -> String {
     }
 }
 
-/// The functions from one text to another.
+/// Functions that convert one text to another.
 fn transform_text(function: JMeterFunction, given: &[String]) -> String {
     use base64::Engine as _;
     let text = given.first().map_or("", String::as_str);
@@ -447,7 +448,7 @@ fn transform_text(function: JMeterFunction, given: &[String]) -> String {
     }
 }
 
-/// Reports whether a function that is not supported here is JMeter's own, or one of the plugins that many plans use.
+/// Returns true if an unsupported function belongs to JMeter or to a widely used plugin.
 pub(super) fn is_unsupported_function(name: &str) -> bool {
     matches!(
         name,
@@ -465,7 +466,7 @@ pub(super) fn is_unsupported_function(name: &str) -> bool {
     )
 }
 
-/// Deepest evaluation of texts by texts.
+/// Maximum depth of recursive text evaluation.
 const MAX_EVALUATION_DEPTH: u32 = 20;
 
 fn evaluate_text(text: &str, scope: &mut VariableScope) -> String {
@@ -548,21 +549,21 @@ fn machine_name() -> String {
         .unwrap_or_default()
 }
 
-/// What functions give where a file cannot be read.
+/// The result of functions if a file cannot be read.
 const UNREADABLE_FILE_TEXT: &str = "**ERR**";
 
 fn is_file_alias(argument: &TextTemplate) -> bool {
     argument.as_literal().is_some_and(|text| text.trim_start().starts_with('*'))
 }
 
-/// Returns the line of a turn, where lines begin anew after the last.
+/// Returns the line for a turn; lines repeat after the last.
 fn cyclic_line(lines: &[String], turn: u64) -> Option<&str> {
     let count = u64::try_from(lines.len()).ok().filter(|count| *count > 0)?;
     lines.get(usize::try_from(turn % count).ok()?).map(String::as_str)
 }
 
-/// Returns a column of the row that a user has of a file; `next` gives the row up, so that the next column is one of the
-/// next row that nobody has had.
+/// Returns a column of the user's current row of a file; `next` releases the row, so that the next column comes from
+/// the next unused row.
 fn current_row_column(file: &str, column: &str, scope: &mut VariableScope) -> String {
     if column.trim() == "next" {
         scope.file_rows.remove(file);
@@ -583,7 +584,7 @@ fn current_row_column(file: &str, column: &str, scope: &mut VariableScope) -> St
     found.unwrap_or_default().to_owned()
 }
 
-/// Returns a digest in hexadecimal letters, by Java's name of it.
+/// Returns a digest in hexadecimal, by its Java name.
 fn message_digest(name: &str, text: &str) -> Option<String> {
     use md5::Digest as _;
     let text = text.as_bytes();
@@ -606,7 +607,8 @@ fn message_digest(name: &str, text: &str) -> Option<String> {
     Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Returns the value of one of the variables that `|` stands between; one with numbered matches counts once for each.
+/// Returns the value of a random one of the variables, which are separated by `|`; a variable with numbered matches
+/// counts once for each.
 fn random_variable_value(names: &str, scope: &mut VariableScope) -> String {
     let mut values = Vec::new();
     for name in names.split('|').map(str::trim) {
@@ -623,8 +625,8 @@ fn random_variable_value(names: &str, scope: &mut VariableScope) -> String {
     values.into_iter().nth(at).unwrap_or_default()
 }
 
-/// Looks for an expression in a text: template, which match (a number, `RAND`, `ALL`), what stands between all, default,
-/// and the variable that gets the result, with its groups and the number of matches.
+/// Searches a text with a regular expression. The arguments are: template, match (a number, `RAND`, `ALL`), separator
+/// for all matches, default, and the variable for the result, with its groups and the number of matches.
 fn extract_by_regex(given: &[String], subject: &str, scope: &mut VariableScope) -> String {
     let text = |place: usize| given.get(place).map_or("", String::as_str);
     let matches =
@@ -658,7 +660,7 @@ fn extract_by_regex(given: &[String], subject: &str, scope: &mut VariableScope) 
     result
 }
 
-/// Writes the letters that HTML 4 has names for by their names.
+/// Replaces characters by their HTML 4 entity names.
 fn escape_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -675,7 +677,7 @@ fn escape_html(text: &str) -> String {
     out
 }
 
-/// Resolves what pages write for letters: names of the common ones, and numbers.
+/// Decodes HTML entities: common names, and numbers.
 fn unescape_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -738,7 +740,7 @@ mod tests {
         let mut draw = |user: usize, text: &str| {
             TextTemplate::parse(text).unwrap().evaluate(&mut users[user]).into_owned()
         };
-        // Each user has a row, and keeps it until it asks for the next one.
+        // Each user has a row, and keeps it until it requests the next one.
         assert_eq!(draw(0, "${__CSVRead(f.txt,0)}${__CSVRead(f.txt,1)}"), "a1");
         assert_eq!(draw(1, "${__CSVRead(f.txt,0)}"), "b");
         assert_eq!(draw(0, "${__CSVRead(f.txt,next)}${__CSVRead(f.txt,0)}"), "a");

@@ -1,6 +1,6 @@
-//! The names that HTML 4 gives letters, for functions that escape and unescape texts.
+//! The HTML 4 entity names, for functions that escape and unescape text.
 
-/// Names and letters, in the order of the letters.
+/// Names and characters, ordered by character.
 pub(super) const HTML_ENTITIES: [(&str, char); 252] = [
     ("quot", '\u{22}'),
     ("amp", '\u{26}'),

@@ -1,6 +1,6 @@
-//! One HTTP sample under way: request, credentials, redirects, parts of the page.
+//! One HTTP sample in progress: request, credentials, redirects, embedded resources.
 //!
-//! Not here: what a request is made of (`request_builder`), and what becomes of the sample when it has ended (`sample`).
+//! Not here: the construction of a request (`request_builder`), and the processing of a finished sample (`sample`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -23,58 +23,58 @@ use crate::net::{
     TargetResponseHead,
 };
 
-/// A sample under way.
+/// A sample in progress.
 #[derive(Debug)]
 pub(super) struct HttpSampleExchange {
     node: PlanNodeId,
     request: ResolvedHttpRequest,
     redirect_count: usize,
-    /// The redirect under way repeats the request with its method and body.
+    /// The current redirect repeats the request with its method and body.
     keeps_method: bool,
-    /// The request that failed to become one, with Java's name and message.
+    /// The Java exception name and message, if the request could not be built.
     request_error: Option<(String, String)>,
     totals: Option<SampleTotals>,
-    /// What the sample consists of, where rows tell it.
+    /// The sub-samples, if rows include them.
     sub_samples: Option<Box<SubSampleNode>>,
-    /// Parts of the page that are on their way, in the order of their requests.
+    /// Embedded resources in progress, in request order.
     pending_resources: Vec<EmbeddedResourceFetch>,
-    /// Answers that asked for credentials, which this sample has given.
+    /// Responses that requested the credentials that this sample has sent.
     auth_attempts: Option<AuthAttempts>,
     is_traced: bool,
-    /// By which servers know the sample.
+    /// The mark by which servers identify the sample.
     sample_mark: Option<Box<str>>,
-    /// The request under way as it was sent, if the exchange is kept whole.
+    /// The current request as sent, if the exchange is traced.
     traced_request: Option<Arc<[u8]>>,
 }
 
-/// A part of a page: an image, a style sheet, one that it imports, or where one of them leads to.
+/// An embedded resource: an image, a style sheet, an import of one, or the target of a redirect from one of them.
 #[derive(Debug)]
 struct EmbeddedResourceFetch {
     request: ResolvedHttpRequest,
     redirect_count: usize,
-    /// How many style sheets stand between it and the page.
+    /// Number of style sheets between it and the page.
     stylesheet_depth: usize,
-    /// Where rows tell what the sample consists of: its place there, or before it is sent, that of what refers to it.
+    /// If rows include sub-samples: the path of this one, or before it is sent, the path of the one that refers to it.
     sub_sample_path: Vec<usize>,
     has_own_sub_sample: bool,
 }
 
-/// What came before the answer that counts: the server asked for credentials.
+/// The exchanges before the final response, in which the server requested credentials.
 #[derive(Debug, Clone, Copy)]
 struct AuthAttempts {
-    /// When the first request was sent, and how long connecting took.
+    /// Send time of the first request, and its connect time.
     first_started: Instant,
     connect_time: Duration,
-    /// How often, and whether it was for a digest.
+    /// Number of attempts, and whether they were for a digest.
     attempts: usize,
     is_digest: bool,
 }
 
-/// Most answers of a server that its nonce is too old.
+/// Maximum number of responses that report an expired nonce.
 const MAX_STALE_NONCE_RETRIES: usize = 3;
-/// Deepest nesting of style sheets, as in JMeter.
+/// Maximum nesting depth of style sheets, as in JMeter.
 const MAX_STYLESHEET_DEPTH: usize = 5;
-/// Bytes of a body that are kept for extractors and assertions.
+/// Maximum size in bytes of a body that is retained for extractors and assertions.
 const MAX_RETAINED_BODY_BYTES: usize = 10 << 20;
 
 impl PlanThread {
@@ -116,12 +116,12 @@ impl PlanThread {
         self.send_request(exchange, spec, turn)
     }
 
-    /// Reports whether rows tell what samples consist of.
+    /// Returns true if rows include sub-samples.
     fn writes_sub_sample_rows(&self, turn: &UserTurn<'_>) -> bool {
         self.run_state.writes_sub_samples && turn.recorder.wants_rows()
     }
 
-    /// Reports whether a request needs not be sent, because the cache holds what it asks for.
+    /// Returns true if the cache holds a fresh response, so that no request is needed.
     fn is_cached_fresh(&mut self, drawn: &ResolvedHttpRequest, spec: &HttpSamplerSpec) -> bool {
         let Some(place) = spec.cache_manager.filter(|_| drawn.method == "GET") else {
             return false;
@@ -153,7 +153,7 @@ impl PlanThread {
                 }
                 exchange.traced_request =
                     exchange.is_traced.then(|| Arc::clone(&request.encoded_bytes));
-                // It is sent again where the server asks for credentials, and where a redirect says so.
+                // The request is sent again after an authentication challenge, and after a redirect.
                 if spec.credentials.is_empty() && !spec.follows_redirects_silently {
                     exchange.request.body.clear();
                 }
@@ -169,7 +169,7 @@ impl PlanThread {
         }
     }
 
-    /// Returns what of a response has to be kept.
+    /// Returns the parts of a response to retain.
     fn required_response_parts(
         &self,
         node: PlanNodeId,
@@ -191,7 +191,7 @@ impl PlanThread {
         }
     }
 
-    /// Takes the replies to what an exchange sent.
+    /// Processes the responses to the requests of an exchange.
     pub(super) fn resume_exchange(
         &mut self,
         mut exchange: Box<HttpSampleExchange>,
@@ -230,16 +230,16 @@ impl PlanThread {
                         if exchange.request.method != "HEAD" {
                             exchange.request.method = "GET".into();
                         }
-                        // What the plan's headers say goes along, also of a body that does not.
+                        // The plan's headers are sent again, even those that describe a body that is dropped.
                         exchange.request.body.clear();
                         exchange.request.media_type = None;
                         exchange.request.announces_body = false;
                     }
-                    // Credentials are for their own addresses: another host is not told them.
+                    // Credentials apply to their own URLs: they are not sent to other hosts.
                     exchange.request.authorization =
                         spec.preemptive_authorization(&exchange.request.url, &mut self.scope);
                     exchange.auth_attempts = None;
-                    // Each hop is named by the sampler too, before the whole is.
+                    // Each hop has the sampler's name too, before the whole sample gets it.
                     if spec.follows_redirects {
                         self.scope.label_sample();
                     }
@@ -274,14 +274,14 @@ impl PlanThread {
         self.fetch_resources(exchange, spec, parts)
     }
 
-    /// Returns the credentials that an answer asks for, if the plan has them and they were not given in vain.
+    /// Returns the credentials that a response requests, if the plan has them and they were not already rejected.
     fn authorize(
         &mut self,
         exchange: &mut HttpSampleExchange,
         reply: &ExchangeOutcome,
         spec: &HttpSamplerSpec,
     ) -> Option<Arc<str>> {
-        // Java's own client gives what it has at once, or nothing.
+        // Java's own client sends its credentials immediately or never.
         if spec.credentials.is_empty() || spec.is_java_client {
             return None;
         }
@@ -302,7 +302,7 @@ impl PlanThread {
             drawn.authorization.is_some() && !asked.is_some_and(|asked| asked.is_digest);
         let gave_digest = asked.is_some_and(|asked| asked.is_digest);
         let times = asked.map_or(0, |asked| asked.attempts);
-        // What was refused once is not given again, unless only the server's nonce was too old.
+        // Rejected credentials are not sent again, unless only the server's nonce had expired.
         let is_refused = (gave_basic && takes_basic)
             || (gave_digest && !digest.is_some_and(|digest| digest.is_stale))
             || times >= MAX_STALE_NONCE_RETRIES;
@@ -334,7 +334,8 @@ impl PlanThread {
         Some(answer)
     }
 
-    /// Returns the parts that a page, or a style sheet of it, refers to, as far as they are wanted and not in the cache.
+    /// Returns the resources that a page, or one of its style sheets, refers to, if they match the filter and are not
+    /// in the cache.
     fn wanted_resources(
         &mut self,
         urls: Vec<AbsoluteUrl>,
@@ -372,7 +373,7 @@ impl PlanThread {
         parts
     }
 
-    /// Returns the request for a part, with what all requests of the sample carry.
+    /// Returns the request for a resource, with the data common to all requests of the sample.
     fn resource_request(
         &mut self,
         url: AbsoluteUrl,
@@ -389,7 +390,7 @@ impl PlanThread {
         drawn
     }
 
-    /// Sends the requests for parts; finishes the sample if there are none.
+    /// Sends the requests for resources; finishes the sample if there are none.
     fn fetch_resources(
         &mut self,
         mut exchange: Box<HttpSampleExchange>,
@@ -422,7 +423,7 @@ impl PlanThread {
         Some(UserStep::FetchAll { requests, max_parallel: wanted.concurrency })
     }
 
-    /// Adds a part of the page to the sample; returns what is to be fetched for it.
+    /// Adds a resource to the sample; returns the further resources to fetch for it.
     fn accept_resource(
         &mut self,
         exchange: &mut HttpSampleExchange,
@@ -481,7 +482,7 @@ impl PlanThread {
         self.wanted_resources(urls, &part, spec)
     }
 
-    /// Adds a reply to the sample; returns where a redirect leads.
+    /// Adds a response to the sample; returns the target of a redirect.
     fn accept_reply(
         &mut self,
         exchange: &mut HttpSampleExchange,
@@ -500,7 +501,7 @@ impl PlanThread {
         );
         let data_type = data_type(content_type, status);
         let traced = exchange.traced_request.take();
-        // Only an exchange that is kept whole tells it.
+        // Only a traced exchange needs it.
         let media_type = content_type.filter(|_| traced.is_some()).unwrap_or_default().to_owned();
         let location = redirect_target(&head, status, &exchange.request.method, spec);
         exchange.keeps_method = spec.follows_redirects_silently
@@ -561,7 +562,7 @@ impl PlanThread {
         location
     }
 
-    /// Lets the jar of cookies and the cache take what an answer's head says.
+    /// Stores the cookies and the cache data of a response head.
     fn store_response_state(
         &mut self,
         drawn: &ResolvedHttpRequest,
@@ -598,7 +599,7 @@ impl PlanThread {
         }
     }
 
-    /// Finishes a sample whose request failed to become one.
+    /// Finishes a sample whose request could not be built.
     fn fail_http_sample(&mut self, exchange: &HttpSampleExchange, turn: &mut UserTurn<'_>) {
         let (exception, message) = exchange.request_error.clone().unwrap_or_default();
         let (code, message) = no_response_message(&exception, &message);
@@ -624,7 +625,7 @@ impl PlanThread {
 }
 
 impl HttpSampleExchange {
-    /// Adds a hop: the whole lasts from the first start to the last end and tells what the last one told.
+    /// Adds a hop: the whole sample lasts from the first start to the last end and has the response of the last hop.
     fn add_hop(&mut self, hop: SampleTotals) {
         self.totals = Some(match self.totals.take() {
             None => hop,
@@ -640,7 +641,7 @@ impl HttpSampleExchange {
         });
     }
 
-    /// Makes what came a failure.
+    /// Marks the sample as failed.
     fn mark_failed(&mut self, failure: ExchangeFailure) {
         let Some(sum) = &mut self.totals else { return };
         (sum.is_ok, sum.status) = (false, 0);
@@ -651,7 +652,7 @@ impl HttpSampleExchange {
         }
     }
 
-    /// Adds a part: when its last byte came, and bytes that were sent and received for it.
+    /// Adds a resource: the time of its last byte, and its sent and received bytes.
     fn add_resource(&mut self, part: &SubSampleExchange) {
         let Some(sum) = &mut self.totals else { return };
         sum.ended = sum.ended.max(part.end);
@@ -668,7 +669,7 @@ impl HttpSampleExchange {
     }
 }
 
-/// Returns the code and the message of what came.
+/// Returns the code and the message of the response.
 fn code_and_message(
     failure: Option<ExchangeFailure>,
     status: u16,
@@ -680,12 +681,12 @@ fn code_and_message(
     }
 }
 
-/// Returns JMeter's code and message of a sample that has no answer, by the name and the words of Java's exception.
+/// Returns JMeter's code and message of a sample without a response, from the name and message of the Java exception.
 fn no_response_message(exception: &str, words: &str) -> (String, String) {
     (format!("Non HTTP response code: {exception}"), format!("{NO_RESPONSE_PREFIX}{words}"))
 }
 
-/// Returns where an answer sends on to, if it is followed.
+/// Returns the redirect target of a response, if redirects are followed.
 fn redirect_target(
     head: &TargetResponseHead,
     status: u16,
@@ -693,7 +694,8 @@ fn redirect_target(
     spec: &HttpSamplerSpec,
 ) -> Option<String> {
     let is_safe = matches!(method, "GET" | "HEAD");
-    // JMeter itself turns every method into a GET; Apache's client follows for few, and Java's for all.
+    // JMeter itself turns every method into a GET; Apache's client follows redirects for few methods, and Java's for
+    // all.
     let is_redirect = match status {
         301 | 302 if spec.follows_redirects_silently && !spec.is_java_client => {
             is_safe || method == "POST"
@@ -710,7 +712,7 @@ fn redirect_target(
     head.header("Location").filter(|_| follows && is_redirect).map(str::to_owned)
 }
 
-/// Returns JMeter's word for what an answer holds.
+/// Returns JMeter's data type of a response.
 fn data_type(content_type: Option<&str>, status: u16) -> &'static str {
     match content_type {
         None if status == 0 => "text",

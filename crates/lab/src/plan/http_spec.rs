@@ -1,7 +1,7 @@
-//! What an HTTP sampler says, and the request that it becomes.
+//! The properties of an HTTP sampler, and the request built from them.
 //!
-//! The bytes are those that JMeter's default implementation sends: its headers, its form encoding, its rule of what is a
-//! query and what a body.
+//! The bytes are those that JMeter's default implementation sends: its headers, its form encoding, its rules for query
+//! and body.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -12,18 +12,19 @@ use super::template::TextTemplate;
 use super::variable_scope::VariableScope;
 use crate::net::AbsoluteUrl;
 
-/// A parameter.
+/// A request parameter.
 #[derive(Debug, Clone)]
 pub(super) struct HttpArgument {
     pub(super) name: TextTemplate,
     pub(super) value: TextTemplate,
-    /// Encoded by the sampler; else it is encoded already: a query has it as it stands, a form decodes and encodes it.
+    /// Set if the sampler encodes the value. Otherwise it is encoded already: a query contains it verbatim, a form
+    /// decodes and encodes it.
     pub(super) needs_encoding: bool,
-    /// `=`, or nothing.
+    /// `=`, or empty.
     pub(super) separator: String,
 }
 
-/// A file that is sent.
+/// A file to upload.
 #[derive(Debug, Clone)]
 pub(super) struct FileUpload {
     pub(super) path: TextTemplate,
@@ -37,13 +38,13 @@ pub(super) struct HttpCredentials {
     pub(super) url: TextTemplate,
     pub(super) user: TextTemplate,
     pub(super) password: TextTemplate,
-    /// What the server has to call what it guards; empty for anything.
+    /// The required realm of the server; empty for any.
     pub(super) realm: TextTemplate,
-    /// Sent with the first request already; else only where the server asks, with a digest.
+    /// Sent with the first request; otherwise only after a challenge, as a digest.
     pub(super) is_preemptive_basic: bool,
 }
 
-/// Everything about a request that a plan gives.
+/// All properties of a request in a plan.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HttpSamplerSpec {
     pub(super) protocol: TextTemplate,
@@ -53,15 +54,15 @@ pub(super) struct HttpSamplerSpec {
     pub(super) method: TextTemplate,
     pub(super) arguments: Vec<HttpArgument>,
     pub(super) file_uploads: Vec<FileUpload>,
-    /// In which parameters and bodies are written.
+    /// The charset of parameters and bodies.
     pub(super) charset: JavaCharset,
     pub(super) is_raw_body: bool,
-    /// Java's own client instead of Apache's: other headers.
+    /// True for Java's own client instead of Apache's: other headers.
     pub(super) is_java_client: bool,
-    /// A plan of the lab's own: a query is nothing but a query, and addresses are sent as they are written.
+    /// True for a plan in the lab's own format: a query is only a query, and URLs are sent as written.
     pub(super) is_toml_plan: bool,
     pub(super) is_multipart: bool,
-    /// Parts of a form say no more of themselves than browsers let them.
+    /// True if form parts have only the headers that browsers send.
     pub(super) is_browser_form: bool,
     pub(super) follows_redirects: bool,
     pub(super) follows_redirects_silently: bool,
@@ -69,20 +70,20 @@ pub(super) struct HttpSamplerSpec {
     pub(super) connect_timeout: TextTemplate,
     pub(super) response_timeout: TextTemplate,
     pub(super) headers: Vec<(TextTemplate, TextTemplate)>,
-    /// The cookie manager in scope.
+    /// The index of the cookie manager in scope.
     pub(super) cookie_manager: Option<usize>,
-    /// The cache manager in scope.
+    /// The index of the cache manager in scope.
     pub(super) cache_manager: Option<usize>,
     pub(super) credentials: Vec<HttpCredentials>,
-    /// Where in [`super::model::PlanModel::host_addresses`] the addresses stand that names have for this request.
+    /// The index in [`super::model::PlanModel::host_addresses`] of the addresses for host names in this request.
     pub(super) host_addresses: Option<usize>,
-    /// The address of this machine that requests are sent from; empty for the system's choice.
+    /// The local address to send from; empty if the system chooses it.
     pub(super) source_address: TextTemplate,
-    /// Parts of the page are fetched too; how many at a time.
+    /// Settings for embedded resources, if they are fetched too.
     pub(super) embedded_resources: Option<EmbeddedResourceSpec>,
 }
 
-/// How parts of a page are fetched.
+/// Settings for fetching embedded resources.
 #[derive(Debug, Clone)]
 pub(super) struct EmbeddedResourceSpec {
     pub(super) concurrency: usize,
@@ -90,43 +91,43 @@ pub(super) struct EmbeddedResourceSpec {
     pub(super) exclude_pattern: Option<TextTemplate>,
 }
 
-/// A request whose places are filled in.
+/// A request with all variables substituted.
 #[derive(Debug, Clone)]
 pub(super) struct ResolvedHttpRequest {
     pub(super) method: Cow<'static, str>,
     pub(super) url: AbsoluteUrl,
-    /// What the header `TargetConnection` says, which comes first.
+    /// The value of the `Connection` header, which comes first.
     pub(super) keep_alive: bool,
-    /// Names and values in the order of sending, `TargetConnection` and `Content-Length` excepted; a `JarCookie` is sent only
-    /// where the cookie manager has none.
+    /// Names and values in the order of sending, except `Connection` and `Content-Length`; a `Cookie` is sent only if
+    /// the cookie manager has none.
     pub(super) headers: Vec<(Arc<str>, Arc<str>)>,
-    /// The type of the body, where no header says it.
+    /// The media type of the body, if no header specifies it.
     pub(super) media_type: Option<Arc<str>>,
-    /// A body is announced even if it is empty.
+    /// The body is announced even if it is empty.
     pub(super) announces_body: bool,
-    /// Empty segments of the path are not sent, as by Apache's client.
+    /// Set if empty segments of the path are omitted, as by Apache's client.
     pub(super) drops_empty_segments: bool,
-    /// The credentials of the plan's authorization manager for this address.
+    /// The credentials from the plan's authorization manager for this URL.
     pub(super) authorization: Option<Arc<str>>,
     pub(super) body: Vec<u8>,
 }
 
-/// The media type of a form, without its character set.
+/// The media type of a form, without its charset.
 const FORM_MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
-/// What Java's own client sends.
+/// The user agent of Java's own client.
 const JAVA_USER_AGENT: &str = concat!("Java/17 (tympan lab ", env!("CARGO_PKG_VERSION"), ")");
 const JAVA_ACCEPT: &str = "text/html, image/gif, image/jpeg, */*; q=0.2";
 
-/// The name that the engine's requests carry where a plan gives none: the one of JMeter's default implementation,
-/// because servers and dispatchers decide by it.
+/// The default user agent: that of JMeter's default implementation, because servers and dispatchers select responses by
+/// it.
 const USER_AGENT: &str =
     concat!("Apache-HttpClient/4.5.14 (tympan lab ", env!("CARGO_PKG_VERSION"), ")");
 
 impl HttpSamplerSpec {
-    /// Fills in the places.
+    /// Substitutes the variables.
     ///
     /// # Errors
-    /// Java's name of what JMeter would fail with, and its message.
+    /// The name of the Java exception that JMeter would fail with, and its message.
     pub(super) fn resolve(
         &self,
         scope: &mut VariableScope,
@@ -149,7 +150,7 @@ impl HttpSamplerSpec {
             if name.is_empty() || name.eq_ignore_ascii_case("Content-Length") {
                 continue;
             }
-            // A plan that says `TargetConnection` itself gets it twice, as in JMeter.
+            // A plan that sets `Connection` itself gets the header twice, as in JMeter.
             headers.push((name, trim_header_value(value)));
         }
         if self.is_java_client {
@@ -180,7 +181,7 @@ impl HttpSamplerSpec {
         scope: &mut VariableScope,
     ) -> Result<AbsoluteUrl, (String, String)> {
         let mut path = self.path.evaluate(scope);
-        // JMeter encodes spaces of the path, and of the query that stands there, and nothing else of them.
+        // JMeter encodes spaces of the path, including a query in it, and nothing else.
         if !self.is_toml_plan && path.contains(' ') {
             path = path.replace(' ', "%20").into();
         }
@@ -224,8 +225,8 @@ impl HttpSamplerSpec {
         parse_url(&text, !self.is_toml_plan)
     }
 
-    /// Returns the parameters as the body of a form. What is not to be encoded is encoded already, so that JMeter
-    /// decodes it first.
+    /// Returns the parameters as a form body. Values that are not to be encoded are encoded already, so JMeter decodes
+    /// them first.
     fn form_body(&self, scope: &mut VariableScope) -> Result<String, (String, String)> {
         if self.is_java_client || self.is_toml_plan {
             return Ok(self.query_string(scope));
@@ -255,12 +256,12 @@ impl HttpSamplerSpec {
         encode_form_bytes(&self.charset.encode(text))
     }
 
-    /// Decodes what is encoded in that way.
+    /// Decodes a text of a form or a query.
     fn decode_parameter(&self, text: &str) -> Result<String, (String, String)> {
         Ok(self.charset.decode(&decode_form_bytes(&self.charset.encode(text))?).into_owned())
     }
 
-    /// Returns the parameters as a query.
+    /// Returns the parameters as a query string.
     fn query_string(&self, scope: &mut VariableScope) -> String {
         let mut out = String::new();
         for argument in &self.arguments {
@@ -323,7 +324,7 @@ impl HttpSamplerSpec {
             if body.is_empty() && !has_form {
                 return Ok((Vec::new(), None));
             }
-            // Bodies that come from a text area have bare line feeds in the file and in what JMeter sends.
+            // Bodies from a text area have bare line feeds, both in the file and in JMeter's requests.
             let media_type = format!("text/plain; charset={}", self.charset.name());
             return Ok((self.charset.encode(&body).into_owned(), Some(media_type)));
         }
@@ -337,8 +338,8 @@ impl HttpSamplerSpec {
         Ok((Vec::new(), None))
     }
 
-    /// Reports whether parameters of a method are sent as a form. Apache's client sends those of a DELETE twice: JMeter
-    /// puts them into the address, and the client into the body.
+    /// Returns true if the parameters of a method are sent as a form. Apache's client sends those of a DELETE twice:
+    /// JMeter puts them into the URL, and the client into the body.
     fn sends_parameters_as_form(&self, method: &str) -> bool {
         match method {
             "POST" | "PUT" | "PATCH" => true,
@@ -408,18 +409,18 @@ impl HttpSamplerSpec {
         Ok((body, Some(format!("multipart/form-data; boundary={boundary}"))))
     }
 
-    /// Returns the credentials that go with the first request for an address.
+    /// Returns the credentials for the first request to a URL.
     pub(super) fn preemptive_authorization(
         &self,
         url: &AbsoluteUrl,
         scope: &mut VariableScope,
     ) -> Option<Arc<str>> {
         let login = self.find_credentials(url, scope)?;
-        // Java's own client knows nothing else.
+        // Java's own client supports nothing else.
         (login.is_preemptive_basic || self.is_java_client).then(|| login.basic_authorization(scope))
     }
 
-    /// Returns the credentials for an address.
+    /// Returns the credentials for a URL.
     pub(super) fn find_credentials(
         &self,
         url: &AbsoluteUrl,
@@ -439,7 +440,7 @@ impl HttpSamplerSpec {
 }
 
 impl HttpCredentials {
-    /// Returns user and password as `Basic` has them.
+    /// Returns user and password in `Basic` format.
     pub(super) fn basic_authorization(&self, scope: &mut VariableScope) -> Arc<str> {
         use base64::Engine as _;
         let user = self.user.evaluate(scope).into_owned();
@@ -450,7 +451,7 @@ impl HttpCredentials {
     }
 }
 
-/// Returns whether a place is one of TLS, and its port, if it is written as nearly all are.
+/// Parses the scheme and port of a simply written origin: true for TLS, and the port.
 fn parse_simple_origin(protocol: &str, domain: &str, port: &str) -> Option<(bool, u16)> {
     let is_tls = match protocol {
         "" | "http" => false,
@@ -466,24 +467,24 @@ fn parse_simple_origin(protocol: &str, domain: &str, port: &str) -> Option<(bool
     Some((is_tls, port))
 }
 
-/// Reports whether a byte stands for itself in path and query, whatever is beside it.
+/// Returns true if a byte is literal in path and query, regardless of its neighbors.
 fn is_literal_byte(byte: u8) -> bool {
     byte.is_ascii_graphic()
         && !is_forbidden_byte(byte)
         && !matches!(byte, b'#' | b'%' | b'[' | b']')
 }
 
-/// Reports whether Java refuses a byte in an address.
+/// Returns true if Java rejects a byte in a URL.
 fn is_forbidden_byte(byte: u8) -> bool {
     matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}')
 }
 
-/// Reports whether the path of a target has a segment without a name before its last one.
+/// Returns true if the path of a target has an empty segment before its last one.
 fn has_empty_segment(target: &str) -> bool {
     target.split('?').next().is_some_and(|path| path.contains("//"))
 }
 
-/// Leaves empty segments of a path out, but for the last one. Apache's client decodes and encodes the others then.
+/// Removes empty segments of a path, except the last one. Apache's client then decodes and re-encodes the others.
 fn without_empty_segments(target: &str) -> String {
     let (path, query) = match target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -513,7 +514,7 @@ fn without_empty_segments(target: &str) -> String {
     out
 }
 
-/// Returns where Java finds an escape in an address that is none.
+/// Returns the position at which Java finds an invalid escape in a URL.
 fn find_malformed_escape(text: &str) -> Option<usize> {
     text.match_indices('%').map(|(at, _)| at).find(|at| {
         let digits = text.as_bytes().get(at + 1..at + 3).unwrap_or_default();
@@ -521,7 +522,7 @@ fn find_malformed_escape(text: &str) -> Option<usize> {
     })
 }
 
-/// Decodes what a form holds, as Java does.
+/// Decodes form encoding as Java does.
 pub(super) fn decode_form(text: &str) -> Result<String, (String, String)> {
     decode_form_bytes(text.as_bytes()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -557,7 +558,7 @@ fn decode_form_bytes(text: &[u8]) -> Result<Vec<u8>, (String, String)> {
     Ok(bytes)
 }
 
-/// Returns where a bracket stands in the path of an address, which Java refuses.
+/// Returns the position of a bracket in the path of a URL, which Java rejects.
 fn find_path_bracket(text: &str) -> Option<usize> {
     let authority = text.find("://").map_or(0, |at| at + 3);
     let end = text.find(['?', '#']).unwrap_or(text.len());
@@ -565,7 +566,7 @@ fn find_path_bracket(text: &str) -> Option<usize> {
     text.get(start..end)?.find(['[', ']']).map(|at| start + at)
 }
 
-/// Reads an address as Java does, which refuses some characters; plans in TOML may have broken escapes and brackets.
+/// Parses a URL as Java does, which rejects some characters; plans in TOML may have invalid escapes and brackets.
 fn parse_url(text: &str, is_strict: bool) -> Result<AbsoluteUrl, (String, String)> {
     let is_illegal = |c: char| {
         c.is_whitespace() || c.is_control() || u8::try_from(c).is_ok_and(is_forbidden_byte)
@@ -601,7 +602,7 @@ fn read_upload_file(
 }
 
 impl ResolvedHttpRequest {
-    /// Returns path and query as they are sent.
+    /// Returns path and query as sent.
     pub(super) fn request_target(&self) -> Cow<'_, str> {
         if self.drops_empty_segments && has_empty_segment(&self.url.path_and_query) {
             return without_empty_segments(&self.url.path_and_query).into();
@@ -621,7 +622,7 @@ impl ResolvedHttpRequest {
         text.push_str(&self.request_target());
         text.push_str(" HTTP/1.1\r\n");
         push_header(&mut text, "Connection", if self.keep_alive { "keep-alive" } else { "close" });
-        // The manager's cookies stand in the place of the first ones that the plan writes itself.
+        // The manager's cookies replace the first cookies that the plan writes itself.
         let mut manager = cookies;
         for (name, value) in &self.headers {
             match manager.filter(|_| name.eq_ignore_ascii_case("Cookie")) {
@@ -660,13 +661,13 @@ impl ResolvedHttpRequest {
         bytes
     }
 
-    /// Returns the URL as results show it.
+    /// Returns the URL as shown in results.
     pub(super) fn display_url(&self) -> String {
         format_url(&self.url)
     }
 }
 
-/// Returns a URL as results show it: the scheme's own port is left out.
+/// Returns a URL as shown in results: the default port of the scheme is omitted.
 pub(super) fn format_url(url: &AbsoluteUrl) -> String {
     let mut text = String::with_capacity(url.host.len() + url.path_and_query.len() + 16);
     text.push_str(if url.is_tls { "https://" } else { "http://" });
@@ -675,7 +676,7 @@ pub(super) fn format_url(url: &AbsoluteUrl) -> String {
     text
 }
 
-/// Adds host and port; the scheme's own port is left out.
+/// Appends host and port; the default port of the scheme is omitted.
 fn push_authority(text: &mut String, url: &AbsoluteUrl) {
     text.push_str(&url.host);
     if url.port != if url.is_tls { 443 } else { 80 } {
@@ -694,7 +695,7 @@ fn contains_header(headers: &[(Arc<str>, Arc<str>)], name: &str) -> bool {
     headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
 }
 
-/// Returns the text without space around it; a line break in a value would be a header of its own.
+/// Trims whitespace from the text; a line break in a value would start another header.
 fn trim_header_value(text: Arc<str>) -> Arc<str> {
     let trimmed = text.trim();
     let has_breaks = trimmed.bytes().any(|byte| matches!(byte, b'\r' | b'\n'));
@@ -704,7 +705,7 @@ fn trim_header_value(text: Arc<str>) -> Arc<str> {
     trimmed.replace(['\r', '\n'], " ").into()
 }
 
-/// Encodes as forms do: a space is a plus.
+/// Encodes as forms do: a space becomes a plus.
 pub(super) fn encode_form(text: &str) -> String {
     encode_form_bytes(text.as_bytes())
 }

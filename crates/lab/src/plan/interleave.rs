@@ -1,9 +1,10 @@
-//! Controllers that choose one child for each of their iterations, in turn or at random, as JMeter's do: interleave and
-//! random.
+//! Controllers that select one child for each of their iterations, in rotation or at random, as in JMeter: interleave
+//! and random controllers.
 //!
 //! Invariants
-//! * A child that is a controller runs as a whole in one iteration, or gives one sampler in each, as its element says.
-//! * A child that gives nothing is passed over within the same iteration; the search ends where it began.
+//! * A child controller runs as a whole in one iteration, or returns one sampler per iteration, depending on the
+//!   element.
+//! * A child without a sampler is skipped within the same iteration; the search ends where it began.
 //!
 //! Not here: the random order controller, which runs all of its children (`walk`).
 
@@ -12,20 +13,20 @@ use std::sync::Arc;
 use super::model::{InterleaveMode, PlanModel, PlanNodeId, PlanNodeKind};
 use super::plan_thread::PlanThread;
 
-/// Where one thread stands among the children of such a controller.
+/// The state of one thread in such a controller.
 #[derive(Debug, Clone)]
 pub(super) struct InterleaveState {
-    /// Places of the children that may still give something.
+    /// Indexes of the children that may still return a sampler.
     remaining_children: Vec<usize>,
-    /// Which of these is next.
+    /// The index of the next of these.
     next_index: usize,
     /// The child at which the search of this iteration began.
     search_start: Option<usize>,
-    /// No other child was looked at since then.
+    /// Set if no other child was tried since then.
     is_at_start: bool,
-    /// A child has given a sampler in this iteration.
+    /// Set if a child has returned a sampler in this iteration.
     has_yielded: bool,
-    /// Nothing more comes in this iteration.
+    /// Set if this iteration returns no more samplers.
     is_over: bool,
 }
 
@@ -41,7 +42,7 @@ impl InterleaveState {
         }
     }
 
-    /// Ends an iteration; the next one begins with the child behind the last.
+    /// Ends an iteration; the next one begins with the child after the last.
     pub(super) fn end_iteration(&mut self) {
         self.search_start = None;
         self.is_at_start = true;
@@ -51,7 +52,7 @@ impl InterleaveState {
 }
 
 impl PlanThread {
-    /// Gives the next sampler of one child per iteration.
+    /// Returns the next sampler, from one child per iteration.
     pub(super) fn next_interleaved_sampler(
         &mut self,
         node: PlanNodeId,
@@ -92,7 +93,7 @@ impl PlanThread {
                 return None;
             }
         }
-        // Gave nothing although it had come to its end just before.
+        // A child that returned nothing although it had just completed.
         let mut barren = None;
         while !choice.is_over && !choice.remaining_children.is_empty() {
             let Some(&place) = choice.remaining_children.get(choice.next_index) else {
@@ -131,7 +132,7 @@ impl PlanThread {
             } else if way.by_controller || barren == Some(place) {
                 self.advance_to_next_child(choice, way);
             } else {
-                // Its samplers came to their end in the iteration before; it begins anew.
+                // Its samplers completed in the previous iteration; it starts again.
                 barren = Some(place);
             }
         }
@@ -140,7 +141,7 @@ impl PlanThread {
         None
     }
 
-    /// Passes to the next child. One that gave something has had its iteration.
+    /// Advances to the next child. A child that returned a sampler has had its iteration.
     fn advance_to_next_child(&mut self, choice: &mut InterleaveState, way: InterleaveMode) {
         choice.is_over |= choice.has_yielded;
         choice.is_at_start = false;
@@ -150,7 +151,7 @@ impl PlanThread {
         }
     }
 
-    /// Passes to the first child, or to any.
+    /// Selects the first child, or a random one.
     fn reset_to_first_child(&mut self, choice: &mut InterleaveState, way: InterleaveMode) {
         let last = i64::try_from(choice.remaining_children.len()).unwrap_or(1) - 1;
         choice.next_index = if way.is_random && last > 0 {

@@ -1,6 +1,6 @@
-//! Dates in the patterns of Java, for the functions of plans.
+//! Dates in Java's patterns, for the functions of plans.
 //!
-//! Times are those of the system's time zone, as in JMeter.
+//! Times are in the system's time zone, as in JMeter.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use jiff::{Timestamp, Zoned};
 
 use super::template::TextTemplate;
 
-/// The letters of Java's date patterns that are understood, with what they are to `strftime`.
+/// The supported letters of Java's date patterns, with their `strftime` equivalents.
 const STRFTIME_PATTERNS: [(&str, &str); 35] = [
     ("yyyy", "%Y"),
     ("uuuu", "%Y"),
@@ -50,10 +50,10 @@ const STRFTIME_PATTERNS: [(&str, &str); 35] = [
     ("z", "%Z"),
 ];
 
-/// Stands for an offset that is `Z` where it is none: no letter of `strftime` says so.
+/// Placeholder for an offset that is `Z` if it is zero, because `strftime` has no letter for it.
 const UTC_OFFSET_AS_Z: &str = "\u{1}";
 
-/// Turns a Java date pattern into one of `strftime`.
+/// Converts a Java date pattern to `strftime`.
 fn to_strftime(java: &str) -> Option<String> {
     let mut out = String::new();
     let mut rest = java;
@@ -78,10 +78,10 @@ fn to_strftime(java: &str) -> Option<String> {
     Some(out)
 }
 
-/// Reports whether a pattern is understood, as far as the plan tells it.
+/// Checks that a pattern is supported, as far as it is known from the plan.
 ///
 /// # Errors
-/// A pattern that is not.
+/// An unsupported pattern.
 pub(super) fn check_pattern(format: &TextTemplate) -> Result<(), String> {
     match format.as_literal() {
         Some(text) if !is_plain_pattern(text) && to_strftime(text).is_none() => {
@@ -91,8 +91,8 @@ pub(super) fn check_pattern(format: &TextTemplate) -> Result<(), String> {
     }
 }
 
-/// Reports whether the names of days and months that a pattern has are those of the locale that a call asks for: only English
-/// ones are written.
+/// Checks that the day and month names in a pattern are those of the requested locale: only English names are
+/// supported.
 ///
 /// # Errors
 /// Another locale.
@@ -118,7 +118,7 @@ fn is_plain_pattern(format: &str) -> bool {
         || matches!(format, "YMD" | "HMS" | "YMDHMS" | "USER1" | "USER2")
 }
 
-/// Returns a moment, in milliseconds of the epoch, as `__time` writes it.
+/// Formats a time, in milliseconds since the epoch, as `__time` does.
 pub(super) fn format_now(format: &str, now_ms: u64) -> String {
     match format {
         "" => return now_ms.to_string(),
@@ -144,29 +144,29 @@ fn format_date(java: &str, at: &Zoned) -> String {
     at.strftime(&pattern.replace(UTC_OFFSET_AS_Z, offset)).to_string()
 }
 
-/// Writes a date by a pattern of Java; nothing if the pattern is not understood.
+/// Formats a date by a Java pattern; `None` if the pattern is unsupported.
 pub(super) fn format_by_pattern(java: &str, at: &Zoned) -> Option<String> {
     to_strftime(java).map(|_| format_date(java, at))
 }
 
-/// Reads a date by a pattern of Java; nothing if the text is no such date.
+/// Parses a date by a Java pattern; `None` if the text does not match.
 pub(super) fn parse_by_pattern(java: &str, text: &str) -> Option<Zoned> {
     parse_date(java, text, MissingDateParts::Defaults { year: 1970 })
 }
 
-/// What a date has that its pattern does not hold.
+/// The treatment of date parts that the pattern does not contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MissingDateParts {
-    /// Nothing: day, month and year must be there.
+    /// Day, month and year are required.
     Rejected,
-    /// The first day, the first month, this year.
+    /// The default is the first day, the first month, this year.
     Defaults { year: i16 },
 }
 
-/// Reads a date by its pattern. A day beyond the end of its month is the last one, as in Java.
+/// Parses a date by its pattern. A day beyond the end of its month becomes the last one, as in Java.
 fn parse_date(java: &str, text: &str, missing: MissingDateParts) -> Option<Zoned> {
     let pattern = to_strftime(java)?;
-    // Where an offset is expected, `Z` is one too.
+    // An offset may also be written as `Z`.
     let (pattern, text): (String, Cow<'_, str>) = match text.trim().strip_suffix('Z') {
         Some(bare) if pattern.ends_with(UTC_OFFSET_AS_Z) => {
             (pattern.replace(UTC_OFFSET_AS_Z, "%:z"), format!("{bare}+00:00").into())
@@ -192,13 +192,13 @@ fn parse_date(java: &str, text: &str, missing: MissingDateParts) -> Option<Zoned
     at.to_zoned(TimeZone::system()).ok()
 }
 
-/// Returns a day, or the last one of its month if the month is shorter.
+/// Returns the date, with the day limited to the last one of its month.
 fn clamp_day_to_month(year: i16, month: i8, day: i8) -> Option<Date> {
     let first = Date::new(year, month, 1).ok()?;
     Date::new(year, month, day.min(first.days_in_month())).ok()
 }
 
-/// Shifts a date, or now, by a duration such as `P2D` or `-PT1H`, as `__timeShift` does.
+/// Shifts a date, or the current time, by a duration such as `P2D` or `-PT1H`, as `__timeShift` does.
 pub(super) fn shift_date(format: &str, date: &str, amount: &str, now_ms: u64) -> String {
     let now = i64::try_from(now_ms).unwrap_or(i64::MAX);
     let year =
@@ -211,7 +211,7 @@ pub(super) fn shift_date(format: &str, date: &str, amount: &str, now_ms: u64) ->
             at.map(|at| at.timestamp().as_millisecond())
         }
     };
-    // What does not read as a date stands for now: JMeter tells it in its log only.
+    // An invalid date means the current time: JMeter only logs it.
     let mut ms = given.unwrap_or(now);
     if let Some(span) = parse_java_duration(amount.trim()) {
         let day = jiff::SpanRelativeTo::days_are_24_hours();
@@ -221,14 +221,14 @@ pub(super) fn shift_date(format: &str, date: &str, amount: &str, now_ms: u64) ->
     if format.is_empty() { ms.to_string() } else { format_millis(format, ms) }
 }
 
-/// Reads a duration of Java: days, hours, minutes and seconds; months, years and weeks are none.
+/// Parses a Java duration: days, hours, minutes and seconds; months, years and weeks are invalid.
 fn parse_java_duration(text: &str) -> Option<jiff::Span> {
     let upper = text.to_ascii_uppercase();
     let (days, _) = upper.split_once('T').unwrap_or((&upper, ""));
     if days.contains(['Y', 'M', 'W', '.']) {
         return None;
     }
-    // Java takes the sign of a part too.
+    // Java accepts a sign for each part too.
     let (sign, rest) = match upper.strip_prefix('-') {
         Some(rest) => (-1, rest),
         None => (1, upper.as_str()),
@@ -240,7 +240,8 @@ fn parse_java_duration(text: &str) -> Option<jiff::Span> {
     }
 }
 
-/// Writes a date in another pattern, as `__dateTimeConvert` does; without a pattern it is milliseconds of the epoch.
+/// Converts a date to another pattern, as `__dateTimeConvert` does; without a pattern it is in milliseconds since the
+/// epoch.
 pub(super) fn convert_date(date: &str, from: &str, to: &str) -> String {
     if from.is_empty() {
         return date.trim().parse().map(|ms| format_millis(to, ms)).unwrap_or_default();
@@ -250,7 +251,8 @@ pub(super) fn convert_date(date: &str, from: &str, to: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Returns a day from the first one on and before the last one, as `__RandomDate` does; `at` is from 0 to below 1.
+/// Returns a random day from the first one up to but excluding the last one, as `__RandomDate` does; `at` is from 0 to
+/// below 1.
 pub(super) fn random_date(format: &str, first: &str, last: &str, at: f64) -> String {
     let format = if format.is_empty() { "yyyy-MM-dd" } else { format };
     let day = |text: &str| match text.trim() {
@@ -276,7 +278,7 @@ mod tests {
             ("yyyy-MM-dd'T'HH:mm:ss", "2024-02-29T07:08:09", "2024-02-29 07:08:09"),
             ("MMM d, yyyy h:mm a", "Mar 5, 2024 3:07 PM", "2024-03-05 15:07:00"),
             ("dd/MM/yyyy", "30/02/2024", "2024-02-29 00:00:00"),
-            // Without a day there is no date.
+            // A date requires a day.
             ("HH:mm", "12:30", ""),
             ("MM yyyy", "01 2024", ""),
         ] {
@@ -303,7 +305,7 @@ mod tests {
 
     #[test]
     fn dates_are_shifted_as_in_java() {
-        // In the middle of 2026, wherever it is.
+        // The middle of 2026 in every time zone.
         let now_ms = 1_782_907_200_000;
         for (format, date, amount, expected) in [
             ("yyyy-MM-dd", "2024-02-30", "P1D", "2024-03-01"),

@@ -1,8 +1,8 @@
-//! The tree of a `.jmx` file: elements in the place where `<hashTree>` puts them, with their lines.
+//! The tree of a `.jmx` file: elements in the structure that `<hashTree>` defines, with their lines.
 //!
-//! An element notes which of its properties were asked for. Of JMeter's own elements every property that means something is
-//! asked for or refused by its name; all others mean nothing to JMeter 5.6.3 either. Of elements of plugins, what is set and
-//! was never asked for would change the meaning silently, so it becomes a finding.
+//! An element records which of its properties were read. Of JMeter's own elements every meaningful property is read or
+//! rejected by name; all others have no meaning to JMeter 5.6.3 either. In elements of plugins, a property that is set
+//! but never read could silently change the meaning, so it becomes a finding.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -11,10 +11,10 @@ use roxmltree::{Document, Node, NodeId};
 
 use crate::FileFinding;
 
-/// Which document, and which of its nodes.
+/// The index of the document, and the node in it.
 pub(super) type JmxElementId = (usize, NodeId);
 
-/// Deepest nesting that is read.
+/// Maximum nesting depth.
 const MAX_NESTING_DEPTH: usize = 200;
 
 /// One element of the tree.
@@ -31,10 +31,10 @@ pub(super) struct JmxElement<'a> {
 }
 
 impl<'a> JmxElement<'a> {
-    /// Reads the tree; what is left out counts as disabled.
+    /// Parses the tree; excluded elements count as disabled.
     ///
     /// # Errors
-    /// A finding if the document holds no plan.
+    /// A finding if the document contains no plan.
     pub(super) fn parse_tree(
         document: &'a Document<'a>,
         file: &str,
@@ -56,7 +56,7 @@ impl<'a> JmxElement<'a> {
         })
     }
 
-    /// Returns the value of a property, trimmed of nothing; empty if it is absent.
+    /// Returns the value of a property, untrimmed; empty if it is absent.
     pub(super) fn text_property(&self, name: &'a str) -> &'a str {
         self.find_property(name).and_then(|node| node.text()).unwrap_or_default()
     }
@@ -73,12 +73,12 @@ impl<'a> JmxElement<'a> {
         property_nodes(self.node).find(|node| node.attribute("name") == Some(name))
     }
 
-    /// Accepts properties without regard to their values.
+    /// Marks properties as read regardless of their values.
     pub(super) fn ignore_properties(&self, names: &[&'a str]) {
         self.read_properties.borrow_mut().extend(names);
     }
 
-    /// Returns the properties that are set and were never asked for, unless JMeter knows the element itself.
+    /// Returns the properties that are set but were never read, unless the element is JMeter's own.
     pub(super) fn unread_properties(&self) -> Vec<Node<'a, 'a>> {
         if !is_plugin_class(self.class) {
             return Vec::new();
@@ -92,12 +92,12 @@ impl<'a> JmxElement<'a> {
             .collect()
     }
 
-    /// Returns `class "name"`, as findings call an element.
+    /// Returns `class "name"`, the form used in findings.
     pub(super) fn title(&self) -> String {
         format!("{} \"{}\"", self.class, self.name)
     }
 
-    /// Returns what tells the element from all others, of other files of the plan too.
+    /// Returns the ID of the element, which is unique across all files of the plan.
     pub(super) fn id(&self) -> JmxElementId {
         element_id_of(self.node)
     }
@@ -177,7 +177,7 @@ fn is_default_value(node: Node<'_, '_>) -> bool {
     }
 }
 
-/// Elements that plugins bring.
+/// Returns true for elements of plugins.
 fn is_plugin_class(class: &str) -> bool {
     matches!(
         class,
@@ -193,7 +193,8 @@ fn is_plugin_class(class: &str) -> bool {
     )
 }
 
-/// Properties that say nothing about traffic: comments, the interface's state, choices among equal implementations.
+/// Returns true for properties without effect on traffic: comments, the state of the user interface, choices among
+/// equivalent implementations.
 fn is_harmless_property(name: &str) -> bool {
     matches!(
         name,

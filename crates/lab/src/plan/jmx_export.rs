@@ -1,10 +1,10 @@
-//! From a plan in TOML to a `.jmx` file that JMeter runs.
+//! Exports a plan in TOML to a `.jmx` file that JMeter runs.
 //!
 //! Visitors of the open model become an Open Model Thread Group (JMeter 5.5), users that begin and end in stages an
-//! Ultimate Thread Group (a plugin). The order of weighted scenarios stands in a data file beside the plan, from which a
-//! switch controller takes its turns: over all threads the shares are exactly those of the plan.
+//! Ultimate Thread Group (a plugin). The order of weighted scenarios is in a data file beside the plan, from which a
+//! switch controller reads its turns: over all threads the shares are exactly those of the plan.
 //!
-//! Not here: plans of JMeter; they are `.jmx` files already.
+//! Not here: JMeter plans, which are `.jmx` files already.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -21,21 +21,21 @@ use super::model::{
 use super::thread_lifetime::ThreadLifetime;
 use crate::load::ArrivalProcess;
 
-/// A plan for JMeter.
+/// A plan exported for JMeter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JmxExport {
     /// The `.jmx` file.
     pub jmx: String,
-    /// The rows of the file with the order of weighted scenarios, if there are any.
+    /// The rows of the file with the order of weighted scenarios, if the plan has any.
     pub scenario_order: Option<String>,
-    /// What JMeter needs or does differently.
+    /// Requirements of the plan and differences in JMeter.
     pub remarks: Vec<String>,
 }
 
-/// Writes a plan; `order_file` is the name of the file that takes the order of scenarios.
+/// Exports a plan; `order_file` is the name of the file with the order of scenarios.
 ///
 /// # Errors
-/// What JMeter has no element for.
+/// Everything that JMeter has no element for.
 pub(super) fn to_jmx(model: &PlanModel, order_file: &str) -> Result<JmxExport, Vec<String>> {
     let mut writer = JmxWriter {
         model,
@@ -65,7 +65,7 @@ struct JmxWriter<'m> {
     problems: Vec<String>,
 }
 
-/// Returns a text as XML holds it.
+/// Escapes a text for XML.
 fn escape_xml(text: &str) -> String {
     let mut out = String::new();
     for letter in text.chars() {
@@ -74,11 +74,11 @@ fn escape_xml(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            // Line breaks in attributes would become blanks.
+            // Line breaks in attributes would become spaces.
             '\n' | '\r' | '\t' => {
                 write!(out, "&#{};", u32::from(letter)).ok();
             }
-            // XML has no words for other control characters.
+            // XML cannot represent other control characters.
             letter if letter.is_control() => {}
             letter => out.push(letter),
         }
@@ -98,7 +98,7 @@ fn bool_property(name: &str, value: bool) -> String {
     property_xml("bool", name, if value { "true" } else { "false" })
 }
 
-/// Returns user-defined variables or parameters.
+/// Returns the XML of user-defined variables or parameters.
 fn arguments_xml(pairs: &[(String, String)]) -> String {
     let mut out = "<collectionProp name=\"Arguments.arguments\">".to_owned();
     for (name, value) in pairs {
@@ -126,7 +126,7 @@ impl JmxWriter<'_> {
         }
     }
 
-    /// Writes an element and what stands below it.
+    /// Writes an element and its children.
     fn write_element(
         &mut self,
         class: &str,
@@ -169,7 +169,7 @@ impl JmxWriter<'_> {
         self.output.push_str("</hashTree>\n</jmeterTestPlan>\n");
     }
 
-    /// Writes the managers of cookies and cached answers, which all steps of a plan share.
+    /// Writes the cookie and cache managers, which all steps of a plan share.
     fn write_managers(&mut self) {
         if let Some(manager) = self.model.cookie_managers.first() {
             let inner = format!(
@@ -385,7 +385,7 @@ impl JmxWriter<'_> {
         }
     }
 
-    /// Writes weighted scenarios: a row of the order file names the one whose turn it is.
+    /// Writes weighted scenarios: each row of the order file names the next one.
     fn write_scenario_mix(&mut self, order: &[usize], children: &[PlanNodeId]) {
         if self.scenario_order.is_some() {
             return self.add_problem("several groups with weighted scenarios");
@@ -717,12 +717,12 @@ fn request_properties(spec: &HttpSamplerSpec) -> String {
     )
 }
 
-/// Returns seconds, whole ones without a point.
+/// Formats seconds; integers without a decimal point.
 fn format_seconds(time: Duration) -> String {
     time.as_secs_f64().round().to_string()
 }
 
-/// Returns threads, ramp and duration in seconds, if users begin at equal distances and end together.
+/// Returns threads, ramp and duration in seconds, if users begin at equal intervals and end together.
 fn as_linear_ramp(spans: &[ThreadLifetime]) -> Option<(usize, u64, Option<u64>)> {
     let whole = |time: Duration| (time.subsec_millis() == 0).then_some(time.as_secs());
     let first = spans.first()?;
@@ -747,7 +747,7 @@ fn as_linear_ramp(spans: &[ThreadLifetime]) -> Option<(usize, u64, Option<u64>)>
     Some((spans.len(), ramp, lasts))
 }
 
-/// Returns a schedule in the words of the Open Model Thread Group.
+/// Returns a schedule in the syntax of the Open Model Thread Group.
 fn schedule_text(arrivals: &OpenModelArrivals) -> String {
     let how = match arrivals.process {
         ArrivalProcess::Uniform => "even_arrivals",

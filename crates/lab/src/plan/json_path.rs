@@ -1,7 +1,8 @@
-//! JSONPath in the dialect of Jayway, which JMeter uses: the part that plans use.
+//! JSONPath in Jayway's dialect, which JMeter uses: the subset that plans use.
 //!
-//! Names, places, slices, lists of both, `..`, `*`, filters with `&&`, `||`, `!`, comparisons, `=~`, `in`, `nin`, `size`,
-//! `empty`, and the functions `length()`, `size()`, `min()`, `max()`, `avg()`, `sum()`, `keys()`, `first()`, `last()`.
+//! Names, indexes, slices, lists of both, `..`, `*`, filters with `&&`, `||`, `!`, comparisons, `=~`, `in`, `nin`,
+//! `size`, `empty`, and the functions `length()`, `size()`, `min()`, `max()`, `avg()`, `sum()`, `keys()`, `first()`,
+//! `last()`.
 
 use std::borrow::Cow;
 
@@ -48,9 +49,9 @@ enum JsonPathFilter {
 
 #[derive(Debug, Clone)]
 enum JsonPathOperand {
-    /// From the element that is looked at.
+    /// Relative to the current element.
     Current(Vec<JsonPathStep>),
-    /// From the whole document.
+    /// Relative to the whole document.
     Root(Vec<JsonPathStep>),
     Value(Value),
 }
@@ -70,7 +71,7 @@ enum JsonPathOperator {
     Contains,
 }
 
-/// The words of operators, longer ones before those that they begin with.
+/// Operator tokens, longer ones before their prefixes.
 const OPERATORS: [(&str, JsonPathOperator); 13] = [
     ("===", JsonPathOperator::Equal),
     ("!==", JsonPathOperator::NotEqual),
@@ -87,15 +88,15 @@ const OPERATORS: [(&str, JsonPathOperator); 13] = [
     ("contains ", JsonPathOperator::Contains),
 ];
 
-/// Longer paths are refused.
+/// Maximum length of a path.
 const MAX_PATH_LENGTH: usize = 1000;
-/// Deepest document that `..` goes into.
+/// Maximum document depth for `..`.
 const MAX_DOCUMENT_DEPTH: usize = 128;
 
-/// Returns the values that a path leads to.
+/// Returns the values that match a path.
 ///
 /// # Errors
-/// A path that is not understood.
+/// An invalid path.
 pub(super) fn find_values<'a>(
     document: &'a Value,
     path: &str,
@@ -103,10 +104,10 @@ pub(super) fn find_values<'a>(
     Ok(apply_steps(document, document, &parse_path(path)?))
 }
 
-/// Reports whether a path is understood.
+/// Validates a path.
 ///
 /// # Errors
-/// What is not.
+/// The invalid part.
 pub(super) fn check_path(path: &str) -> Result<(), String> {
     parse_path(path).map(drop)
 }
@@ -122,7 +123,7 @@ fn apply_steps<'a>(
             let called: Vec<Value> =
                 current.iter().filter_map(|value| function.apply(value)).collect();
             let rest = steps.get(place + 1..).unwrap_or_default();
-            // What a function makes is no part of the document; what follows it is looked for in its own value.
+            // The result of a function is not part of the document; the rest of the path is evaluated on the result.
             return called
                 .into_iter()
                 .flat_map(|value| match rest {
@@ -204,7 +205,7 @@ impl JsonPathFunction {
             value.as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
         };
         let number = |found: Option<f64>| {
-            // A whole number is shown as one.
+            // Integral results are shown as integers.
             let found = found?;
             let whole = found as i64;
             if whole as f64 == found { Some(Value::from(whole)) } else { Some(Value::from(found)) }
@@ -278,7 +279,7 @@ impl JsonPathOperand {
 impl JsonPathOperator {
     fn compare(self, left: Option<&Value>, right: Option<&Value>) -> bool {
         let (Some(left), Some(right)) = (left, right) else {
-            // What is not there differs from everything that is.
+            // A missing value differs from every existing value.
             return matches!(self, Self::NotEqual | Self::NotIn)
                 && (left.is_some() || right.is_some());
         };
@@ -320,7 +321,7 @@ impl JsonPathOperator {
 
 fn parse_path(path: &str) -> Result<Vec<JsonPathStep>, String> {
     let wrong = || format!("JSONPath `{path}`: not supported");
-    // Filters hold paths, which hold filters.
+    // Limits recursion: filters contain paths, which contain filters.
     if path.len() > MAX_PATH_LENGTH {
         return Err(format!("JSONPath: longer than {MAX_PATH_LENGTH} bytes"));
     }
@@ -328,7 +329,7 @@ fn parse_path(path: &str) -> Result<Vec<JsonPathStep>, String> {
     if path_text.is_empty() {
         return Err(wrong());
     }
-    // Without a root, a path begins at it.
+    // A path without a root starts at the root.
     let rooted = match path_text.strip_prefix(['$', '@']) {
         Some(rest) => rest.to_owned(),
         None => format!(".{path_text}"),
@@ -341,7 +342,7 @@ fn parse_path(path: &str) -> Result<Vec<JsonPathStep>, String> {
     }
 }
 
-/// Reads steps as far as they go; returns what follows them.
+/// Parses as many steps as possible; returns the remaining text.
 fn parse_steps(text: &str) -> Option<(Vec<JsonPathStep>, &str)> {
     let mut rest = text;
     let mut steps = Vec::new();
@@ -383,7 +384,7 @@ fn parse_child<'a>(text: &'a str, steps: &mut Vec<JsonPathStep>) -> Option<&'a s
     Some(rest)
 }
 
-/// Finds the bracket that closes, beside quotes and nested brackets.
+/// Finds the closing bracket, skipping quotes and nested brackets.
 fn find_closing_bracket(text: &str) -> Option<usize> {
     let mut quote = None;
     let mut depth = 0;
@@ -444,7 +445,7 @@ fn parse_bracket(inside: &str) -> Option<JsonPathStep> {
     inside.parse().ok().map(JsonPathStep::Index)
 }
 
-/// Reads a text in quotes; returns what follows it.
+/// Parses a quoted string; returns the remaining text.
 fn parse_quoted(text: &str) -> Option<(String, &str)> {
     let quote = text.chars().next().filter(|mark| matches!(mark, '\'' | '"'))?;
     let mut out = String::new();
@@ -540,7 +541,7 @@ fn parse_operand(text: &str) -> Option<(JsonPathOperand, &str)> {
     Some((JsonPathOperand::Value(value), rest))
 }
 
-/// Reads an expression between slashes, with flags behind the second.
+/// Parses a regular expression between slashes, followed by flags.
 fn parse_regex_literal(text: &str) -> Option<(RegexPattern, &str)> {
     let inside = text.strip_prefix('/')?;
     let mut is_escaped = false;

@@ -1,10 +1,10 @@
-//! Plans: `.jmx` files of JMeter and our own in TOML, read, checked as a whole, and run by one engine.
+//! Plans: JMeter's `.jmx` files and our own in TOML, parsed, validated as a whole, and run by one engine.
 //!
-//! In: a file and properties. Out: an [`PlanInventory`] and findings, or a run with JMeter's summary lines and rows.
+//! In: a file and properties. Out: a [`PlanInventory`] and findings, or a run with JMeter's summary lines and rows.
 //!
 //! Invariants
-//! * Nothing is sent before the whole plan has been understood; what is not supported is named with its line.
-//! * One thread of a plan is one user of the load engine; it does the same requests in the same order as in JMeter.
+//! * Nothing is sent before the whole plan is validated; unsupported elements are reported with their lines.
+//! * One thread of a plan is one user of the load engine; it makes the same requests in the same order as in JMeter.
 //!
 //! Not here: sending (`load`), counting (`measurement`).
 
@@ -81,23 +81,23 @@ use crate::{Error, FileFinding, Result};
 pub struct TestPlan {
     model: Arc<PlanModel>,
     file: String,
-    /// What it is made of.
+    /// The elements of the plan.
     pub inventory: PlanInventory,
-    /// Goals that the plan itself sets.
+    /// Goals defined in the plan itself.
     pub goals: Vec<LoadGoal>,
 }
 
-/// What a check of a file found.
+/// The result of checking a file.
 #[derive(Debug, Clone)]
 pub struct PlanCheck {
-    /// What cannot be run; empty if all can.
+    /// Elements that cannot be run; empty if all can.
     pub findings: Vec<FileFinding>,
-    /// What the plan is made of.
+    /// The elements of the plan.
     pub inventory: PlanInventory,
 }
 
 impl TestPlan {
-    /// Reads a plan.
+    /// Loads a plan.
     ///
     /// # Errors
     /// [`Error::InvalidFile`] with everything that cannot be run; [`Error::FileAccess`].
@@ -105,11 +105,11 @@ impl TestPlan {
         Self::load_without_classes(path, &[])
     }
 
-    /// Reads a plan and leaves out elements of the given classes that cannot be run, as if they were disabled;
-    /// [`PlanInventory::excluded_elements`] names them.
+    /// Loads a plan and omits elements of the given classes that cannot be run, as if they were disabled;
+    /// [`PlanInventory::excluded_elements`] lists them.
     ///
     /// # Errors
-    /// As [`TestPlan::load`]; [`Error::UnusableInput`] for classes that are to be left out of a plan in TOML.
+    /// As [`TestPlan::load`]; [`Error::UnusableInput`] if classes are excluded from a plan in TOML.
     pub fn load_without_classes(path: &Path, classes: &[String]) -> Result<Self> {
         let extension = path.extension().and_then(|extension| extension.to_str());
         if let Some(kind @ ("har" | "yaml" | "yml")) = extension {
@@ -123,7 +123,7 @@ impl TestPlan {
         Self::load_with_files(path, files, classes)
     }
 
-    /// Reads a plan whose files are known by their names.
+    /// Loads a plan with the given files.
     ///
     /// # Errors
     /// As [`TestPlan::load`].
@@ -136,7 +136,7 @@ impl TestPlan {
         Self::compile(&bytes, &path.display().to_string(), files, classes)
     }
 
-    /// Reads a plan from bytes; relative names of data files start from `folder`.
+    /// Parses a plan from bytes; relative names of data files are resolved against `folder`.
     ///
     /// # Errors
     /// [`Error::InvalidFile`].
@@ -161,7 +161,7 @@ impl TestPlan {
         Ok(Self { model: Arc::new(model), file: file.to_owned(), inventory, goals })
     }
 
-    /// Returns the plan of one user who gets one page once.
+    /// Returns a plan with one user who requests one page once.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`].
@@ -184,13 +184,14 @@ impl TestPlan {
     /// Runs the plan.
     ///
     /// # Errors
-    /// [`Error::InvalidFile`] if numbers of the plan are none with these properties; [`Error::FileAccess`]; [`Error::Engine`].
+    /// [`Error::InvalidFile`] if numeric fields of the plan are invalid with these properties; [`Error::FileAccess`];
+    /// [`Error::Engine`].
     pub fn run(&self, run: &RunOptions, say: &mut dyn FnMut(&str)) -> Result<PlanRunOutcome> {
         let audience = RunListener::Console { print_line: say, display: None };
         run::run_plan(&self.model, &self.file, run, &RunMembership::default(), audience)
     }
 
-    /// Runs the plan and shows it meanwhile.
+    /// Runs the plan and displays its progress.
     ///
     /// # Errors
     /// As [`TestPlan::run`].
@@ -204,7 +205,7 @@ impl TestPlan {
         run::run_plan(&self.model, &self.file, run, &RunMembership::default(), audience)
     }
 
-    /// Runs the part of the plan that falls to this process.
+    /// Runs this process's portion of the plan.
     pub(crate) fn run_as_member(
         &self,
         run: &RunOptions,
@@ -214,15 +215,17 @@ impl TestPlan {
         run::run_plan(&self.model, &self.file, run, member, RunListener::Observer(process))
     }
 
-    /// Lets the next run begin as the first one: with the first row of data, the first count, the first turn.
+    /// Resets the plan, so that the next run starts like the first one: with the first row of data, the first count,
+    /// the first turn.
     pub(crate) fn rewind(&self) {
         self.model.rewind();
     }
 
-    /// Returns the names of the files that the plan includes or reads while it runs, as it calls them.
+    /// Returns the names, as written in the plan, and the paths of the files that the plan includes or reads while it
+    /// runs.
     ///
     /// # Errors
-    /// The name that is known only while the plan runs.
+    /// A name that is known only while the plan runs.
     pub fn file_paths(&self, run: &RunOptions) -> Result<Vec<(String, PathBuf)>> {
         let (_, mut scope) = run::begin_run(&self.model, run, &RunMembership::default());
         let mut names = Vec::new();
@@ -242,10 +245,10 @@ impl TestPlan {
         Ok(names)
     }
 
-    /// Writes the plan in TOML; `run` gives the properties that its numbers of threads come from.
+    /// Exports the plan to TOML; `run` provides the properties that determine its numbers of threads.
     ///
     /// # Errors
-    /// [`Error::UnusableInput`] with everything that TOML has no words for, or if the plan stands in TOML already.
+    /// [`Error::UnusableInput`] with everything that TOML cannot express, or if the plan is in TOML already.
     pub fn to_toml(&self, run: &RunOptions) -> Result<String> {
         if self.is_toml() {
             return Err(Error::UnusableInput(format!("`{}` stands in TOML already", self.file)));
@@ -254,10 +257,11 @@ impl TestPlan {
             .map_err(|problems| self.conversion_error("TOML", &problems))
     }
 
-    /// Writes the plan for JMeter; `order_file` names the file that takes the order of weighted scenarios.
+    /// Exports the plan for JMeter; `order_file` is the name of the file with the order of weighted scenarios.
     ///
     /// # Errors
-    /// [`Error::UnusableInput`] with everything that JMeter has no element for, or if the plan is one of JMeter's already.
+    /// [`Error::UnusableInput`] with everything that JMeter has no element for, or if the plan is a JMeter plan
+    /// already.
     pub fn to_jmx(&self, order_file: &str) -> Result<JmxExport> {
         if !self.is_toml() {
             return Err(Error::UnusableInput(format!(
@@ -281,14 +285,14 @@ impl TestPlan {
         ))
     }
 
-    /// Returns the properties that a plan may be given, with the text that asks for each.
+    /// Returns the functions that the plan calls, with the number of uses of each.
     #[must_use]
     pub fn properties(&self) -> HashMap<String, usize> {
         self.inventory.functions.iter().map(|(name, count)| (name.clone(), *count)).collect()
     }
 }
 
-/// Reads a plan and says what of it cannot be run.
+/// Checks a plan and reports what cannot be run.
 ///
 /// # Errors
 /// [`Error::FileAccess`].
@@ -296,7 +300,7 @@ pub fn check_plan(path: &Path) -> Result<PlanCheck> {
     check_plan_without(path, &[])
 }
 
-/// Reads a plan and says what of it cannot be run where elements of some classes are left out.
+/// Checks a plan with elements of some classes omitted, and reports what cannot be run.
 ///
 /// # Errors
 /// As [`TestPlan::load_without_classes`], except for what cannot be run.
@@ -308,7 +312,7 @@ pub fn check_plan_without(path: &Path, classes: &[String]) -> Result<PlanCheck> 
     Ok(PlanCheck { findings: compiled.findings, inventory: compiled.inventory })
 }
 
-/// Compiles a plan of either form, which the name of its file tells.
+/// Compiles a plan of either format, which is recognized by the file name.
 fn compile_plan(
     bytes: &[u8],
     file: &str,
@@ -335,12 +339,12 @@ fn compile_plan(
     }
 }
 
-/// A plan that is not there was named wrongly.
+/// Returns the error for an unreadable plan; a missing plan is an error of the caller.
 fn unreadable_plan_error(path: &Path, error: &std::io::Error) -> Error {
     Error::UnusableInput(format!("cannot read `{}`: {error}", path.display()))
 }
 
-/// Elements are left out only of plans of JMeter: what stands in a plan in TOML can be run, or is a mistake.
+/// Checks that elements are omitted only from JMeter plans: the contents of a plan in TOML can be run, or are an error.
 fn check_excluded_classes(path: &Path, classes: &[String]) -> Result<()> {
     if classes.is_empty() || path.extension().is_none_or(|extension| extension != "toml") {
         return Ok(());
@@ -392,7 +396,7 @@ fn compile_jmx(
                 left_out.insert(faulty.id, faulty.location);
             }
         }
-        // What stands below an element that is left out is not looked at any more, and may be what is wrong.
+        // The children of an omitted element are no longer checked, and may contain the error.
         if left_out.len() > before {
             continue;
         }

@@ -1,4 +1,4 @@
-//! A plan as it is run: groups, and a tree of controllers and samplers with everything that is in their scope.
+//! The executable model of a plan: groups, and a tree of controllers and samplers with everything in their scope.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,24 +15,24 @@ use super::script::PlanScript;
 use super::template::TextTemplate;
 use crate::load::{ArrivalProcess, RateInterval};
 
-/// A node's place in [`PlanModel::nodes`].
+/// The index of a node in [`PlanModel::nodes`].
 pub(super) type PlanNodeId = usize;
 
 /// A whole plan.
 #[derive(Debug, Default)]
 pub(super) struct PlanModel {
     pub(super) name: String,
-    /// The name of the file of a plan of JMeter, which JMeter calls the plan's name.
+    /// The file name of a JMeter plan, which JMeter calls the plan's name.
     pub(super) file_name: Option<String>,
     pub(super) nodes: Vec<PlanNode>,
     pub(super) groups: Vec<ThreadGroup>,
-    /// Names and values, drawn once at the start, in order.
+    /// Names and values, evaluated once at the start, in order.
     pub(super) variables: Vec<(TextTemplate, TextTemplate)>,
-    /// One group after the other.
+    /// True if groups run one after the other.
     pub(super) is_serial: bool,
-    /// Tear-down groups run although the test was stopped.
+    /// True if tear-down groups run even if the test was stopped.
     pub(super) runs_teardown_on_stop: bool,
-    /// Result files that listeners ask for.
+    /// Result files that listeners specify.
     pub(super) result_files: Vec<TextTemplate>,
     pub(super) data_sets: Vec<DataSet>,
     pub(super) counters: Vec<PlanCounter>,
@@ -40,23 +40,23 @@ pub(super) struct PlanModel {
     pub(super) user_parameters: Vec<UserParameters>,
     pub(super) cookie_managers: Vec<CookieManager>,
     pub(super) cache_managers: Vec<CacheManager>,
-    /// Names with the addresses that they have, comma-separated, per manager.
+    /// Per manager, host names with their comma-separated addresses.
     pub(super) host_addresses: Vec<Vec<(TextTemplate, TextTemplate)>>,
-    /// Shared counts of throughput controllers and timers.
+    /// Shared counters of throughput controllers and timers.
     pub(super) meters: Vec<ThroughputMeter>,
     pub(super) files: PlanFiles,
-    /// Scripts that run before a sample look at the one before it.
+    /// True if scripts that run before a sample access the previous one.
     pub(super) retains_previous_sample: bool,
-    /// Something in the plan refers to the passes of controllers (`__jm__NAME__idx`).
+    /// True if the plan refers to the pass counts of controllers (`__jm__NAME__idx`).
     pub(super) has_loop_indexes: bool,
-    /// Properties that stand in the place of secrets: without them the plan does not run.
+    /// Properties that replace secrets: the plan does not run without them.
     pub(super) required_properties: BTreeSet<String>,
-    /// Names of the files that the plan was put together from.
+    /// Names of the files that the plan includes.
     pub(super) included_files: Vec<TextTemplate>,
 }
 
 impl PlanModel {
-    /// Returns the data sets whose rows are drawn below a node and shared by several threads.
+    /// Returns the data sets below a node whose rows are shared by several threads.
     pub(super) fn shared_data_below(&self, node: PlanNodeId) -> Vec<&DataSet> {
         let mut open = vec![node];
         let mut seen = HashSet::new();
@@ -74,7 +74,7 @@ impl PlanModel {
         found
     }
 
-    /// Forgets what earlier runs drew and counted.
+    /// Discards the state of earlier runs.
     pub(super) fn rewind(&self) {
         self.data_sets.iter().for_each(DataSet::rewind);
         for counter in &self.counters {
@@ -104,7 +104,7 @@ impl PlanModel {
     }
 }
 
-/// When a group runs.
+/// The stage in which a group runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ThreadGroupStage {
     Setup,
@@ -112,7 +112,7 @@ pub(super) enum ThreadGroupStage {
     Teardown,
 }
 
-/// What follows a failed sample.
+/// The action after a failed sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SampleErrorAction {
     Continue,
@@ -121,7 +121,7 @@ pub(super) enum SampleErrorAction {
     StopTest,
 }
 
-/// Threads that do the same.
+/// A group of threads with the same behavior.
 #[derive(Debug)]
 pub(super) struct ThreadGroup {
     pub(super) stage: ThreadGroupStage,
@@ -135,7 +135,7 @@ pub(super) struct ThreadGroup {
     pub(super) line: u32,
 }
 
-/// When the threads of a group start and end.
+/// The start and end times of a group's threads.
 #[derive(Debug)]
 pub(super) enum LoadShape {
     /// Evenly over a ramp.
@@ -147,9 +147,10 @@ pub(super) enum LoadShape {
     },
     /// Per row: threads, initial delay, ramp, hold, shutdown, in seconds.
     ThreadRows(Vec<[TextTemplate; 5]>),
-    /// Steps: first delay, first burst, threads, how many per step, every, ramp, hold, stop how many, every.
+    /// Steps: first delay, first burst, threads, threads per step, step interval, ramp, hold, threads stopped per step,
+    /// stop interval.
     ThreadSteps(Box<[TextTemplate; 9]>),
-    /// Target, ramp, steps, hold; in minutes if so.
+    /// Target, ramp, steps, hold; in minutes if the flag is set.
     Concurrency {
         target: TextTemplate,
         ramp: TextTemplate,
@@ -159,11 +160,11 @@ pub(super) enum LoadShape {
     },
     /// Known when the plan is read.
     Lifetimes(Vec<super::thread_lifetime::ThreadLifetime>),
-    /// Visitors who come whether or not earlier ones have been answered.
+    /// Visitors that arrive whether or not earlier ones have received responses.
     Arrivals(OpenModelArrivals),
     /// The same at a rate that is known when the plan starts: rows of start, end and time.
     ArrivalRates { rows: Vec<[TextTemplate; 3]>, in_minutes: bool, max_visitors: TextTemplate },
-    /// The same, growing to a target: target, ramp, steps, hold.
+    /// The same, increasing to a target: target, ramp, steps, hold.
     ArrivalRamp { settings: Box<[TextTemplate; 4]>, in_minutes: bool, max_visitors: TextTemplate },
 }
 
@@ -172,7 +173,7 @@ pub(super) enum LoadShape {
 pub(super) struct OpenModelArrivals {
     pub(super) process: ArrivalProcess,
     pub(super) rate_intervals: Vec<RateInterval>,
-    /// Most visitors at a time.
+    /// Maximum number of concurrent visitors.
     pub(super) max_visitors: usize,
 }
 
@@ -185,7 +186,7 @@ pub(super) struct PlanNode {
     pub(super) events: Vec<IterationEvent>,
 }
 
-/// What happens when an iteration of a controller begins.
+/// An event at the start of a controller's iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IterationEvent {
     DataSet(usize),
@@ -218,7 +219,7 @@ pub(super) enum PlanNodeKind {
     Transaction {
         is_parent: bool,
         includes_timers: bool,
-        /// What is in its scope, if it stands for its samples.
+        /// Assertions in its scope, if the transaction replaces its samples.
         assertions: Vec<SampleAssertion>,
     },
     Throughput {
@@ -231,7 +232,7 @@ pub(super) enum PlanNodeKind {
     Interleave(InterleaveMode),
     Switch(TextTemplate),
     Runtime(TextTemplate),
-    /// One child per iteration of the plan: over all users in exactly this order, again and again.
+    /// One child per iteration of the plan: over all users in exactly this order, repeatedly.
     ScenarioMix {
         order: Vec<usize>,
         meter_index: usize,
@@ -239,14 +240,14 @@ pub(super) enum PlanNodeKind {
     Sampler(Box<PlanSampler>),
 }
 
-/// How a controller chooses one child for each of its iterations.
+/// The way in which a controller selects one child for each of its iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InterleaveMode {
-    /// At random instead of in turn.
+    /// At random instead of in rotation.
     pub(super) is_random: bool,
-    /// A child that is a controller runs as a whole; else each of its samplers is an iteration.
+    /// A child controller runs as a whole; otherwise each of its samplers is an iteration.
     pub(super) by_controller: bool,
-    /// Threads begin at different children, each at that of its number.
+    /// Threads begin at different children, each at the index of its number.
     pub(super) across_threads: bool,
 }
 
@@ -260,12 +261,12 @@ pub(super) struct PlanSampler {
     pub(super) pre_processors: Vec<Arc<PlanScript>>,
     pub(super) post_processors: Vec<SamplePostProcessor>,
     pub(super) assertions: Vec<SampleAssertion>,
-    /// Scripts that are told of the sample when it has been judged.
+    /// Scripts that are notified of the evaluated sample.
     pub(super) listeners: Vec<Arc<PlanScript>>,
 }
 
 impl PlanSampler {
-    /// Returns a sampler that nothing stands beside.
+    /// Returns a sampler without accompanying elements.
     pub(super) fn from_action(action: SamplerAction) -> Self {
         Self {
             action,
@@ -282,13 +283,13 @@ impl PlanSampler {
 #[derive(Debug)]
 pub(super) enum SamplerAction {
     Http(Box<HttpSamplerSpec>),
-    /// Pause, or an end.
+    /// Pause, or end of thread or test.
     FlowControl(FlowControlAction),
     /// A sample without a request, which shows variables.
     Debug,
-    /// JMeter's own Java sample: sleeps and says what its arguments say.
+    /// JMeter's own Java sampler: sleeps and returns the result that its arguments specify.
     Java(Box<JavaSamplerSpec>),
-    /// A script that is a sample itself.
+    /// A script sampler.
     Script(Arc<PlanScript>),
 }
 
@@ -309,11 +310,11 @@ pub(super) enum FlowControlAction {
     StopThread,
     StopTest,
     NextLoop,
-    /// Gives up the pass of the innermost loop.
+    /// Ends the current pass of the innermost loop.
     ContinueLoop,
     /// Leaves the innermost loop.
     BreakLoop,
-    /// Does nothing itself; its timers do.
+    /// Does nothing itself; its timers apply.
     NoOp,
     /// Enters the critical section of this name.
     EnterSection(TextTemplate),
@@ -350,13 +351,13 @@ pub(super) enum SamplerTimer {
     },
     Synchronize {
         size: TextTemplate,
-        /// Milliseconds after which those who wait go on without the others; none for 0.
+        /// Time in milliseconds after which waiting threads continue without the others; 0 for none.
         timeout: TextTemplate,
         meter_index: usize,
     },
-    /// A script says how many milliseconds.
+    /// A script returns the delay in milliseconds.
     Script(Arc<PlanScript>),
-    /// Samples of the group's threads begin at random moments, exactly so many of them in each duration.
+    /// Samples of the group's threads begin at random times, an exact number of them in each duration.
     Precise {
         settings: Box<PreciseThroughput>,
         meter_index: usize,
@@ -368,42 +369,42 @@ pub(super) enum SamplerTimer {
     },
 }
 
-/// What a precise throughput timer says.
+/// The settings of a precise throughput timer.
 #[derive(Debug)]
 pub(super) struct PreciseThroughput {
     pub(super) throughput: TextTemplate,
-    /// Seconds that the throughput counts for.
+    /// The period of the throughput in seconds.
     pub(super) period: TextTemplate,
-    /// Seconds in which the number is exact.
+    /// The duration in seconds in which the number of samples is exact.
     pub(super) duration: TextTemplate,
-    /// Samples that begin together.
+    /// Number of samples that begin together.
     pub(super) batch: TextTemplate,
-    /// Milliseconds between them.
+    /// Delay between the samples of a batch, in milliseconds.
     pub(super) batch_delay: TextTemplate,
 }
 
-/// Whose samples a constant throughput timer counts.
+/// The set of threads whose samples a constant throughput timer counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ThroughputMode {
     ThisThread,
-    /// Divided by the threads that run.
+    /// The rate is divided by the number of running threads.
     AllThreads,
-    /// Divided by those of the group.
+    /// The rate is divided by the number of running threads of the group.
     GroupThreads,
-    /// All threads take turns.
+    /// All threads share the rate.
     Shared,
-    /// The threads of each group take turns.
+    /// The threads of each group share the rate.
     SharedByGroup,
 }
 
-/// What several threads share.
+/// Throughput state shared by several threads.
 #[derive(Debug, Default)]
 pub(super) struct ThroughputMeter {
     pub(super) count: AtomicI64,
     pub(super) executed: AtomicI64,
-    /// When the last sample was due, per group that has turns of its own.
+    /// The due time of the last sample, per group with a separate rate.
     pub(super) last_due: Mutex<HashMap<PlanNodeId, Instant>>,
-    /// Moments of timers, per group that has its own.
+    /// Schedules of timers, per group with its own.
     pub(super) pacers: Mutex<HashMap<PlanNodeId, SamplePacer>>,
 }
 
@@ -439,7 +440,7 @@ pub(super) struct UserParameters {
 pub(super) struct CookieManager {
     /// Name, value, domain, path, secure.
     pub(super) cookies: Vec<([TextTemplate; 4], bool)>,
-    /// Takes no cookies and sends none.
+    /// Ignores received cookies and sends none.
     pub(super) ignores_cookies: bool,
     pub(super) clears_each_iteration: bool,
     pub(super) is_controlled_by_group: bool,

@@ -1,23 +1,23 @@
-//! Timers that let the samples of many threads begin at moments of one schedule: precise throughput, throughput shaping.
+//! Timers that start the samples of many threads by one schedule: precise throughput, throughput shaping.
 //!
 //! Invariants
-//! * Every moment is given to one thread. Over several processes that share a load, moment `i` goes to process
-//!   `i mod N`.
-//! * A precise pace has exactly its number of moments in each of its periods, at random times.
+//! * Every start time is assigned to one thread. If several processes share a load, start time `i` goes to process `i
+//!   mod N`.
+//! * A precise schedule has exactly the specified number of start times in each of its periods, at random times.
 
 use std::time::Duration;
 
 use crate::load::{ArrivalProcess, ArrivalSchedule, LoadPortion, RateInterval, random_number};
 
-/// Most moments that are prepared at a time; longer periods are prepared in pieces.
+/// Maximum number of start times that are prepared at once; longer periods are prepared in parts.
 const MAX_PREPARED_SAMPLES: f64 = 100_000.0;
 
-/// A schedule and how far it is used up.
+/// A schedule and the position in it.
 #[derive(Debug)]
 pub(super) struct SamplePacer {
     schedule: PacerSchedule,
     portion: LoadPortion,
-    /// Moments passed, those of other processes too.
+    /// Number of start times passed, including those of other processes.
     position: u64,
 }
 
@@ -27,27 +27,27 @@ enum PacerSchedule {
     Shaped(ArrivalSchedule),
 }
 
-/// Random moments, an exact number of them in each piece of time.
+/// Random start times, an exact number of them in each interval.
 #[derive(Debug)]
 struct ExactThroughputSchedule {
-    /// Moments of a batch in each piece of time.
+    /// Number of batches per interval.
     rate: f64,
     interval: Duration,
     seed: u64,
-    /// How many samples begin together, and how far they lie apart.
+    /// Number of samples per batch, and the delay between them.
     batch: (u64, Duration),
-    /// Pieces begun.
+    /// Number of intervals begun.
     interval_count: u64,
-    /// Random numbers drawn.
+    /// Number of random numbers used.
     random_count: u64,
-    /// Of the present piece, the last first.
+    /// Remaining times of the current interval, the last first.
     remaining: Vec<Duration>,
-    /// The batch that is given out, and how many of it are.
+    /// The current batch, and the number of its samples already started.
     current_batch: Option<(Duration, u64)>,
 }
 
 impl SamplePacer {
-    /// Returns a pace of `count` samples in each `period`, over and over, `batch` of them together.
+    /// Returns a schedule of `count` samples in each `period`, repeated, in batches of `batch`.
     pub(super) fn with_exact_throughput(
         count: f64,
         period: Duration,
@@ -77,13 +77,13 @@ impl SamplePacer {
         })
     }
 
-    /// Returns a pace whose rate changes; it ends.
+    /// Returns a finite schedule with a varying rate.
     pub(super) fn with_rate_intervals(stretches: &[RateInterval], portion: LoadPortion) -> Self {
         let schedule = ArrivalSchedule::from_intervals(ArrivalProcess::Uniform, stretches, 0);
         Self { schedule: PacerSchedule::Shaped(schedule), portion, position: 0 }
     }
 
-    /// Returns the next moment, counted from the start of the run; `None` if none is left.
+    /// Returns the next start time, relative to the start of the run; `None` if none is left.
     pub(super) fn next(&mut self) -> Option<Duration> {
         loop {
             let moment = match &mut self.schedule {
@@ -113,10 +113,10 @@ impl ExactThroughputSchedule {
         moment
     }
 
-    /// Draws the moments of the next piece of time.
+    /// Generates the start times of the next interval.
     fn prepare_interval(&mut self) {
         let until = |pieces: u64| (self.rate * pieces as f64).floor();
-        // What a fraction leaves over comes in a later piece.
+        // Fractional samples accumulate for a later interval.
         let count = (until(self.interval_count + 1) - until(self.interval_count)) as u64;
         let start = self.interval.mul_f64(self.interval_count as f64);
         self.remaining = (0..count)
@@ -156,7 +156,7 @@ mod tests {
         }
         let gaps: Vec<f64> = all.windows(2).map(|two| (two[1] - two[0]).as_secs_f64()).collect();
         assert!(gaps.iter().any(|gap| *gap < 0.1) && gaps.iter().any(|gap| *gap > 1.5));
-        // A third of a sample in a minute is one in three minutes.
+        // A third of a sample per minute is one sample in three minutes.
         let mut rare = precise(1.0 / 3.0, 1, LoadPortion::default());
         let rare: Vec<u64> =
             moments(&mut rare, 3).iter().map(|moment| moment.as_secs() / 180).collect();

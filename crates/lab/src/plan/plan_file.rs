@@ -1,6 +1,6 @@
-//! Where the files are that a plan calls by name.
+//! Resolves the file names in a plan to paths.
 //!
-//! Invariant: a plan that came from another machine reads no file but those that came with it.
+//! Invariant: a plan from another machine reads only the files that came with it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use std::path::PathBuf;
 /// The files of a plan.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PlanFiles {
-    /// The folder that relative names start from.
+    /// The folder that relative names are resolved against.
     base_dir: PathBuf,
-    /// By their names, where the files are that came with the plan from another machine.
+    /// The paths, by name, of the files that came with a plan from another machine.
     transferred_files: Option<HashMap<String, PathBuf>>,
 }
 
 impl PlanFiles {
-    /// Returns the files of a plan on this machine.
+    /// Returns the files of a local plan.
     pub(crate) fn in_folder(folder: PathBuf) -> Self {
         Self { base_dir: folder, transferred_files: None }
     }
@@ -25,10 +25,10 @@ impl PlanFiles {
         Self { base_dir: PathBuf::new(), transferred_files: Some(files) }
     }
 
-    /// Returns where the file that a plan calls `name` is.
+    /// Returns the path of the file that the plan calls `name`.
     ///
     /// # Errors
-    /// What to say if it is none that this process may read.
+    /// A message if this process must not read the file.
     pub(crate) fn locate(&self, name: &str) -> Result<PathBuf, String> {
         match &self.transferred_files {
             None => Ok(self.base_dir.join(name)),

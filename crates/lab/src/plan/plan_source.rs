@@ -1,22 +1,22 @@
 //! The files of a plan: the plan itself, and those that its include controllers name.
 //!
-//! All are read before anything is compiled. A file that several controllers name is read once; files that include each
-//! other are told when their controllers are compiled.
+//! All files are read before compilation. A file that several controllers name is read once; files that include each
+//! other are reported when their controllers are compiled.
 
 use roxmltree::Document;
 
 use super::plan_file::PlanFiles;
 use crate::FileFinding;
 
-/// Most files of one plan.
+/// Maximum number of files of one plan.
 const MAX_PLAN_FILES: usize = 200;
 
-/// One file.
+/// One source file.
 #[derive(Debug)]
 pub(super) struct PlanSource {
-    /// As controllers name it; empty for the plan itself.
+    /// The name used by controllers; empty for the plan itself.
     pub(super) include_name: String,
-    /// As findings name it.
+    /// The name used in findings.
     pub(super) file: String,
     pub(super) text: String,
 }
@@ -24,7 +24,7 @@ pub(super) struct PlanSource {
 /// Reads a plan and all files that it includes.
 ///
 /// # Errors
-/// What cannot be read, with the controller that names it.
+/// The file that cannot be read, with the controller that names it.
 pub(super) fn read_sources(
     bytes: &[u8],
     file: &str,
@@ -77,19 +77,19 @@ fn read_source(name: String, files: &PlanFiles) -> Result<PlanSource, String> {
     })
 }
 
-/// Returns the text of a plan's file.
+/// Decodes the text of a plan file.
 fn decode_plan_text(bytes: &[u8]) -> String {
-    // Plans in the wild say UTF-8 and hold single bytes of Latin-1 in names.
+    // Existing plans declare UTF-8 but contain single bytes of Latin-1 in names.
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_start_matches('\u{feff}');
-    // JMeter writes version 1.1 where it must escape control characters.
+    // JMeter writes version 1.1 if it has to escape control characters.
     text.replacen("<?xml version=\"1.1\"", "<?xml version=\"1.0\"", 1)
 }
 
-/// Reads the XML of a file.
+/// Parses the XML of a file.
 ///
 /// # Errors
-/// Where it is none.
+/// The position of the syntax error.
 pub(super) fn parse_document(source: &PlanSource) -> Result<Document<'_>, FileFinding> {
     parse_xml(&source.text).map_err(|error| {
         let at = error.pos();
@@ -102,13 +102,13 @@ pub(super) fn parse_document(source: &PlanSource) -> Result<Document<'_>, FileFi
     })
 }
 
-/// Reads XML as plans are read.
+/// Parses XML with the options for plans.
 pub(crate) fn parse_xml(text: &str) -> Result<Document<'_>, roxmltree::Error> {
     let options = roxmltree::ParsingOptions { nodes_limit: 4_000_000, ..Default::default() };
     Document::parse_with_options(text, options)
 }
 
-/// Returns the files that enabled include controllers name, with the controllers' places.
+/// Returns the files that enabled include controllers name, with the controllers' positions.
 fn included_file_names(document: &Document<'_>) -> Vec<(String, u32, u32)> {
     let controllers = document.descendants().filter(|node| {
         let class = node.attribute("testclass").unwrap_or_else(|| node.tag_name().name());
@@ -119,7 +119,7 @@ fn included_file_names(document: &Document<'_>) -> Vec<(String, u32, u32)> {
             let path =
                 super::jmx_element::nested_text(node, "IncludeController.includepath")?.trim();
             let at = document.text_pos_at(node.range().start);
-            // What is known only while the plan runs, or names nothing, is told by the compiler.
+            // The compiler reports names that are empty or known only while the plan runs.
             let is_name = !path.is_empty() && !path.contains("${");
             is_name.then(|| (path.to_owned(), at.row, at.col))
         })

@@ -1,4 +1,4 @@
-//! One thread of a plan: walks the tree, waits, sends, judges, and tells.
+//! One thread of a plan: walks the tree, waits, sends, evaluates, and reports.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -27,46 +27,46 @@ use crate::measurement::SampleMarkGenerator;
 use crate::measurement::summariser::{SummaryTally, ThreadCounts};
 use crate::net::{LoadTarget, TargetRegistry};
 
-/// Iterations without any sampler, one after the other, after which a thread ends that nothing else would end.
+/// Number of consecutive iterations without any sampler after which an otherwise endless thread ends.
 const MAX_EMPTY_ITERATIONS: u64 = 10_000;
-/// Steps of a thread in one turn, as many as lead to a request where one is sent, and time of a turn beyond which
-/// others come first.
+/// Maximum number of steps of a thread in one turn, enough to reach a request if one is sent, and the time of a turn
+/// after which others go first.
 const MAX_STEPS_PER_TURN: u32 = 8;
 const MAX_TURN_DURATION: Duration = Duration::from_millis(1);
-/// How often a thread looks whether a critical section is free.
+/// Interval between checks for a free critical section.
 const CRITICAL_SECTION_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Longest time between two samples of a constant throughput timer: longer than any run.
+/// Maximum interval between two samples of a constant throughput timer: longer than any run.
 const MAX_THROUGHPUT_INTERVAL: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// What all threads of a run share beside the plan.
+/// State shared by all threads of a run besides the plan.
 #[derive(Debug)]
 pub(super) struct PlanRunState {
     pub(super) targets: TargetRegistry,
     pub(super) load_state: Arc<LoadRunState>,
-    /// Threads that began, and that ended.
+    /// Number of threads started and finished.
     pub(super) started_threads: AtomicU64,
     pub(super) ended_threads: AtomicU64,
-    /// Visits of the open model that came to their end.
+    /// Number of completed visits of the open model.
     pub(super) completed_visits: AtomicU64,
     pub(super) tallies: Mutex<(SummaryTally, SummaryTally)>,
-    /// A moment, and milliseconds of the epoch at it.
+    /// An instant, and the same time in milliseconds since the epoch.
     pub(super) epoch: (Instant, u64),
-    /// What went wrong outside of samples, such as a data file that cannot be read.
+    /// Faults outside of samples, such as an unreadable data file.
     pub(super) faults: Mutex<Vec<String>>,
-    /// Whether rows tell what samples consist of: hops, parts, and samples of a transaction that stands for them.
+    /// True if rows include sub-samples: hops, resources, and samples of a transaction that replaces them.
     pub(super) writes_sub_samples: bool,
-    /// Names samples to servers, if they are told.
+    /// Generates sample marks for servers, if marks are enabled.
     pub(super) sample_marks: Option<SampleMarkGenerator>,
 }
 
 impl PlanRunState {
-    /// Returns milliseconds of the epoch at a moment of this run.
+    /// Converts an instant of this run to milliseconds since the epoch.
     pub(super) fn epoch_ms(&self, at: Instant) -> u64 {
         let since = at.saturating_duration_since(self.epoch.0);
         self.epoch.1.saturating_add(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Returns the threads that run now, that began, and that ended.
+    /// Returns the numbers of running, started and finished threads.
     pub(super) fn thread_counts(&self) -> ThreadCounts {
         let (started, finished) = (
             self.started_threads.load(Ordering::Relaxed),
@@ -76,17 +76,17 @@ impl PlanRunState {
     }
 }
 
-/// What the threads of a group share.
+/// State shared by the threads of a group.
 #[derive(Debug)]
 pub(super) struct ThreadGroupState {
     pub(super) active_threads: AtomicU64,
     pub(super) thread_count: u64,
     pub(super) on_error: SampleErrorAction,
     pub(super) is_same_user: bool,
-    /// `None` without end.
+    /// Number of loops; `None` for endless.
     pub(super) loop_count: Option<u64>,
     pub(super) root_node: PlanNodeId,
-    /// In the open model: the variables that each visitor begins with. An iteration is one visit.
+    /// In the open model: the initial variables of each visitor. An iteration is one visit.
     pub(super) initial_scope: Option<Arc<VariableScope>>,
 }
 
@@ -96,28 +96,28 @@ impl ThreadGroupState {
     }
 }
 
-/// What a thread does at its next turn.
+/// The phase of a thread at its next turn.
 #[derive(Debug)]
 pub(super) enum ThreadPhase {
     Begin,
-    /// The iteration is over, or has not begun.
+    /// The iteration has ended, or has not begun.
     BetweenIterations,
-    /// Looks for the next sampler.
+    /// Selects the next sampler.
     PickSampler,
-    /// Waited, and now samples.
+    /// The wait is over; the sample starts.
     Sample(PlanNodeId),
-    /// Waits for others.
+    /// Waits for other threads.
     Synchronize {
         node: PlanNodeId,
         min_threads: i64,
         meter_index: usize,
         timer_index: usize,
-        /// When they go on although too few have come.
+        /// The time at which they continue although too few have arrived.
         deadline: Option<Instant>,
     },
-    /// A pause of the flow control action is over.
+    /// The pause of a flow control action is over.
     Paused,
-    /// Java's test sleeps until it is done.
+    /// Java's test sampler sleeps until its end.
     JavaSleep {
         node: PlanNodeId,
         started_at: Instant,
@@ -125,12 +125,12 @@ pub(super) enum ThreadPhase {
     Exchange(Box<HttpSampleExchange>),
 }
 
-/// Where a name led.
+/// A resolved host.
 #[derive(Debug)]
 pub(super) struct ResolvedTarget {
-    /// By whose addresses.
+    /// The address table that was used.
     pub(super) host_table: Option<usize>,
-    /// From which address of this machine.
+    /// The local address.
     pub(super) source_address: Option<IpAddr>,
     pub(super) is_tls: bool,
     pub(super) host: String,
@@ -138,7 +138,7 @@ pub(super) struct ResolvedTarget {
     pub(super) target: Arc<LoadTarget>,
 }
 
-/// One thread.
+/// One thread of a plan.
 #[derive(Debug)]
 pub(super) struct PlanThread {
     pub(super) model: Arc<PlanModel>,
@@ -152,27 +152,27 @@ pub(super) struct PlanThread {
     pub(super) caches: HashMap<usize, ClientCache>,
     pub(super) phase: ThreadPhase,
     pub(super) last_sample_ok: bool,
-    /// The last answer, where scripts before a sample look at it.
+    /// The last response, if scripts before a sample access it.
     pub(super) last_response: Option<SampleResponse>,
     pub(super) is_ending: bool,
-    /// When the thread ends, whatever it does.
+    /// The time at which the thread ends unconditionally.
     pub(super) ends_at: Option<Instant>,
-    /// How long after its start the thread lives; `ends_at` is set when it begins.
+    /// Lifetime of the thread after its start; `ends_at` is set when it begins.
     pub(super) lifetime: Option<Duration>,
     previous_sample_times: HashMap<usize, Instant>,
-    /// When the first request of a visit is due; taken by it.
+    /// The due time of the first request of a visit; the request takes it.
     pub(super) due_at: Option<Instant>,
     is_in_visit: bool,
     pub(super) finished_samples: Vec<FinishedSample>,
-    /// Rows of samples that stand below that of a transaction, until it ends.
+    /// Rows below that of a transaction, until it ends.
     pub(super) pending_rows: Vec<TransactionRows>,
     iteration_count: u64,
     iteration_sample_count: u64,
-    /// Iterations without a sampler since the last one with any.
+    /// Number of consecutive iterations without a sampler.
     empty_iteration_count: u64,
-    /// The request under way as it is sent.
+    /// The bytes of the request in progress.
     pub(super) request_bytes: Option<Arc<[u8]>>,
-    /// Where the last request went.
+    /// The target of the last request.
     pub(super) last_target: Option<ResolvedTarget>,
     pub(super) critical_sections: EnteredSections,
 }
@@ -231,7 +231,7 @@ impl PlanThread {
         UserStep::Leave
     }
 
-    /// Waits for the next visitor, whom this thread then is.
+    /// Ends the visit and waits for the next visitor, which this thread then represents.
     fn end_visit(&mut self) -> UserStep {
         self.critical_sections.leave_all();
         self.group_state.active_threads.fetch_sub(1, Ordering::Relaxed);
@@ -249,18 +249,18 @@ impl PlanThread {
         self.is_ending || is_stopping || self.ends_at.is_some_and(|at| now >= at)
     }
 
-    /// Goes on until there is something to send or to wait for.
+    /// Continues until there is a request to send or a wait.
     fn run_until_step(&mut self, turn: &mut UserTurn<'_>) -> UserStep {
         let began = turn.now;
         let mut steps = 0;
         loop {
-            // A sample under way is finished, whatever the time.
+            // A sample in progress is finished, regardless of the time.
             let is_under_way =
                 matches!(self.phase, ThreadPhase::Exchange(_) | ThreadPhase::JavaSleep { .. });
             if !is_under_way && self.is_finished(turn.now, turn.is_stopping) {
                 return self.end_thread();
             }
-            // Samples without requests, and iterations without samples, would keep all others from their turns.
+            // Samples without requests, and iterations without samples, would block all other users.
             if steps >= MAX_STEPS_PER_TURN && !is_under_way && turn.now - began >= MAX_TURN_DURATION
             {
                 return UserStep::Yield;
@@ -311,7 +311,7 @@ impl PlanThread {
                     let model = Arc::clone(&self.model);
                     let is_late = until.is_some_and(|until| turn.now >= until);
                     let here = model.meters.get(meter).map_or(i64::MAX, |meter| match is_late {
-                        // The first one whose time is over takes all along who wait with it.
+                        // The first thread whose timeout expires releases all threads that wait with it.
                         true => meter.count.fetch_max(at_least, Ordering::Relaxed).max(at_least),
                         false => meter.count.load(Ordering::Relaxed),
                     });
@@ -349,7 +349,7 @@ impl PlanThread {
         self.scope.iteration = self.iteration_count;
         let is_empty = self.iteration_count > 1 && self.iteration_sample_count == 0;
         self.empty_iteration_count = if is_empty { self.empty_iteration_count + 1 } else { 0 };
-        // Where no condition ever holds, a thread would turn without end.
+        // If no condition ever holds, a thread would loop forever.
         if self.empty_iteration_count >= MAX_EMPTY_ITERATIONS && self.is_endless() {
             self.is_ending = true;
             return;
@@ -378,7 +378,7 @@ impl PlanThread {
         }
     }
 
-    /// Reports whether neither a number of loops, nor a time, nor a schedule ends the thread.
+    /// Returns true if neither a number of loops, nor a time, nor a schedule ends the thread.
     fn is_endless(&self) -> bool {
         self.group_state.loop_count.is_none()
             && self.ends_at.is_none()
@@ -390,7 +390,7 @@ impl PlanThread {
         let model = Arc::clone(&self.model);
         let entry = model.nodes.get(node)?;
         let PlanNodeKind::Sampler(sampler) = &entry.kind else { return None };
-        // The gates of a critical section are no samples; one that holds none must not turn without end.
+        // Enter and leave nodes of a critical section are no samples; an empty section must not loop forever.
         if matches!(
             sampler.action,
             SamplerAction::FlowControl(
@@ -411,7 +411,7 @@ impl PlanThread {
         self.wait_for_timers(node, 0, now)
     }
 
-    /// Sums the delays of a sampler's timers, from one on.
+    /// Adds up the delays of a sampler's timers, starting at index `from`.
     fn wait_for_timers(&mut self, node: PlanNodeId, from: usize, now: Instant) -> Option<UserStep> {
         let model = Arc::clone(&self.model);
         let Some(PlanNodeKind::Sampler(sampler)) = model.nodes.get(node).map(|node| &node.kind)
@@ -427,7 +427,7 @@ impl PlanThread {
                     .flatten()
                     .map(|timeout| now + delay + timeout);
                 let size: i64 = size.evaluate(&mut self.scope).trim().parse().unwrap_or(0);
-                // Users gather in their own process, each with its portion of the number.
+                // Users gather in their own process, each process with its portion of the number.
                 let size = match u64::try_from(size) {
                     Ok(size) if size > 0 => self.scope.run_context.portion.share_of(size),
                     _ => self.group_state.thread_count,
@@ -489,7 +489,8 @@ impl PlanThread {
         Duration::try_from_secs_f64(millis / 1000.0).unwrap_or_default()
     }
 
-    /// Waits until a constant throughput timer lets the next sample begin. Who is late owes nothing, as in JMeter.
+    /// Returns the delay until a constant throughput timer allows the next sample. Missed samples are not made up for,
+    /// as in JMeter.
     fn throughput_delay(
         &mut self,
         per_minute: f64,
@@ -497,7 +498,7 @@ impl PlanThread {
         meter: usize,
         now: Instant,
     ) -> Duration {
-        // In the open model the schedule says when.
+        // In the open model the schedule determines the times.
         if per_minute <= 0.0 || self.group_state.is_open_model() {
             return Duration::ZERO;
         }
@@ -538,15 +539,15 @@ impl PlanThread {
         due - now
     }
 
-    /// Waits for the next moment of a timer that gives moments to all threads.
+    /// Returns the delay until the next start time of a timer that all threads share.
     fn paced_delay(&mut self, timer: &SamplerTimer, now: Instant) -> Duration {
         let model = Arc::clone(&self.model);
-        // In the open model the schedule says when.
+        // In the open model the schedule determines the times.
         if self.group_state.is_open_model() {
             return Duration::ZERO;
         }
         let (meter, place) = match timer {
-            // Each group has moments of its own.
+            // Each group has its own schedule.
             SamplerTimer::Precise { meter_index: meter, .. } => {
                 (*meter, self.group_state.root_node)
             }
@@ -567,7 +568,7 @@ impl PlanThread {
         match moment {
             Some(moment) => (self.run_state.epoch.0 + moment).saturating_duration_since(now),
             None => {
-                // The rows are over, and so is the test.
+                // The end of the rows ends the test.
                 self.run_state.load_state.request_stop();
                 self.is_ending = true;
                 Duration::ZERO
@@ -575,7 +576,7 @@ impl PlanThread {
         }
     }
 
-    /// Makes the moments of a timer; nothing if its numbers are none.
+    /// Creates the schedule of a timer; `None` if its numbers are invalid.
     fn create_pacer(&mut self, timer: &SamplerTimer) -> Option<SamplePacer> {
         let portion = self.scope.run_context.portion;
         match timer {
@@ -595,7 +596,7 @@ impl PlanThread {
             }
             SamplerTimer::ShapedThroughput { rows, .. } => {
                 let stretches = match thread_lifetime::rate_intervals(rows, 1.0, &mut self.scope) {
-                    // Rates count for a second, and so do times.
+                    // Both rates and times are in seconds.
                     Ok(stretches) => stretches,
                     Err(fault) => {
                         self.record_run_fault(&format!("throughput shaping timer: {fault}"));
@@ -612,13 +613,13 @@ impl PlanThread {
         template.evaluate(&mut self.scope).trim().parse().unwrap_or(0.0)
     }
 
-    /// Returns a number of the normal distribution (Box and Muller).
+    /// Returns a normally distributed random number (Box and Muller).
     fn random_normal(&mut self) -> f64 {
         let (one, two) = (self.scope.random_unit(), self.scope.random_unit());
         (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * two).cos()
     }
 
-    /// Begins a sampler.
+    /// Starts a sampler.
     fn start_sample(&mut self, node: PlanNodeId, turn: &mut UserTurn<'_>) -> Option<UserStep> {
         let model = Arc::clone(&self.model);
         let Some(PlanNodeKind::Sampler(sampler)) = model.nodes.get(node).map(|node| &node.kind)
@@ -743,7 +744,7 @@ impl PlanThread {
         }
     }
 
-    /// Does what a failed sample asks for.
+    /// Applies the error action of a failed sample.
     pub(super) fn apply_error_action(&mut self, action: SampleErrorAction) {
         match action {
             SampleErrorAction::Continue => {}

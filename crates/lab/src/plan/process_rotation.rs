@@ -1,8 +1,8 @@
-//! Whose turn it is to take a row, when several processes share the rows of a plan's data.
+//! Distributes the rows of a plan's data if several processes share them.
 //!
-//! Every process reads the whole file and takes the rows of its own turns. A process has as many turns as it has visits
-//! to make, so that each row is used once over all processes: rows that are handed out one to each would be used twice by
-//! a process with many users, and left over by one with few.
+//! Every process reads the whole file and takes the rows of its own turns. The number of turns of a process is
+//! proportional to its number of visits, so that each row is used once over all processes. If rows were assigned in
+//! plain rotation, a process with many users would use rows twice, and one with few would leave rows unused.
 //!
 //! Invariant: every row is in the turn of exactly one process.
 
@@ -11,25 +11,25 @@ use std::sync::Arc;
 use super::toml_plan::weighted_order;
 use crate::load::LoadPortion;
 
-/// Sums of visits that take longer orders are rounded.
+/// Maximum length of a rotation; larger sums of visits are rounded.
 const MAX_ROTATION_LEN: u64 = 50_000;
 
-/// The turns of all processes, again and again in this order.
+/// The turns of all processes, repeated in this order.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessRotation {
     process_order: Arc<[usize]>,
     own_index: usize,
-    /// Rows passed.
+    /// Number of rows passed.
     position: usize,
 }
 
 impl ProcessRotation {
-    /// Returns the turns of one process that has all rows.
+    /// Returns the rotation of a single process that takes all rows.
     pub(crate) fn single_process() -> Self {
         Self { process_order: Arc::from([0]), own_index: 0, position: 0 }
     }
 
-    /// Returns the turns of the process `portion`, one for each in order.
+    /// Returns the rotation of the process `portion` with one turn per process.
     pub(crate) fn one_row_each(portion: LoadPortion) -> Self {
         let count = usize::try_from(portion.count).unwrap_or(usize::MAX).max(1);
         Self {
@@ -39,7 +39,7 @@ impl ProcessRotation {
         }
     }
 
-    /// Returns the turns of the process `portion` where processes have so many visits.
+    /// Returns the rotation of the process `portion` with turns in proportion to the `visits` of each process.
     pub(crate) fn by_visits(visits: &[u64], portion: LoadPortion) -> Self {
         let sum = visits.iter().fold(0, |sum: u64, visits| sum.saturating_add(*visits));
         if sum == 0 {
@@ -61,7 +61,8 @@ impl ProcessRotation {
         }
     }
 
-    /// Passes to the next row that is this process's; returns how many rows lie before it, or `None` if no row is.
+    /// Advances to the next row of this process; returns the number of rows to skip before it, or `None` if it gets
+    /// none.
     pub(crate) fn rows_before_next(&mut self) -> Option<usize> {
         let length = self.process_order.len();
         for between in 0..length {

@@ -1,7 +1,7 @@
 //! Regular expressions, compiled once per user.
 //!
-//! Most expressions run in linear time. Those with look-around, back-references, or parts that give nothing back need a
-//! library that tries one way after the other; it gives up after [`MAX_BACKTRACK_STEPS`], and then nothing matches.
+//! Most expressions run in linear time. Those with look-around, back-references, or possessive parts need a
+//! backtracking library, which gives up after [`MAX_BACKTRACK_STEPS`]; the result is then no match.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(super) enum RegexPattern {
 }
 
 impl RegexPattern {
-    /// Reports whether the expression is somewhere in a text.
+    /// Returns true if the expression matches anywhere in a text.
     pub(super) fn is_match(&self, text: &str) -> bool {
         match self {
             Self::Linear(regex) => regex.is_match(text),
@@ -24,7 +24,7 @@ impl RegexPattern {
         }
     }
 
-    /// Returns the groups of every place where the expression is, that of the whole first; what is not there is empty.
+    /// Returns the groups of every match, the whole match first; missing groups are empty.
     pub(super) fn match_groups(&self, text: &str) -> Vec<Vec<String>> {
         match self {
             Self::Linear(regex) => {
@@ -44,25 +44,25 @@ impl RegexPattern {
     }
 }
 
-/// Compiled expressions of one user, by their text and whether they are to match whole texts.
+/// Compiled expressions of one user, by their text; separate maps for search and full match.
 #[derive(Debug, Default)]
 pub(super) struct RegexPatternCache([HashMap<String, Option<RegexPattern>>; 2]);
 
-/// Patterns with variables in them differ each time: more than this are forgotten.
+/// Maximum number of cached patterns, because patterns with variables may differ each time.
 const MAX_CACHED_PATTERNS: usize = 200;
-/// Most steps of an expression that tries one way after the other.
+/// Maximum number of steps of a backtracking match.
 const MAX_BACKTRACK_STEPS: usize = 1_000_000;
-/// Largest compiled expression.
+/// Maximum size of a compiled expression in bytes.
 const MAX_COMPILED_BYTES: usize = 4 << 20;
 
 impl RegexPatternCache {
-    /// Returns the expression as it is looked for in a text; `None` if it cannot be compiled.
+    /// Returns the expression for searching in a text; `None` if it cannot be compiled.
     pub(super) fn search_pattern(&mut self, pattern: &str) -> Option<RegexPattern> {
         let [inside, _] = &mut self.0;
         get_or_compile(inside, pattern, compile_pattern)
     }
 
-    /// Returns the expression as a whole text has to match it; `None` if it cannot be compiled.
+    /// Returns the expression for matching a whole text; `None` if it cannot be compiled.
     pub(super) fn full_match_pattern(&mut self, pattern: &str) -> Option<RegexPattern> {
         let [_, whole] = &mut self.0;
         get_or_compile(whole, pattern, compile_full_match)
@@ -85,18 +85,18 @@ fn get_or_compile(
     compiled
 }
 
-/// Compiles an expression in the form of Perl or Java, to be looked for in a text.
+/// Compiles an expression in Perl or Java syntax for searching in a text.
 ///
 /// # Errors
-/// What cannot be compiled, and why.
+/// The expression that cannot be compiled, and the reason.
 pub(super) fn compile_pattern(pattern: &str) -> Result<RegexPattern, String> {
     build_regex(pattern, &translate_pattern(pattern, TextEndAnchor::BeforeLineFeed))
 }
 
-/// Compiles an expression that a whole text has to match.
+/// Compiles an expression for matching a whole text.
 ///
 /// # Errors
-/// What cannot be compiled, and why.
+/// The expression that cannot be compiled, and the reason.
 pub(super) fn compile_full_match(pattern: &str) -> Result<RegexPattern, String> {
     build_regex(pattern, &format!("^(?:{})\\z", translate_pattern(pattern, TextEndAnchor::Exact)))
 }
@@ -112,14 +112,14 @@ fn build_regex(shown: &str, translated: &str) -> Result<RegexPattern, String> {
         .build()
         .map(|regex| RegexPattern::Backtracking(Arc::new(regex)))
         .map_err(|error| {
-            // The reason in one line: that of the library shows the expression again, with a mark below it.
+            // The reason in one line: the library's message repeats the expression, with a marker below it.
             let reason = error.to_string();
             let reason = reason.lines().last().unwrap_or_default().trim();
             format!("regular expression `{shown}`: {reason}")
         })
 }
 
-/// Reports whether a repetition is possessive, which the linear library reads as a repetition of a repetition.
+/// Returns true if a repetition is possessive, which the linear library parses as a repetition of a repetition.
 fn has_possessive_repetition(pattern: &str) -> bool {
     let mut is_escaped = false;
     let mut is_set = false;

@@ -1,20 +1,21 @@
-//! Regular expressions as plans write them, in the forms of Perl 5 (JMeter's own library) and Java.
+//! Regular expressions in plans, in the syntax of Perl 5 (JMeter's own library) and Java.
 //!
-//! In: an expression. Out: the same expression for the libraries that run it here, which read some letters otherwise:
-//! there a bare `{` is a fault and `\<` the beginning of a word, `[` inside brackets opens a set, and `$` ends the text only.
+//! In: an expression. Out: the equivalent expression for the libraries used here, which interpret some characters
+//! differently: there a bare `{` is an error and `\<` the beginning of a word, `[` inside brackets opens a set, and `$`
+//! matches only at the end of the text.
 //!
-//! Not here: whether it compiles ([`super::regex_pattern::compile_pattern`]).
+//! Not here: compilation ([`super::regex_pattern::compile_pattern`]).
 
 use std::fmt::Write as _;
 use std::iter::Peekable;
 use std::str::CharIndices;
 
-/// What the end of a text is to `$`.
+/// The meaning of `$` at the end of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextEndAnchor {
-    /// Also before a last line feed, as where an expression is looked for.
+    /// Also matches before a final line feed, as in searches.
     BeforeLineFeed,
-    /// The very end, as where the whole text has to match.
+    /// Matches only at the very end, as in full matches.
     Exact,
 }
 
@@ -32,7 +33,7 @@ pub(super) fn translate_pattern(pattern: &str, end: TextEndAnchor) -> String {
     translator.output
 }
 
-/// Reports whether a flag lets `$` stand for the end of each line.
+/// Returns true if a flag makes `$` match at the end of each line.
 fn has_multiline_flag(pattern: &str) -> bool {
     pattern.match_indices("(?").any(|(at, _)| {
         let flags = pattern.get(at + 2..).unwrap_or_default();
@@ -48,7 +49,7 @@ struct RegexTranslator<'p> {
     output: String,
     end_anchor: TextEndAnchor,
     is_multiline: bool,
-    /// Something stands before that can be repeated.
+    /// Set if the preceding element can be repeated.
     can_repeat: bool,
 }
 
@@ -106,7 +107,7 @@ impl RegexTranslator<'_> {
         self.can_repeat = true;
     }
 
-    /// Leaves out so many bytes, which are known to be whole letters.
+    /// Skips a number of bytes, which must be whole characters.
     fn skip_bytes(&mut self, bytes: usize) {
         let Some(&(from, _)) = self.remaining.peek() else { return };
         while self.remaining.peek().is_some_and(|(at, _)| *at < from + bytes) {
@@ -146,7 +147,7 @@ impl RegexTranslator<'_> {
                 }
                 self.can_repeat = true;
             }
-            // White space counts as itself even where a flag leaves it out.
+            // Whitespace is literal even with a flag that ignores it.
             ' ' => self.push_atom("\\x20"),
             _ if letter.is_ascii_digit() || is_known_escape(letter) => {
                 self.output.push('\\');
@@ -158,7 +159,7 @@ impl RegexTranslator<'_> {
         }
     }
 
-    /// Copies the braces behind `\p`, `\x` and the like, which repeat nothing.
+    /// Copies the braces after `\p`, `\x` and similar escapes, which are no repetition.
     fn copy_braced_name(&mut self, letter: char, after: &str) {
         let takes_name = matches!(letter, 'p' | 'P' | 'x' | 'u');
         if let Some(end) = after.find('}').filter(|_| takes_name && after.starts_with('{')) {
@@ -167,7 +168,7 @@ impl RegexTranslator<'_> {
         }
     }
 
-    /// Copies a set of letters; its opening bracket is read.
+    /// Copies a character set; its opening bracket is already consumed.
     fn copy_character_set(&mut self) {
         self.output.push('[');
         self.can_repeat = true;
@@ -177,7 +178,7 @@ impl RegexTranslator<'_> {
         if self.remaining.next_if(|(_, letter)| *letter == ']').is_some() {
             self.output.push_str("\\]");
         }
-        // Whether a hyphen that follows could begin a range.
+        // Set if a following hyphen could begin a range.
         let mut can_range = false;
         while let Some((at, letter)) = self.remaining.next() {
             let after = self.pattern.get(at + letter.len_utf8()..).unwrap_or_default();
@@ -202,7 +203,7 @@ impl RegexTranslator<'_> {
                     let is_range =
                         can_range && !after.starts_with(']') && !starts_escaped_class(after);
                     self.output.push_str(if is_range { "-" } else { "\\-" });
-                    // What ends a range begins none.
+                    // The end of a range cannot begin another.
                     can_range = !is_range && can_range;
                     if is_range {
                         self.copy_range_end();
@@ -223,7 +224,7 @@ impl RegexTranslator<'_> {
         }
     }
 
-    /// Copies the last letter of a range.
+    /// Copies the last character of a range.
     fn copy_range_end(&mut self) {
         match self.remaining.next() {
             Some((_, '\\')) => {
@@ -239,7 +240,7 @@ impl RegexTranslator<'_> {
         }
     }
 
-    /// Copies an escaped letter of a set; false if it stands for several letters.
+    /// Copies an escaped character of a set; returns false if it stands for several characters.
     fn copy_set_escape(&mut self) -> bool {
         let Some((at, letter)) = self.remaining.next() else {
             self.output.push('\\');
@@ -278,7 +279,7 @@ impl RegexTranslator<'_> {
     }
 }
 
-/// Letters that stand for something else outside of a set.
+/// Returns true for characters with a special meaning outside a set.
 fn is_special_letter(letter: char) -> bool {
     matches!(
         letter,
@@ -286,7 +287,7 @@ fn is_special_letter(letter: char) -> bool {
     )
 }
 
-/// Letters that mean the same after a backslash in both.
+/// Returns true for characters whose escape means the same in both syntaxes.
 fn is_known_escape(letter: char) -> bool {
     matches!(
         letter,
@@ -313,7 +314,7 @@ fn is_known_escape(letter: char) -> bool {
     )
 }
 
-/// Reports whether an escaped class of letters begins, which ends no range.
+/// Returns true if an escaped character class begins, which cannot end a range.
 fn starts_escaped_class(text: &str) -> bool {
     ["\\d", "\\D", "\\w", "\\W", "\\s", "\\S", "\\p", "\\P"]
         .iter()
@@ -326,7 +327,7 @@ fn octal_digits(text: &str) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
-/// Returns what stands in braces that repeat: `3`, `3,` or `3,5`.
+/// Returns the content of repetition braces: `3`, `3,` or `3,5`.
 fn repetition_bounds(text: &str) -> Option<&str> {
     let (inside, _) = text.split_once('}')?;
     let (least, most) = inside.split_once(',').unwrap_or((inside, ""));
@@ -334,7 +335,7 @@ fn repetition_bounds(text: &str) -> Option<&str> {
     (!least.is_empty() && is_number(least) && is_number(most)).then_some(inside)
 }
 
-/// Returns `:alpha:]` and the like.
+/// Returns `:alpha:]` and similar names.
 fn posix_class_name(text: &str) -> Option<&str> {
     let name = text.strip_prefix(':')?;
     let end = name.find(":]")?;

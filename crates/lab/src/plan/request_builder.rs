@@ -1,4 +1,4 @@
-//! From a drawn request to one that can be sent: where it leads, and what cookies and caches add to it.
+//! Builds a sendable request from a resolved one: its target, and the headers that cookies and caches add.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::plan_thread::{PlanThread, ResolvedTarget};
 use crate::net::{AbsoluteUrl, LoadTarget, ResponseRetention, TargetRequest};
 
 impl PlanThread {
-    /// Turns a drawn request into one that can be sent.
+    /// Builds a sendable request from a resolved one.
     pub(super) fn build_request(
         &mut self,
         drawn: &ResolvedHttpRequest,
@@ -58,7 +58,7 @@ impl PlanThread {
         })
     }
 
-    /// Returns the cookie manager of a request, unless it is one that ignores all cookies.
+    /// Returns the cookie manager of a request, unless it ignores all cookies.
     pub(super) fn active_cookie_manager(&self, spec: &HttpSamplerSpec) -> Option<usize> {
         let manages = |place: &usize| {
             self.model.cookie_managers.get(*place).is_some_and(|manager| !manager.ignores_cookies)
@@ -66,7 +66,7 @@ impl PlanThread {
         spec.cookie_manager.filter(manages)
     }
 
-    /// Returns the address of this machine that the plan wants to send from.
+    /// Returns the local address that the plan specifies.
     fn source_address(
         &mut self,
         spec: &HttpSamplerSpec,
@@ -84,7 +84,7 @@ impl PlanThread {
         }
     }
 
-    /// Returns where a URL leads, which is mostly where the last one led.
+    /// Returns the target of a URL, which is usually that of the last request.
     fn resolve_target(
         &mut self,
         url: &AbsoluteUrl,
@@ -105,7 +105,7 @@ impl PlanThread {
             given.as_deref(),
             source,
         )?;
-        // What a plan writes with variables may be another address for the next request.
+        // An address with variables may differ for the next request.
         let is_fixed = given.is_none() || self.has_fixed_hosts(hosts);
         self.last_target = is_fixed.then(|| ResolvedTarget {
             host_table: hosts,
@@ -118,7 +118,7 @@ impl PlanThread {
         Ok(target)
     }
 
-    /// Returns the addresses that the plan itself gives a name.
+    /// Returns the addresses that the plan itself assigns to a name.
     fn plan_host_addresses(&mut self, place: usize, host: &str) -> Option<String> {
         let model = Arc::clone(&self.model);
         let hosts = model.host_addresses.get(place)?;
@@ -135,7 +135,7 @@ impl PlanThread {
         })
     }
 
-    /// Gives a cookie manager a jar of its own with the cookies that the plan begins with, unless it has one.
+    /// Creates the jar of a cookie manager with the plan's initial cookies, unless it exists.
     pub(super) fn ensure_cookie_jar(&mut self, place: usize) {
         if self.cookie_jars.contains_key(&place) {
             return;

@@ -1,4 +1,4 @@
-//! Runs a plan: set-up groups, main groups, tear-down groups, and JMeter's lines meanwhile.
+//! Runs a plan: set-up groups, main groups, tear-down groups, and prints JMeter's summary lines.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -23,96 +23,96 @@ use crate::measurement::{JtlRowSink, RunResults, SampleMarkGenerator, WorkerInte
 use crate::net::TargetRegistry;
 use crate::{Error, FileFinding, Result};
 
-/// How to run a plan.
+/// Options of a plan run.
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
     /// `-J`: properties.
     pub properties: HashMap<String, String>,
-    /// Sends everything to this address instead of where the plan says, in plain HTTP: to a proxy that watches.
+    /// Sends everything to this address instead of the plan's targets, in plain HTTP: to a recording proxy.
     pub proxy_address: Option<std::net::SocketAddr>,
-    /// Whether connections speak HTTP/2, each with one exchange at a time.
+    /// True if connections use HTTP/2, each with one exchange at a time.
     pub is_http2: bool,
     /// `-l`: the result file.
     pub result_file: Option<PathBuf>,
-    /// Threads that send; 0 for one per processor.
+    /// Number of sending threads; 0 for one per processor.
     pub worker_count: usize,
-    /// What random numbers derive from.
+    /// The seed of random numbers.
     pub seed: u64,
-    /// Leaves out the result files that listeners of the plan name.
+    /// Ignores the result files that listeners of the plan specify.
     pub without_listeners: bool,
-    /// How many exchanges of each label are kept whole.
+    /// Number of exchanges per label that are stored completely.
     pub traces_per_label: usize,
-    /// Load that is put on the plan instead of its own.
+    /// A load that replaces the plan's own.
     pub load_offer: Option<LoadOffer>,
-    /// Goals, of which those with [`LoadGoal::abort_after`] end the run that misses them.
+    /// Goals; those with [`LoadGoal::abort_after`] end a run that misses them.
     pub goals: Vec<LoadGoal>,
-    /// Names that have other addresses for this run than the system says; several stand with commas between them.
+    /// Host names with overriding addresses for this run; several are separated by commas.
     pub host_addresses: HashMap<String, String>,
-    /// Classes of elements that whoever reads the plan leaves out where they cannot be run.
+    /// Classes of elements that are omitted from the plan if they cannot be run.
     pub excluded_classes: Vec<String>,
-    /// Columns that rows of result files have besides JMeter's.
+    /// Columns of result file rows in addition to JMeter's.
     pub extra_columns: JtlExtraColumns,
-    /// The run's name, if each request says which sample of it it belongs to.
+    /// The name of the run, if each request is marked with the sample that it belongs to.
     pub run_mark: Option<String>,
 }
 
-/// A load for any plan: its groups share it by their own numbers of users.
+/// A load for any plan: its groups share it in proportion to their own numbers of users.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadOffer {
-    /// Whether visitors come, or users stay.
+    /// The rate of visitors or the number of users.
     pub amount: LoadAmount,
-    /// How long.
+    /// Total duration.
     pub duration: Duration,
-    /// Over how long it grows from nothing, within that time.
+    /// Time over which the load increases from zero, within the duration.
     pub ramp: Duration,
-    /// Visitors come independently of each other instead of at equal distances.
+    /// Visitors arrive independently of each other instead of at equal intervals.
     pub is_random: bool,
 }
 
-/// How much load.
+/// The amount of load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LoadAmount {
-    /// Visits that begin per second, whether or not earlier ones are over (open model).
+    /// Visits begun per second, whether or not earlier ones are over (open model).
     Rate(f64),
-    /// Users at a time, who wait for answers (closed model).
+    /// Number of concurrent users, who wait for responses (closed model).
     Users(u64),
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct PlanRunOutcome {
-    /// What was measured.
+    /// The measurements.
     pub results: RunResults,
     /// The totals of the last summary line.
     pub tally: SummaryTally,
-    /// What went wrong outside of samples, such as a data file that cannot be read.
+    /// Faults outside of samples, such as an unreadable data file.
     pub errors: Vec<String>,
-    /// Visits of the open model that came to their end.
+    /// Number of completed visits of the open model.
     pub visits: u64,
 }
 
-/// How long what is under way at the end of a run may still take.
+/// Time limit for exchanges in progress at the end of a run.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a `+` line appears.
+/// Interval between `+` lines in seconds.
 const SUMMARY_INTERVAL_SECS: u64 = 30;
 
-/// What of a run falls to this process when several share it.
+/// The portion of a run for this process if several share it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RunMembership {
     pub(crate) portion: LoadPortion,
-    /// Whether each process uses all rows of the data sets.
+    /// True if each process uses all rows of the data sets.
     pub(crate) copies_rows: bool,
 }
 
-/// Who hears of a run while it goes on.
+/// The receiver of a run's progress.
 pub(crate) enum RunListener<'a> {
-    /// A person: JMeter's lines, and what is shown while it runs.
+    /// A console: JMeter's lines, and the live display.
     Console { print_line: &'a mut dyn FnMut(&str), display: Option<&'a mut LiveDisplay> },
     /// Another process: the numbers themselves.
     Observer(&'a mut dyn LoadObserver),
 }
 
-/// Reports whether rows tell what samples consist of: by the property that JMeter has for it, and else for plans of JMeter.
+/// Returns true if rows include sub-samples: as JMeter's property specifies, otherwise for JMeter plans.
 fn writes_sub_sample_rows(file: &str, options: &RunOptions) -> bool {
     match options.properties.get("jmeter.save.saveservice.subresults") {
         Some(word) => word.trim().eq_ignore_ascii_case("true"),
@@ -120,7 +120,7 @@ fn writes_sub_sample_rows(file: &str, options: &RunOptions) -> bool {
     }
 }
 
-/// Returns what the users of a run share, and the scope that they start with.
+/// Returns the state shared by the users of a run, and their initial scope.
 pub(super) fn begin_run(
     model: &PlanModel,
     options: &RunOptions,
@@ -203,7 +203,7 @@ pub(super) fn run_plan(
     reporter.print_line(&format!("Starting standalone test @ {}", time_of_day_text()));
     for stage in [ThreadGroupStage::Setup, ThreadGroupStage::Main, ThreadGroupStage::Teardown] {
         if shared.load_state.is_stopping() {
-            // What was set up is torn down although the test was stopped, if the plan says so.
+            // Tear-down groups run even if the test was stopped, if the plan specifies it.
             if stage != ThreadGroupStage::Teardown || !model.runs_teardown_on_stop {
                 continue;
             }
@@ -211,12 +211,12 @@ pub(super) fn run_plan(
         }
         let members: Vec<_> =
             groups.iter().filter(|prepared| prepared.group.stage == stage).collect();
-        // A load for the whole plan is one load, also where groups would follow each other.
+        // A load for the whole plan is one load, even if groups would otherwise run in sequence.
         let is_serial = model.is_serial && options.load_offer.is_none();
         let parts: Vec<&[&PreparedGroup<'_>]> =
             if is_serial { members.chunks(1).collect() } else { vec![members.as_slice()] };
         for part in parts {
-            // Groups that follow one which ended the test do not begin.
+            // Groups after one that ended the test do not start.
             if !part.is_empty() && !shared.load_state.is_stopping() {
                 director.run_groups(part, &mut reporter)?;
             }
@@ -237,7 +237,7 @@ pub(super) fn run_plan(
     Ok(PlanRunOutcome { results, tally, errors: faults, visits })
 }
 
-/// Refuses a kept copy whose secrets are not given.
+/// Rejects a redacted copy of a plan whose secrets are not given.
 fn check_required_properties(model: &PlanModel, file: &str, options: &RunOptions) -> Result<()> {
     let lacks: Vec<String> = model
         .required_properties
@@ -254,7 +254,7 @@ fn check_required_properties(model: &PlanModel, file: &str, options: &RunOptions
     )))
 }
 
-/// Returns the time of day as JMeter tells it.
+/// Returns the time of day in JMeter's format.
 pub(crate) fn time_of_day_text() -> String {
     let now = jiff::Zoned::now();
     let ms = now.timestamp().as_millisecond();
@@ -278,7 +278,7 @@ fn result_file_paths(
     outputs
 }
 
-/// Says whose turn it is to take a row of each data set: as often as visits begin that draw one.
+/// Assigns the row rotation of each data set to the processes, in proportion to the visits that read a row.
 fn assign_row_rotations(
     model: &PlanModel,
     groups: &[PreparedGroup<'_>],
@@ -296,7 +296,7 @@ fn assign_row_rotations(
     }
     first.group_name = "".into();
     let turns = |groups: &Vec<&PreparedGroup<'_>>| {
-        // Where some never end, users are all that can be counted.
+        // If some groups are endless, only users can be counted.
         let is_counted = groups.iter().all(|it| it.loops.is_some() || it.arrivals.is_some());
         let visits: Vec<u64> = (0..portion.count)
             .map(|index| {
@@ -309,7 +309,7 @@ fn assign_row_rotations(
     drawing.iter().map(|(cursor, groups)| (cursor.clone(), turns(groups))).collect()
 }
 
-/// A group with its threads and loops.
+/// A group with its thread lifetimes and loops.
 struct PreparedGroup<'a> {
     group: &'a ThreadGroup,
     thread_lifetimes: Vec<ThreadLifetime>,
@@ -318,10 +318,10 @@ struct PreparedGroup<'a> {
 }
 
 impl PreparedGroup<'_> {
-    /// Returns how many visits fall to a process, or users unless visits are counted.
+    /// Returns the number of visits of a process, or of users if visits are not counted.
     fn visit_count(&self, process: LoadPortion, is_counted: bool) -> u64 {
         if let Some(arrivals) = &self.arrivals {
-            // Visitors go round as rows do, so all processes count the same.
+            // Visitors are assigned in rotation like rows, so all processes have the same count.
             let schedule =
                 ArrivalSchedule::from_intervals(arrivals.process, &arrivals.rate_intervals, 0);
             let count = schedule.mean_rate() * schedule.duration().as_secs_f64();
@@ -395,7 +395,7 @@ fn prepare_group<'a>(
 /// Replaces the load of the main groups.
 fn apply_load_offer(offer: &LoadOffer, groups: &mut [PreparedGroup<'_>]) {
     let weight = |prepared: &PreparedGroup<'_>| match &prepared.arrivals {
-        // Of visitors, the rate tells how much a group counts.
+        // For visitors, the rate determines the weight of a group.
         Some(arrivals) => {
             ArrivalSchedule::from_intervals(arrivals.process, &arrivals.rate_intervals, 0)
                 .mean_rate()
@@ -419,7 +419,7 @@ fn apply_load_offer(offer: &LoadOffer, groups: &mut [PreparedGroup<'_>]) {
                 prepared.arrivals = Some(offer_arrivals(offer, rate * share));
             }
             LoadAmount::Users(users) => {
-                // What rounding takes from one group, the next one gets.
+                // Rounding remainders carry over to the next group.
                 let until = if all > 0.0 { (users as f64 * seen / all).round() as u64 } else { 0 };
                 let count = until.saturating_sub(given);
                 given = until;
@@ -449,10 +449,10 @@ fn offer_arrivals(offer: &LoadOffer, rate: f64) -> OpenModelArrivals {
     OpenModelArrivals { process, rate_intervals: stretches, max_visitors: MAX_OFFER_VISITORS }
 }
 
-/// Visitors at a time that an offer makes at most: beyond that, arrivals wait for one who is done.
+/// Maximum number of concurrent visitors of an offer: beyond that, arrivals wait for a free one.
 const MAX_OFFER_VISITORS: usize = 10_000;
 
-/// Who plays: everything that a thread needs to begin.
+/// Creates threads: holds everything that a thread needs to start.
 #[derive(Clone)]
 struct PlanThreadFactory {
     model: Arc<PlanModel>,
@@ -462,7 +462,7 @@ struct PlanThreadFactory {
 }
 
 impl PlanThreadFactory {
-    /// Returns a thread of a group; `place` is the group's number and the thread's, both from 1.
+    /// Creates a thread of a group; `place` has the numbers of the group and the thread, both from 1.
     fn create_thread(
         &self,
         group: usize,
@@ -494,7 +494,7 @@ struct GroupScheduler<'a> {
     load_offer: Option<&'a LoadOffer>,
     worker_count: usize,
     row_sink: Option<JtlRowSink>,
-    /// Groups begun.
+    /// Number of groups begun.
     group_count: usize,
     results: RunResults,
 }
@@ -506,7 +506,7 @@ impl GroupScheduler<'_> {
         reporter: &mut RunReporter<'_>,
     ) -> Result<()> {
         let portion = self.thread_factory.run_context.portion;
-        // Counted anew in each group, so that a group's threads are divided as the rows that they use are.
+        // Counted separately in each group, so that a group's threads are divided as the rows that they use are.
         let threads: u64 =
             groups.iter().map(|it| portion.share_of(it.thread_lifetimes.len() as u64)).sum();
         let workers = self.worker_count.min(usize::try_from(threads).unwrap_or(usize::MAX));
@@ -519,7 +519,7 @@ impl GroupScheduler<'_> {
             let group = self.group_index(prepared.group);
             for (thread, span) in prepared.thread_lifetimes.iter().enumerate() {
                 if !portion.contains(thread as u64) {
-                    // Another process runs it, with the random numbers that it has here.
+                    // Another process runs this thread, with the same random numbers.
                     self.thread_factory.run_context.skip_user_seed();
                     continue;
                 }
@@ -549,14 +549,14 @@ impl GroupScheduler<'_> {
                 );
             }
         }
-        // With others, who has nothing to do begins and ends with them.
+        // With other processes, a process without work begins and ends with them.
         if crews.is_empty() && portion.count == 1 {
             return Ok(());
         }
         let is_main = groups.iter().any(|prepared| prepared.group.stage == ThreadGroupStage::Main);
         let load = LoadRun {
             worker_loads: crews,
-            // Visits that have begun may end: only a target that does not keep pace has some left then.
+            // Visits in progress may complete: some are left only if the target does not keep pace.
             stop_after: self
                 .load_offer
                 .filter(|_| is_main)
@@ -595,7 +595,7 @@ impl GroupScheduler<'_> {
         groups.iter().position(|known| std::ptr::eq(known, group)).unwrap_or(0)
     }
 
-    /// Adds crews that receive the visitors of a group, one per worker.
+    /// Adds the loads for the visitors of a group, one per worker.
     fn add_arrival_loads(
         &self,
         crews: &mut Vec<WorkerLoad>,
@@ -626,7 +626,7 @@ impl GroupScheduler<'_> {
     }
 }
 
-/// Tells how a run goes on.
+/// Reports the progress of a run.
 struct RunReporter<'a> {
     run_state: Arc<PlanRunState>,
     listener: RunListener<'a>,
@@ -732,7 +732,7 @@ impl LoadObserver for RunReporter<'_> {
     }
 }
 
-/// Says the summariser's lines when it is time.
+/// Prints the summariser's lines when they are due.
 #[derive(Debug)]
 pub(crate) struct SummaryLinePrinter {
     delta: SummaryTally,
@@ -754,13 +754,13 @@ impl Default for SummaryLinePrinter {
 }
 
 impl SummaryLinePrinter {
-    /// Adds samples that no line has told of.
+    /// Adds samples that are not yet printed.
     pub(crate) fn add(&mut self, delta: &SummaryTally) {
         self.delta.merge(delta);
         self.total.merge(delta);
     }
 
-    /// Says the lines that are due: at the end, and every half minute.
+    /// Prints the due lines: at the end, and every half minute.
     pub(crate) fn print_due_lines(
         &mut self,
         is_end: bool,

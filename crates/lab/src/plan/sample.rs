@@ -1,4 +1,4 @@
-//! Samples that have ended: judged, counted in the transactions they stand in, and told to the recorder.
+//! Finished samples: evaluated, counted in their transactions, and passed to the recorder.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -16,10 +16,10 @@ use crate::measurement::{
     ExchangeTrace, RecordedSample, redact_head, trace_request_text, truncate_text,
 };
 
-/// How the message of a sample without an answer begins.
+/// The prefix of the message of a sample without a response.
 pub(super) const NO_RESPONSE_PREFIX: &str = "Non HTTP response message: ";
 
-/// What a sample adds up to with its redirects and parts.
+/// The totals of a sample with its redirects and resources.
 #[derive(Debug)]
 pub(super) struct SampleTotals {
     pub(super) started: Instant,
@@ -33,39 +33,39 @@ pub(super) struct SampleTotals {
     pub(super) is_ok: bool,
     pub(super) data_type: &'static str,
     pub(super) response: SampleResponse,
-    /// What the server said of its own time.
+    /// The server's own timing.
     pub(super) server_timing: Option<Box<str>>,
-    /// Whether a header says that a cache answered, or that none did.
+    /// The cache state that a header reports: true for a hit, false for none.
     pub(super) is_cache_hit: Option<bool>,
-    /// The request as it was sent, if the exchange is kept whole.
+    /// The request as sent, if the exchange is traced.
     pub(super) traced_request: Option<Arc<[u8]>>,
     pub(super) media_type: String,
-    /// What it consists of, if that is more than one exchange and rows tell it.
+    /// Its sub-samples, if there is more than one exchange and rows include them.
     pub(super) sub_samples: Option<Box<SubSampleNode>>,
-    /// By which servers know it.
+    /// The mark by which servers identify the sample.
     pub(super) sample_mark: Option<Box<str>>,
 }
 
-/// Rows that stand below that of a transaction, and when each of their samples began.
+/// Rows below that of a transaction, and the start time of each sample.
 #[derive(Debug)]
 pub(super) struct TransactionRows {
     transaction: PlanNodeId,
     rows: Vec<(Instant, JtlRow<'static>)>,
 }
 
-/// A finished sample, to be told at the end of the turn.
+/// A finished sample, to be reported at the end of the turn.
 #[derive(Debug)]
 pub(super) struct FinishedSample {
     label: Arc<str>,
     is_transaction: bool,
-    /// Inside a transaction that stands for its samples.
+    /// Set inside a transaction that replaces its samples.
     is_hidden: bool,
-    /// The transaction that stands for it and tells of it below its own row.
+    /// The transaction that replaces it and lists it below its own row.
     parent_transaction: Option<PlanNodeId>,
-    /// The transaction that it is itself, if that stands for its samples.
+    /// The transaction that this sample is, if that replaces its samples.
     own_transaction: Option<PlanNodeId>,
     sub_samples: Option<Box<SubSampleNode>>,
-    /// When it was due, if that is known.
+    /// The time at which it was due, if known.
     due_at: Option<Instant>,
     started: Instant,
     first_byte: Instant,
@@ -88,22 +88,22 @@ pub(super) struct FinishedSample {
     sample_mark: Option<Box<str>>,
 }
 
-/// How a transaction comes to its end.
+/// The way in which a transaction ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TransactionEnding {
-    /// All that is in it was sampled.
+    /// All of its samples were completed.
     Completed,
-    /// The iteration, or the pass of a loop, is given up.
+    /// The iteration, or the pass of a loop, is abandoned.
     Abandoned,
     /// The thread ends.
     Stopped,
 }
 
-/// What a sample says, put into words where somebody reads it.
+/// The message of a sample, formatted on demand.
 #[derive(Debug)]
 enum SampleMessage {
     Text(String),
-    /// Samples of a transaction, and how many of them failed.
+    /// Number of samples of a transaction, and number of failed ones.
     Transaction(u64, u64),
 }
 
@@ -120,7 +120,7 @@ impl SampleMessage {
 }
 
 impl PlanThread {
-    /// Finishes a sample that had no reply.
+    /// Finishes a sample that received no response.
     pub(super) fn finish_without_reply(
         &mut self,
         node: PlanNodeId,
@@ -151,7 +151,7 @@ impl PlanThread {
         self.finish_sample(node, sum);
     }
 
-    /// Judges a sample and notes it.
+    /// Evaluates a sample and records it.
     pub(super) fn finish_sample(&mut self, node: PlanNodeId, mut sum: SampleTotals) {
         let model = Arc::clone(&self.model);
         let Some(PlanNodeKind::Sampler(sampler)) = model.nodes.get(node).map(|node| &node.kind)
@@ -165,7 +165,7 @@ impl PlanThread {
             is_ok = true;
         }
         let mut actions = Vec::new();
-        // A script that is a sampler itself may say that it is none: nothing looks at it then.
+        // A script sampler may discard its own sample: it is then not processed further.
         let was_ignored = sum.response.script_directives.is_ignored;
         for after in sampler.post_processors.iter().filter(|_| !was_ignored) {
             match after {
@@ -210,7 +210,7 @@ impl PlanThread {
         }
     }
 
-    /// Lets assertions judge an answer; returns why the first of them fails it.
+    /// Evaluates the assertions for a response; returns the message of the first one that fails.
     fn apply_assertions(
         &mut self,
         judges: &[SampleAssertion],
@@ -239,7 +239,7 @@ impl PlanThread {
         failure
     }
 
-    /// Adds a sample to what is to be told.
+    /// Adds a sample to those to be reported.
     fn record_sample(&mut self, sum: SampleTotals, is_ok: bool, failure: String) {
         let below = self.add_to_transactions(&sum, is_ok);
         let trace = sum.exchange_trace(&self.scope.sample_label, is_ok, &failure).map(Box::new);
@@ -273,10 +273,10 @@ impl PlanThread {
         });
     }
 
-    /// Adds a sample to the transactions it stands in; returns the innermost that stands for it.
+    /// Adds a sample to its transactions; returns the innermost that replaces it.
     fn add_to_transactions(&mut self, sum: &SampleTotals, is_ok: bool) -> Option<PlanNodeId> {
         let model = Arc::clone(&self.model);
-        // What is farther inside has a higher number.
+        // Inner transactions have higher numbers.
         let mut innermost = None;
         for (node, state) in self.controller_states.iter_mut().enumerate() {
             let Some(open) = &mut state.open_transaction else { continue };
@@ -304,7 +304,7 @@ impl PlanThread {
         innermost
     }
 
-    /// Ends a transaction and notes its sample.
+    /// Ends a transaction and records its sample.
     pub(super) fn end_transaction(&mut self, node: PlanNodeId, ending: TransactionEnding) {
         let model = Arc::clone(&self.model);
         let Some(entry) = model.nodes.get(node) else { return };
@@ -338,7 +338,7 @@ impl PlanThread {
             idle = now.saturating_duration_since(open.started).saturating_sub(open.children_time);
         }
         let mut is_ok = open.failed_samples == 0;
-        // JMeter counts what is sampled where the transaction stands for it, and what is chosen elsewhere.
+        // JMeter counts finished samples if the transaction replaces them, and selected samplers otherwise.
         let count = if *is_parent { open.ended_samples } else { open.sampler_calls };
         let message = match ending {
             TransactionEnding::Stopped => SampleMessage::Text(String::new()),
@@ -368,7 +368,7 @@ impl PlanThread {
             label: open.label,
             is_transaction: true,
             is_hidden: below.is_some(),
-            // One that stands for nothing is told by itself, or not at all.
+            // A transaction that replaces nothing is reported separately, or not at all.
             parent_transaction: below.filter(|_| *is_parent),
             own_transaction: is_parent.then_some(node),
             sub_samples: None,
@@ -395,7 +395,7 @@ impl PlanThread {
         });
     }
 
-    /// Tells the recorder what was finished.
+    /// Passes the finished samples to the recorder.
     pub(super) fn report_finished_samples(&mut self, turn: &mut UserTurn<'_>) {
         if self.finished_samples.is_empty() {
             return;
@@ -411,7 +411,7 @@ impl PlanThread {
             let reason = match (finished.is_ok, finished.failure.as_str()) {
                 (true, _) => None,
                 (false, "") if finished.status == 0 => Some(&*message),
-                // Where nothing was answered, that is the reason, and not what was expected of the answer.
+                // Without a response, that is the failure reason, and not the failed assertion.
                 (false, _) if message.starts_with(NO_RESPONSE_PREFIX) => Some(&*message),
                 (false, "") => Some("status"),
                 (false, failure) => Some(failure),
@@ -461,11 +461,11 @@ impl PlanThread {
                 }
             }
         }
-        // Its room serves the next sample.
+        // Reuse its capacity for the next sample.
         self.finished_samples = all;
     }
 
-    /// Keeps the rows of a sample for which a transaction stands, if they are told below that of the transaction.
+    /// Stores the rows of a sample that a transaction replaces, if they are listed below that of the transaction.
     fn retain_transaction_rows(
         &mut self,
         finished: &FinishedSample,
@@ -487,7 +487,7 @@ impl PlanThread {
         self.pending_rows.push(TransactionRows { transaction, rows });
     }
 
-    /// Returns the rows that stand below that of a transaction.
+    /// Removes and returns the rows below that of a transaction.
     fn take_transaction_rows(
         &mut self,
         transaction: PlanNodeId,
@@ -496,7 +496,7 @@ impl PlanThread {
         self.pending_rows.extract_if(.., is_its).flat_map(|held| held.rows).collect()
     }
 
-    /// Calls `each` with the rows of a sample, its own first, and when each began.
+    /// Calls `each` with the rows of a sample, its own first, and their start times.
     fn for_each_row(
         &self,
         finished: &FinishedSample,
@@ -544,7 +544,7 @@ impl PlanThread {
 }
 
 impl SampleTotals {
-    /// Returns the exchange, if it is kept whole.
+    /// Returns the exchange, if it is traced.
     fn exchange_trace(&self, label: &str, is_ok: bool, failure: &str) -> Option<ExchangeTrace> {
         let bytes = self.traced_request.as_ref()?;
         let answer = &self.response;

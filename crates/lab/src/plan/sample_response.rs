@@ -1,4 +1,4 @@
-//! The answer to a sampler, as extractors and assertions see it.
+//! The response to a sampler, as extractors and assertions access it.
 
 use std::borrow::Cow;
 use std::io::Read as _;
@@ -13,9 +13,9 @@ pub(super) struct SampleResponse {
     /// `200`, or `Non HTTP response code: ...`.
     pub(super) code: String,
     pub(super) message: String,
-    /// Status line and headers, as they arrived.
+    /// Status line and headers as received.
     pub(super) headers: String,
-    /// The request as it was sent; none for samples without one.
+    /// The request as sent; `None` for samples without one.
     pub(super) request: Option<Arc<[u8]>>,
     pub(super) body: String,
     pub(super) elapsed_ms: u64,
@@ -24,10 +24,10 @@ pub(super) struct SampleResponse {
     pub(super) script_directives: ScriptDirectives,
 }
 
-/// What scripts said of a sample beside its answer.
+/// Directives that scripts set for a sample besides its response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ScriptDirectives {
-    /// It is told to nobody.
+    /// Set if the sample is not reported.
     pub(super) is_ignored: bool,
     pub(super) stops_thread: bool,
     pub(super) stops_test: bool,
@@ -35,7 +35,7 @@ pub(super) struct ScriptDirectives {
 }
 
 impl SampleResponse {
-    /// Returns the headers that were sent, a line each, without the request line.
+    /// Returns the sent headers, one line each, without the request line.
     pub(super) fn request_headers_text(&self) -> Cow<'_, str> {
         let bytes = self.request.as_deref().unwrap_or_default();
         let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap_or(0);
@@ -44,7 +44,7 @@ impl SampleResponse {
         String::from_utf8_lossy(head.get(start..).unwrap_or_default())
     }
 
-    /// Returns the request as JMeter tells it: method and address, what was sent, and cookies.
+    /// Returns the request in JMeter's format: method and URL, body, and cookies.
     pub(super) fn request_text(&self) -> String {
         let Some(bytes) = self.request.as_deref() else { return String::new() };
         let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
@@ -68,10 +68,10 @@ impl SampleResponse {
     }
 }
 
-/// Largest body after decompression.
+/// Maximum size of a body after decompression, in bytes.
 const MAX_DECODED_BODY_BYTES: u64 = 64 << 20;
 
-/// Undoes the content coding; a body that does not decode stays as it is.
+/// Decodes the content coding; a body that cannot be decoded is returned unchanged.
 pub(crate) fn decode_content(body: Vec<u8>, coding: Option<&str>) -> Vec<u8> {
     let mut out = Vec::new();
     let is_sound = match coding.map(|coding| coding.trim().to_ascii_lowercase()).as_deref() {
@@ -104,7 +104,7 @@ pub(crate) fn decode_content(body: Vec<u8>, coding: Option<&str>) -> Vec<u8> {
     if is_sound { out } else { body }
 }
 
-/// Turns bytes into text by the charset of the content type.
+/// Decodes bytes by the charset of the content type.
 pub(crate) fn decode_text(body: Vec<u8>, content_type: Option<&str>) -> String {
     match String::from_utf8(body) {
         Ok(text) => text,

@@ -1,6 +1,6 @@
-//! When scripts of a plan run, and what comes of what they say.
+//! The execution of a plan's scripts and the handling of their results.
 //!
-//! As in JMeter, a script that fails before or after a sample is told and changes nothing; one that fails as an
+//! As in JMeter, a script that fails before or after a sample is reported and changes nothing; one that fails as an
 //! assertion fails the sample, and one that fails as a sampler is a failed sample with code 500.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl PlanThread {
         self.last_response = self.last_response.take().map(|_| stand.response);
     }
 
-    /// Returns what a script sees before its sample: the one before it, if there was one.
+    /// Returns the context of a script before its sample: the previous sample, if there was one.
     fn sample_context_before(&mut self) -> ScriptSampleContext {
         match &mut self.last_response {
             Some(answer) => ScriptSampleContext::new(std::mem::take(answer), self.last_sample_ok),
@@ -30,7 +30,7 @@ impl PlanThread {
         }
     }
 
-    /// Lets scripts that listen know of a sample; what they say of it changes nothing any more.
+    /// Runs listener scripts for a sample; they can no longer change it.
     pub(super) fn run_listeners(
         &mut self,
         scripts: &[Arc<PlanScript>],
@@ -45,7 +45,7 @@ impl PlanThread {
         }
     }
 
-    /// Runs the script of a timer; returns the milliseconds that it gives.
+    /// Runs the script of a timer; returns the delay in milliseconds.
     pub(super) fn run_timer(&mut self, script: &PlanScript) -> f64 {
         let mut stand = self.sample_context_before();
         let value = script.run(&mut self.scope, &mut stand);
@@ -59,7 +59,7 @@ impl PlanThread {
         }
     }
 
-    /// Runs a script after a sample; what it sets is set in the answer, and whether it succeeded is returned.
+    /// Runs a script after a sample; its changes apply to the response, and the success of the sample is returned.
     pub(super) fn run_post_processor(
         &mut self,
         script: &PlanScript,
@@ -76,7 +76,7 @@ impl PlanThread {
         stand.is_ok
     }
 
-    /// Runs a script that judges a sample.
+    /// Runs an assertion script.
     pub(super) fn run_assertion(
         &mut self,
         script: &PlanScript,
@@ -98,7 +98,7 @@ impl PlanThread {
         }
     }
 
-    /// Runs a script that is a sample itself.
+    /// Runs a script sampler.
     pub(super) fn run_script_sampler(
         &mut self,
         node: PlanNodeId,

@@ -1,7 +1,7 @@
-//! What a sample consists of where it is more than one exchange: hops of redirects, and parts of a page with theirs.
+//! The sub-samples of a sample with more than one exchange: hops of redirects, and embedded resources with their own.
 //!
-//! In: exchanges as they end. Out: their rows, as JMeter 5 writes them below the row of the sample: named by the sample with
-//! a number behind it, hops before parts, and what a part consists of directly below it.
+//! In: exchanges as they end. Out: their rows, as JMeter 5 writes them below the row of the sample: the name of the
+//! sample with a number appended, hops before resources, and the sub-samples of a resource directly below it.
 
 use std::time::{Duration, Instant};
 
@@ -26,13 +26,13 @@ pub(super) struct SubSampleExchange {
 /// A sample, or a part of one.
 #[derive(Debug, Default)]
 pub(super) struct SubSampleNode {
-    /// The request, and those that redirects led to.
+    /// The request, and those that followed redirects.
     exchanges: Vec<SubSampleExchange>,
-    /// What the last answer refers to, in its order.
+    /// The resources that the last response refers to, in order.
     embedded_parts: Vec<SubSampleNode>,
 }
 
-/// Whose sample it is.
+/// The owner of a sample.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SampleOwner<'a> {
     pub(super) sample_name: &'a str,
@@ -41,7 +41,7 @@ pub(super) struct SampleOwner<'a> {
     pub(super) all_threads: u64,
 }
 
-/// Deepest level that JMeter writes.
+/// Maximum depth that JMeter writes.
 const MAX_SUB_SAMPLE_DEPTH: usize = 10;
 
 impl SubSampleNode {
@@ -50,7 +50,7 @@ impl SubSampleNode {
         self.exchanges.push(hop);
     }
 
-    /// Adds an exchange to the one before it: a redirect that nobody is told of.
+    /// Merges an exchange into the previous one: a redirect that is not reported.
     pub(super) fn extend_last_exchange(&mut self, hop: SubSampleExchange) {
         let Some(first) = self.exchanges.pop() else { return self.exchanges.push(hop) };
         self.exchanges.push(SubSampleExchange {
@@ -63,19 +63,19 @@ impl SubSampleNode {
         });
     }
 
-    /// Adds a copy of the last exchange that tells of a failure beyond it.
+    /// Adds a copy of the last exchange that reports a subsequent failure.
     pub(super) fn add_failure(&mut self, code: &str, message: &str) {
         let Some(last) = self.exchanges.last().cloned() else { return };
         let (code, message) = (code.to_owned(), message.to_owned());
         self.exchanges.push(SubSampleExchange { code, message, is_ok: false, ..last });
     }
 
-    /// Returns the part at a path of numbers.
+    /// Returns the part at a path of indexes.
     pub(super) fn part_at(&mut self, path: &[usize]) -> Option<&mut Self> {
         path.iter().try_fold(self, |node, place| node.embedded_parts.get_mut(*place))
     }
 
-    /// Makes room for a part of the one at `path`; returns the new one's path.
+    /// Adds a part to the one at `path`; returns the new one's path.
     pub(super) fn open_part(&mut self, path: &[usize]) -> Vec<usize> {
         let Some(node) = self.part_at(path) else { return path.to_vec() };
         node.embedded_parts.push(Self::default());
@@ -83,12 +83,12 @@ impl SubSampleNode {
         path.iter().copied().chain([place]).collect()
     }
 
-    /// Reports whether it is more than one exchange.
+    /// Returns true if there is more than one exchange.
     pub(super) fn has_sub_samples(&self) -> bool {
         self.exchanges.len() > 1 || !self.embedded_parts.is_empty()
     }
 
-    /// Returns what all of it amounts to; nothing if nothing of it ended.
+    /// Returns the sum of all exchanges; `None` if none ended.
     fn total_exchange(&self) -> Option<SubSampleExchange> {
         let (first, last) = (self.exchanges.first()?, self.exchanges.last()?);
         let mut whole = SubSampleExchange {
@@ -114,7 +114,7 @@ impl SubSampleNode {
         Some(whole)
     }
 
-    /// Calls `each` with the rows below that of the whole, and when each began.
+    /// Calls `each` with the rows below that of the whole, and their start times.
     pub(super) fn for_each_row(
         &self,
         who: SampleOwner<'_>,
@@ -137,7 +137,7 @@ impl SubSampleNode {
         }
         let mut number = self.exchanges.len();
         for part in &self.embedded_parts {
-            // What was never answered because the run ended is no sample.
+            // A request without a response at the end of the run is no sample.
             let Some(whole) = part.total_exchange() else { continue };
             each(whole.start, whole.to_row(number, (depth, who)));
             part.for_each_row_at(depth + 1, who, each);
@@ -151,7 +151,7 @@ impl SubSampleExchange {
         let millis = |from: Instant, to: Instant| {
             u64::try_from(to.saturating_duration_since(from).as_millis()).unwrap_or(u64::MAX)
         };
-        // JMeter fills in threads for what stands directly below a sample, and gives the first one farther down no name.
+        // JMeter sets thread data on direct sub-samples, and gives the first deeper one no name.
         let is_near = depth == 0;
         let has_name = is_near || number > 0;
         JtlRow {
@@ -178,10 +178,10 @@ impl SubSampleExchange {
     }
 }
 
-/// How the message of a page begins of which a part failed.
+/// The prefix of the message of a page with a failed resource.
 pub(super) const FAILED_PART_MESSAGE: &str = "Embedded resource download error:";
 
-/// Returns what such a message says of one part.
+/// Returns the text for one resource in such a message.
 pub(super) fn failed_part_message(url: &str, code: &str, message: &str) -> String {
     format!("{url} code:{code} message:{message}, ")
 }
@@ -248,7 +248,7 @@ mod tests {
         let (first, second) = (node.open_part(&[]), node.open_part(&[]));
         let third = node.open_part(&[]);
         assert_eq!((first.as_slice(), second.as_slice()), (&[0][..], &[1][..]));
-        // The second one ends first, leads on, and refers to one of its own; of the third nothing came.
+        // The second one ends first, redirects, and refers to one of its own; the third has no response.
         node.part_at(&second).unwrap().add_exchange(leaf(now, "style", "302"));
         node.part_at(&second).unwrap().add_exchange(leaf(now, "style2", "200"));
         let inner = node.open_part(&second);

@@ -1,9 +1,9 @@
 //! Text with `${variables}` and `${__functions(...)}`, compiled once.
 //!
 //! Invariants
-//! * As in JMeter, an unknown variable stays as it stands, and backslashes before `$`, `,` and `\` vanish only in text
-//!   that refers to something.
-//! * A function that is not known is told when the plan is read, not when it runs.
+//! * As in JMeter, a reference to an unknown variable remains unchanged, and backslashes before `$`, `,` and `\` are
+//!   removed only in text with references.
+//! * An unknown function is reported when the plan is read, not when it runs.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -31,9 +31,9 @@ enum TextTemplatePart {
 pub(crate) struct FunctionCall {
     pub(crate) function: JMeterFunction,
     pub(crate) arguments: Vec<TextTemplate>,
-    /// The call and what follows it, as they were written.
+    /// The source text of the call and what follows it.
     pub(crate) source: Arc<str>,
-    /// Tells one place of a plan from all others, for functions that count.
+    /// Identifies the position in a plan, for functions with a counter.
     pub(crate) call_site: Arc<str>,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for TextTemplateError {
 }
 
 impl TextTemplate {
-    /// Returns a text that refers to nothing.
+    /// Returns a text without references.
     pub(crate) fn literal(text: &str) -> Self {
         let source: Arc<str> = text.into();
         let parts = if text.is_empty() {
@@ -67,8 +67,8 @@ impl TextTemplate {
         Self::parse_at_call_site(text, "")
     }
 
-    /// Compiles a text that stands at a place of a plan of JMeter: calls that count are told apart by it, and what nobody
-    /// knows as a function stays as it stands, as a variable does that nobody has set.
+    /// Compiles a text at a position of a JMeter plan. The position distinguishes calls that count. An unknown function
+    /// remains unchanged, as does an undefined variable.
     ///
     /// # Errors
     /// [`TextTemplateError`] names a function that is not supported, or misused.
@@ -88,12 +88,12 @@ impl TextTemplate {
         Ok(Self { parts, source: text.into() })
     }
 
-    /// Returns the text as it was written.
+    /// Returns the source text.
     pub(crate) fn source(&self) -> &str {
         &self.source
     }
 
-    /// Returns the text if it refers to nothing.
+    /// Returns the text if it has no references.
     pub(crate) fn as_literal(&self) -> Option<&str> {
         match self.parts.as_slice() {
             [] => Some(""),
@@ -106,7 +106,7 @@ impl TextTemplate {
         self.parts.is_empty()
     }
 
-    /// Returns the text as it reads now.
+    /// Evaluates the text.
     pub(crate) fn evaluate<'a>(&'a self, scope: &mut VariableScope) -> Cow<'a, str> {
         match self.parts.as_slice() {
             [] => Cow::Borrowed(""),
@@ -121,7 +121,7 @@ impl TextTemplate {
         }
     }
 
-    /// Returns the text as it reads now, which is the plan's own where it refers to nothing.
+    /// Evaluates the text; a text without references is shared, not copied.
     pub(crate) fn evaluate_shared(&self, scope: &mut VariableScope) -> Arc<str> {
         match self.parts.as_slice() {
             [TextTemplatePart::Text(text)] => Arc::clone(text),
@@ -130,7 +130,7 @@ impl TextTemplate {
         }
     }
 
-    /// Returns the text with `stand_in` for everything that is not fixed, to check its form.
+    /// Returns the text with `stand_in` in place of every reference, to check its form.
     pub(crate) fn with_placeholder(&self, stand_in: &str) -> String {
         let text = |part: &TextTemplatePart| match part {
             TextTemplatePart::Text(text) => text.to_string(),
@@ -139,7 +139,7 @@ impl TextTemplate {
         self.parts.iter().map(text).collect()
     }
 
-    /// Calls `each` with every variable in the text, those in arguments of functions included.
+    /// Calls `each` with every variable in the text, including those in function arguments.
     pub(crate) fn for_each_variable(&self, each: &mut dyn FnMut(&str)) {
         for part in &self.parts {
             match part {
@@ -152,7 +152,7 @@ impl TextTemplate {
         }
     }
 
-    /// Calls `each` with every function in the text, inner ones included.
+    /// Calls `each` with every function in the text, including nested ones.
     pub(crate) fn for_each_call(&self, each: &mut dyn FnMut(&FunctionCall)) {
         for part in &self.parts {
             if let TextTemplatePart::Call(call) = part {
@@ -185,10 +185,10 @@ impl TextTemplatePart {
     }
 }
 
-/// Deepest nesting of references.
+/// Maximum nesting depth of references.
 const MAX_REFERENCE_DEPTH: usize = 50;
 
-/// Returns how many references stand inside each other at most.
+/// Returns the maximum nesting depth of references.
 fn reference_depth(text: &str) -> usize {
     let (mut depth, mut most, mut previous) = (0usize, 0, ' ');
     for c in text.chars() {
@@ -242,7 +242,7 @@ fn parse_parts(text: &str, place: &str) -> Result<Vec<TextTemplatePart>, TextTem
     Ok(parts)
 }
 
-/// Reads what follows `${`; `None` if it is no reference.
+/// Parses the text after `${`; `None` if it is not a reference.
 fn parse_reference<'a>(
     inside: &'a str,
     place: &str,
@@ -251,7 +251,7 @@ fn parse_reference<'a>(
     let (name, rest) = inside.split_at(end);
     let name = name.trim();
     if let Some(after) = rest.strip_prefix('}') {
-        // JMeter's own variables of controllers look like functions.
+        // JMeter's own controller variables look like functions.
         if name.starts_with("__jm__") {
             return Ok(Some((TextTemplatePart::Variable(name.into()), after)));
         }
@@ -262,7 +262,7 @@ fn parse_reference<'a>(
         return Ok(Some((TextTemplatePart::Variable(name.into()), after)));
     }
     if !name.starts_with("__") || is_unknown_jmeter_function(name, place) {
-        // A parenthesis in a variable's name: such a variable can exist.
+        // A parenthesis is part of a variable's name: such a variable can exist.
         let Some((name, after)) = inside.split_once('}') else { return Ok(None) };
         return Ok(Some((TextTemplatePart::Variable(name.into()), after)));
     }
@@ -275,7 +275,7 @@ fn parse_reference<'a>(
     Ok(Some((function_call_part(function, arguments, inside, place)?, after)))
 }
 
-/// Reports whether a function's name says nothing to JMeter, in a plan of JMeter's.
+/// Returns true if a function in a JMeter plan is unknown to JMeter.
 fn is_unknown_jmeter_function(name: &str, place: &str) -> bool {
     !place.is_empty()
         && JMeterFunction::find(name).is_none()
@@ -300,7 +300,7 @@ fn function_call_part(
     Ok(TextTemplatePart::Call(Arc::new(call)))
 }
 
-/// Reads arguments up to the closing parenthesis, as JMeter's parser does.
+/// Parses arguments up to the closing parenthesis, as JMeter's parser does.
 fn parse_arguments<'a>(
     text: &'a str,
     place: &str,
@@ -314,7 +314,7 @@ fn parse_arguments<'a>(
         match c {
             '\\' => {
                 let next = chars.next().map(|(_, next)| next);
-                // Inside a nested reference its own reading removes the backslash.
+                // Inside a nested reference, its own parsing removes the backslash.
                 if functions > 0 || !matches!(next, Some('$' | ',' | '\\')) {
                     buffer.push('\\');
                 }
@@ -420,7 +420,7 @@ mod tests {
             assert_eq!(draw(text).as_deref(), Ok(text));
         }
         assert_eq!(draw("${__P(x,${__GetSecret(key)})}").as_deref(), Ok("${__GetSecret(key)}"));
-        // These are JMeter's own, and those of widespread plugins.
+        // Functions of JMeter, and those of widespread plugins.
         for text in ["${__XPath(a,b)}", "${__StringToFile(a,b)}", "${__env(HOME)}"] {
             assert!(draw(text).is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! When each thread of a group starts, and how long it may live.
+//! The start time and lifetime of each thread of a group.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use super::template::TextTemplate;
 use super::variable_scope::VariableScope;
 use crate::load::{ArrivalProcess, RateInterval};
 
-/// One thread's time, since the start of its group.
+/// One thread's start and lifetime, relative to the start of its group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ThreadLifetime {
     pub(super) start: Duration,
     pub(super) lifetime: Option<Duration>,
 }
 
-/// More threads than that are a mistake.
+/// Maximum number of threads; more are considered an error.
 const MAX_GROUP_THREADS: u64 = 1_000_000;
 
 /// Returns the threads of a group.
 ///
 /// # Errors
-/// What is no number, and the text that should give it.
+/// The invalid number, and the text that it comes from.
 pub(super) fn thread_lifetimes(
     group: &ThreadGroup,
     scope: &mut VariableScope,
 ) -> Result<Vec<ThreadLifetime>, String> {
     match &group.load_shape {
         LoadShape::Lifetimes(spans) => Ok(spans.clone()),
-        // Visitors are hired when they come.
+        // Threads for visitors are created on arrival.
         LoadShape::Arrivals(_) | LoadShape::ArrivalRates { .. } | LoadShape::ArrivalRamp { .. } => {
             Ok(Vec::new())
         }
@@ -82,10 +82,10 @@ pub(super) fn thread_lifetimes(
     }
 }
 
-/// Most visitors of a group of the open model at a time, unless it says another number.
+/// Default maximum number of concurrent visitors of a group of the open model.
 const MAX_CONCURRENT_VISITORS: usize = 10_000;
 
-/// Returns the arrivals of a group of the open model; nothing for other groups.
+/// Returns the arrivals of a group of the open model; `None` for other groups.
 ///
 /// # Errors
 /// As [`thread_lifetimes`].
@@ -135,7 +135,7 @@ pub(super) fn group_arrivals(
     }))
 }
 
-/// Returns rows of start, end and time, where rates count for a unit of so many seconds, and so do times.
+/// Returns rows of start, end and time as intervals; both rates and times are in a unit of the given number of seconds.
 ///
 /// # Errors
 /// As [`thread_lifetimes`].
@@ -219,7 +219,7 @@ fn evaluate_seconds(
     scope: &mut VariableScope,
 ) -> Result<f64, String> {
     let text = template.evaluate(scope).trim().to_owned();
-    // An expression that gives nothing is a property that was forgotten; an empty field is none.
+    // An expression with an empty result is a missing property; an empty field is not.
     if text.is_empty() && template.as_literal().is_some() && !default.is_nan() {
         return Ok(default);
     }

@@ -1,7 +1,7 @@
-//! From a plan of JMeter to one in TOML that does the same.
+//! Exports a JMeter plan to an equivalent plan in TOML.
 //!
-//! Invariant: what TOML has no words for is told by name, and nothing is written then. What is only less exact there is a
-//! remark at the head of the file.
+//! Invariant: everything that TOML cannot express is reported by name, and then nothing is written. Differences in
+//! precision become remarks at the head of the file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,13 +21,13 @@ use super::run::{RunMembership, RunOptions, begin_run};
 use super::template::TextTemplate;
 use crate::plan_draft::quote_toml;
 
-/// Loops of a fixed count up to this are written out.
+/// Maximum count of a fixed loop that is unrolled.
 const MAX_UNROLLED_LOOPS: i64 = 20;
 
 /// Returns the text of a plan.
 ///
 /// # Errors
-/// Everything that TOML has no words for.
+/// Everything that TOML cannot express.
 pub(super) fn to_toml(model: &Arc<PlanModel>, run: &RunOptions) -> Result<String, Vec<String>> {
     let mut writer = TomlWriter {
         model,
@@ -45,11 +45,11 @@ struct TomlWriter<'m> {
     options: &'m RunOptions,
     problems: Vec<String>,
     remarks: Vec<String>,
-    /// Where most steps go: what the first one says.
+    /// The target of most steps: that of the first one.
     common_target: Option<String>,
 }
 
-/// Where parameters of a request stand.
+/// The location of a request's parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ParameterLocation {
     Query,
@@ -60,9 +60,9 @@ enum ParameterLocation {
 #[derive(Debug, Clone, Default)]
 struct TomlStep {
     lines: Vec<String>,
-    /// Milliseconds from and to, before the request.
+    /// Minimum and maximum pause before the request, in milliseconds.
     pause_before: (f64, f64),
-    /// The same, after it.
+    /// Minimum and maximum pause after it, in milliseconds.
     pause_after: (f64, f64),
 }
 
@@ -128,7 +128,7 @@ impl TomlWriter<'_> {
             .collect()
     }
 
-    /// Returns how long cookies and cached answers last.
+    /// Returns the lifetime of cookies and cached responses.
     fn write_session_lifetime(&mut self) -> String {
         let specs = self.http_specs();
         let mut cookies: Vec<Option<usize>> =
@@ -181,7 +181,7 @@ impl TomlWriter<'_> {
         let mut events = root.events.clone();
         let mut names = Vec::new();
         self.collect_steps(&root.children, (&mut steps, &mut events, &mut names), 0);
-        // A plan has one table for the load, or each scenario one of its own.
+        // A plan has one table for the load, or one per scenario.
         let title = match names.as_slice() {
             [only] if !only.is_empty() => only.clone(),
             _ => name.clone(),
@@ -220,7 +220,7 @@ impl TomlWriter<'_> {
         out
     }
 
-    /// Writes pauses: in TOML they stand behind a step, so those before a step move to the one before it.
+    /// Moves pauses: in TOML they follow a step, so those before a step move to the previous one.
     fn move_pauses_after_steps(&mut self, steps: &mut [TomlStep]) {
         let count = steps.len();
         let befores: Vec<(f64, f64)> = steps.iter().map(|step| step.pause_before).collect();
@@ -408,7 +408,7 @@ impl TomlWriter<'_> {
         }
     }
 
-    /// Returns the shortest and the longest pause of timers.
+    /// Returns the minimum and maximum total pause of timers.
     fn total_pause_range(&mut self, name: &str, timers: &[SamplerTimer]) -> (f64, f64) {
         let mut sum = (0.0, 0.0);
         for timer in timers {
@@ -451,7 +451,7 @@ impl TomlWriter<'_> {
         lines.extend(payload.lines);
         let mut headers: Vec<(String, String)> = Vec::new();
         for (header, value) in &spec.headers {
-            // Of one name the last one counts, as managers replace each other.
+            // Among equal names the last one counts, as managers replace each other.
             headers.retain(|(known, _)| !known.eq_ignore_ascii_case(header.source()));
             headers.push((header.source().to_owned(), value.source().to_owned()));
         }
@@ -508,7 +508,7 @@ impl TomlWriter<'_> {
         lines
     }
 
-    /// Writes where a step goes.
+    /// Writes the target of a step.
     fn write_target(&mut self, spec: &HttpSamplerSpec, query: &str, lines: &mut Vec<String>) {
         let source = |template: &TextTemplate| template.source().trim().to_owned();
         let (protocol, domain, port) =
@@ -620,7 +620,7 @@ impl TomlWriter<'_> {
         payload
     }
 
-    /// Returns parameters as they stand in an address or a form.
+    /// Encodes parameters for a URL or a form.
     fn encode_parameters(
         &mut self,
         name: &str,
@@ -633,7 +633,7 @@ impl TomlWriter<'_> {
             let mut text = |template: &TextTemplate| {
                 match template.as_literal() {
                     _ if one.needs_encoding => {}
-                    // JMeter decodes what a form has encoded, and encodes it again.
+                    // JMeter decodes encoded values of a form, and encodes them again.
                     Some(text) if is_recoded => {
                         let decoded = decode_form(text).unwrap_or_else(|_| text.to_owned());
                         return encode_form(&decoded);
@@ -693,7 +693,7 @@ impl TomlWriter<'_> {
                         {
                             "status"
                         }
-                        // What is only contained in a status is the status, if it is a whole one.
+                        // A substring match of a status is an exact match if the substring is a whole status.
                         (
                             AssertionSubject::Code,
                             TextComparison::Substring | TextComparison::Contains,
@@ -844,7 +844,7 @@ fn is_status_code(text: &str) -> bool {
     text.trim().len() == 3 && text.trim().bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Returns the parts of an `extract`; nothing if TOML has no words for it.
+/// Returns the parts of an `extract`; `None` if TOML cannot express it.
 fn extractor_fields(extractor: &ResponseExtractor) -> Option<Vec<String>> {
     let pair = |key: &str, value: &TextTemplate| format!("{key} = {}", quote_toml(value.source()));
     let number = |template: &TextTemplate| -> Option<String> {

@@ -1,4 +1,4 @@
-//! What a text can refer to while a user runs: variables, properties, who and when.
+//! The values that a text can refer to while a user runs: variables, properties, the user's identity and the time.
 
 use std::collections::HashMap as StdHashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,27 +14,28 @@ use super::process_rotation::ProcessRotation;
 use super::template::TextTemplate;
 use crate::load::{LoadPortion, random_number};
 
-/// A file by the name that the plan calls it, and whether only its rows are kept.
+/// A file by its name in the plan, and true if only its rows are kept.
 type FileLinesKey = (String, bool);
 
-/// What all users of a run share.
+/// State shared by all users of a run.
 #[derive(Debug, Default)]
 pub(crate) struct RunContext {
     properties: Mutex<StdHashMap<String, String>>,
     counters: Mutex<StdHashMap<String, u64>>,
     seed: u64,
     user_sequence: AtomicU64,
-    /// Where the plan's files are.
+    /// Locations of the plan's files.
     pub(crate) files: PlanFiles,
     /// Critical sections.
     pub(super) critical_sections: super::critical_section::CriticalSections,
-    /// Where data sets stand in their files.
+    /// Positions of the data sets in their files.
     cursors: Mutex<StdHashMap<String, Arc<Mutex<RowCursor>>>>,
-    /// Lines of files that functions read.
+    /// Lines of the files that functions read.
     file_lines: Mutex<StdHashMap<FileLinesKey, Arc<Vec<String>>>>,
-    /// What of the run falls to this process.
+    /// The part of the run that this process executes.
     pub(crate) portion: LoadPortion,
-    /// Whose turn it is to take a row of a data set, by the name of its cursor; nobody else's until it is set.
+    /// The rotation of each data set's rows among processes, by the name of its cursor. Until it is set, this process
+    /// takes every row.
     pub(crate) row_rotations: OnceLock<StdHashMap<String, ProcessRotation>>,
 }
 
@@ -43,7 +44,7 @@ impl RunContext {
         Self { properties: Mutex::new(properties), seed, files, ..Self::default() }
     }
 
-    /// Returns what the run's random numbers derive from.
+    /// Returns the seed from which the run's random numbers derive.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
@@ -61,7 +62,7 @@ impl RunContext {
         self.properties.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
-    /// Returns the next count of a counter that all users share, from 1.
+    /// Returns the next value of a counter that all users share, starting at 1.
     pub(crate) fn next_count(&self, counter: &str) -> u64 {
         let mut known = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         let count = known.entry(counter.to_owned()).or_default();
@@ -69,18 +70,19 @@ impl RunContext {
         self.portion.global_index(*count - 1) + 1
     }
 
-    /// Returns the cursor of a name, which is `new` if there was none: all data sets that draw from it share it.
+    /// Returns the cursor of the given name, or stores `new` under that name if there is none. All data sets that read
+    /// from the cursor share it.
     pub(super) fn shared_cursor(&self, name: &str, new: RowCursor) -> Arc<Mutex<RowCursor>> {
         let mut known = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
         let cursor = known.entry(name.to_owned()).or_insert_with(|| Arc::new(Mutex::new(new)));
         Arc::clone(cursor)
     }
 
-    /// Returns this process's turns at the rows of a cursor.
+    /// Returns this process's turns in the rotation of a cursor's rows.
     pub(crate) fn row_rotation(&self, cursor: &str) -> ProcessRotation {
         match self.row_rotations.get() {
             None => ProcessRotation::single_process(),
-            // A name that is known only while the plan runs.
+            // The name is known only while the plan runs.
             Some(known) => known
                 .get(cursor)
                 .cloned()
@@ -88,10 +90,11 @@ impl RunContext {
         }
     }
 
-    /// Returns the lines of a file of the plan, which is read once; of rows without empty ones and remarks.
+    /// Returns the lines of a file of the plan. The file is read once. If only rows are requested, empty lines and
+    /// comments are left out.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// A message if the file cannot be read.
     pub(crate) fn file_lines(
         &self,
         name: &str,
@@ -114,7 +117,7 @@ impl RunContext {
     /// Returns the text of a file of the plan.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// A message if the file cannot be read.
     pub(crate) fn file_text(&self, name: &str) -> Result<String, String> {
         let at = self.files.locate(name)?;
         let bytes = std::fs::read(&at)
@@ -123,7 +126,7 @@ impl RunContext {
         Ok(text.trim_start_matches('\u{feff}').to_owned())
     }
 
-    /// Passes over the random numbers of a user whom another process runs.
+    /// Skips the random numbers of a user that another process runs.
     pub(crate) fn skip_user_seed(&self) {
         self.user_sequence.fetch_add(1, Ordering::Relaxed);
     }
@@ -136,32 +139,32 @@ enum SamplerName {
     Templated(Box<TextTemplate>),
 }
 
-/// What one user sees.
+/// The values that one user sees.
 #[derive(Debug)]
 pub(crate) struct VariableScope {
     pub(crate) run_context: Arc<RunContext>,
     variables: HashMap<Arc<str>, Arc<str>>,
     counters: StdHashMap<String, u64>,
-    /// The row that this user has of each file that functions read.
+    /// This user's row in each file that functions read.
     pub(crate) file_rows: StdHashMap<String, usize>,
-    /// Counted from 1 in its group.
+    /// The thread's number in its group, starting at 1.
     pub(crate) thread_number: usize,
     /// The group's name.
     pub(crate) group_name: Arc<str>,
-    /// Milliseconds that scripts want the thread to sleep; it does before its next sample.
+    /// Milliseconds that scripts ask the thread to sleep. The thread sleeps before its next sample.
     pub(crate) sleep_ms: u64,
-    /// Tells groups of one name apart.
+    /// Distinguishes groups of the same name.
     pub(super) group_root: PlanNodeId,
     /// `<group> <group number>-<thread number>`.
     pub(crate) thread_name: Arc<str>,
-    /// The label of the sample that runs, or ran last.
+    /// Label of the sample that is running or ran last.
     pub(crate) sample_label: Arc<str>,
-    /// The name of the sampler that runs.
+    /// Name of the sampler that is running.
     sampler_name: SamplerName,
-    /// Iterations of the group begun.
+    /// Number of iterations that the group has begun.
     pub(crate) iteration: u64,
     random_state: (u64, u64),
-    /// Evaluations of texts by texts under way.
+    /// Current depth of nested text evaluations.
     pub(crate) evaluation_depth: u32,
 }
 
@@ -203,7 +206,7 @@ impl VariableScope {
         self.variables.remove(name);
     }
 
-    /// Returns all variables, in the order of their names.
+    /// Returns all variables, sorted by name.
     pub(crate) fn sorted_variables(&self) -> Vec<(Arc<str>, Arc<str>)> {
         let mut all: Vec<_> = self
             .variables
@@ -214,7 +217,7 @@ impl VariableScope {
         all
     }
 
-    /// Notes which sampler runs.
+    /// Records the sampler that is running.
     pub(crate) fn enter_sampler(&mut self, name: &TextTemplate) {
         self.sampler_name = match name.as_literal() {
             Some(_) => SamplerName::Fixed(name.evaluate_shared(self)),
@@ -222,11 +225,11 @@ impl VariableScope {
         };
     }
 
-    /// Returns the name of the sampler that runs. As in JMeter each look at it evaluates it anew.
+    /// Returns the name of the sampler that is running. As in JMeter, each call evaluates the name again.
     pub(crate) fn evaluate_sampler_name(&mut self) -> Arc<str> {
         let template = match &mut self.sampler_name {
             SamplerName::Fixed(name) => return Arc::clone(name),
-            // A name that asks for itself finds nothing.
+            // A name that refers to itself evaluates to an empty name.
             SamplerName::Templated(template) => std::mem::take(template),
         };
         let drawn = template.evaluate(self).as_ref().into();
@@ -234,17 +237,17 @@ impl VariableScope {
         drawn
     }
 
-    /// Gives the sample that runs the sampler's name as it reads now.
+    /// Sets the running sample's label to the current value of the sampler's name.
     pub(crate) fn label_sample(&mut self) {
         self.sample_label = self.evaluate_sampler_name();
     }
 
-    /// Starts with the variables that another scope holds.
+    /// Copies the variables of another scope into this one.
     pub(crate) fn copy_variables(&mut self, from: &Self) {
         self.variables.clone_from(&from.variables);
     }
 
-    /// Returns the next count of a counter of this user, from 1.
+    /// Returns the next value of a counter of this user, starting at 1.
     pub(crate) fn next_count(&mut self, counter: &str) -> u64 {
         let count = self.counters.entry(counter.to_owned()).or_default();
         *count += 1;
@@ -257,7 +260,7 @@ impl VariableScope {
         random_number(self.random_state.0, self.random_state.1)
     }
 
-    /// Returns a random number between `low` and `high`, both included.
+    /// Returns a random number between `low` and `high`, inclusive.
     pub(crate) fn random_between(&mut self, low: i64, high: i64) -> i64 {
         if high <= low {
             return low;
@@ -268,12 +271,12 @@ impl VariableScope {
         low.wrapping_add(offset as i64)
     }
 
-    /// Returns a random number above 0 and up to 1.
+    /// Returns a random number in the range (0, 1].
     pub(crate) fn random_unit(&mut self) -> f64 {
         ((self.next_random() >> 11) as f64 + 1.0) / (1u64 << 53) as f64
     }
 
-    /// Returns milliseconds of the epoch.
+    /// Returns the current time in milliseconds since the Unix epoch.
     pub(crate) fn now_ms() -> u64 {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

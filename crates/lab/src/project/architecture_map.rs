@@ -1,4 +1,4 @@
-//! The application map as SVG: boxes in columns, lines between them, colors from what was measured.
+//! Renders the application map as SVG: boxes in columns, lines between them, and colors that show the measurements.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ const COLUMN_GAP: usize = 70;
 const ROW_GAP: usize = 26;
 const MAP_MARGIN: usize = 12;
 
-/// Returns the map; its colors are classes of the page's style sheet, or its own where it stands alone.
+/// Returns the map as SVG. Its colors are classes of the page's style sheet, with colors of its own for standalone use.
 #[must_use]
 pub fn render_map_svg(project: &PerformanceProject) -> String {
     let columns = element_columns(project);
@@ -54,11 +54,11 @@ pub fn render_map_svg(project: &PerformanceProject) -> String {
     out
 }
 
-/// Returns the column of each element: the given one, or one after the last that leads to it.
+/// Returns the column of each element: the given column, or the one after the last element that leads to it.
 fn element_columns(project: &PerformanceProject) -> Vec<usize> {
     let mut columns: Vec<usize> =
         project.elements.iter().map(|element| element.column.unwrap_or(0)).collect();
-    // As often as there are elements: further rounds would only go round in a circle of edges.
+    // As many rounds as there are elements suffice; further rounds would only follow a cycle of edges.
     for _ in 0..project.elements.len() {
         let before = columns.clone();
         for edge in &project.edges {
@@ -123,7 +123,7 @@ fn write_map_box(
         let text: String = text.chars().take(most - 1).collect();
         escape_html(&format!("{text}\u{2026}"))
     };
-    // The color is told in words too, for those who do not see it.
+    // The color is also given as text, for readers who cannot see it.
     write!(
         out,
         "<g class=\"{}\"><title>{}: {word}</title><rect x=\"{x}\" y=\"{y}\" width=\"{BOX_WIDTH}\" height=\"{BOX_HEIGHT}\" rx=\"7\" fill=\"{fill}\"/>\

@@ -1,4 +1,4 @@
-//! The project's page: one HTML file that works from disk.
+//! Renders the project's page: one HTML file that works from disk.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::report::{REPORT_CSS, escape_html};
 
-/// Returns the page.
+/// Returns the page as HTML.
 #[must_use]
 pub fn render_html_page(project: &PerformanceProject) -> String {
     let title = escape_html(&project.title);

@@ -1,11 +1,12 @@
-//! The performance project on one page: architecture, application map, use cases, phases, and what is to be reported.
+//! Describes a performance project on one page: architecture, application map, use cases, phases, and report sections.
 //!
-//! In: `project.toml`, and the reports of runs that it names. Out: a [`PerformanceProject`], its map as SVG, and its page as HTML.
+//! In: `project.toml`, and the reports of runs that it names. Out: a [`PerformanceProject`], its map as SVG, and its
+//! page as HTML.
 //!
 //! Invariants
-//! * The whole file is read at once; every fault is told with its line.
-//! * Colors say what was measured: green where all targets are met, amber where only the average's are, red where not
-//!   even those are, grey where nothing was measured.
+//! * The whole file is read before errors are reported; every error is reported with its line.
+//! * Colors show the measurements: green if all targets are met, amber if only the average targets are met, red if not
+//!   even those are met, grey if nothing was measured.
 //!
 //! Not here: runs, and goals of single runs ([`crate::goal`]).
 
@@ -19,7 +20,7 @@ pub use architecture_map::render_map_svg;
 pub use html_page::render_html_page;
 pub use project_file::read_project;
 
-/// The phases of a performance project, in their order.
+/// The phases of a performance project, in order.
 pub const PROJECT_PHASES: [(&str, &str); 5] = [
     ("knowledge", "Verification of knowledge"),
     ("scope", "Scope definition"),
@@ -28,7 +29,7 @@ pub const PROJECT_PHASES: [(&str, &str); 5] = [
     ("optimization", "Optimization"),
 ];
 
-/// The fixed sections of the final report, in their order.
+/// The fixed sections of the final report, in order.
 pub const REPORT_SECTIONS: [(&str, &str); 4] = [
     ("critical", "Critical errors"),
     ("open", "Non-critical issues that need more investigation"),
@@ -36,33 +37,33 @@ pub const REPORT_SECTIONS: [(&str, &str); 4] = [
     ("recommendations", "Recommendations"),
 ];
 
-/// How far a phase is.
+/// The progress of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ProjectPhaseState {
     /// Not begun.
     #[default]
     Open,
-    /// Under way.
+    /// In progress.
     Running,
     /// Done.
     Done,
 }
 
-/// What a measurement says about a target.
+/// The result of comparing measurements with targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TargetColor {
     /// Nothing was measured.
     Grey,
     /// All targets are met.
     Green,
-    /// The average's target is met, the peak's is not.
+    /// The average target is met, the peak target is not.
     Amber,
-    /// Not even the average's target is met, or there were too many errors.
+    /// The average target is missed, or there are too many errors.
     Red,
 }
 
 impl TargetColor {
-    /// Returns its name.
+    /// Returns the color's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -74,10 +75,10 @@ impl TargetColor {
     }
 }
 
-/// What is measured of a use case.
+/// The quantity that is measured for a use case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kpi {
-    /// A time that this share of the requests stays under, in thousandths; 1000 is the longest.
+    /// The response time that this share of the requests does not exceed, in thousandths; 1000 is the longest time.
     Quantile(u16),
     /// The mean time.
     MeanTime,
@@ -90,11 +91,11 @@ pub enum Kpi {
 /// One use case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UseCase {
-    /// Its name.
+    /// The use case's name.
     pub name: String,
-    /// Business, or technical.
+    /// True for a business use case, false for a technical one.
     pub is_business: bool,
-    /// What is measured.
+    /// The quantity that is measured.
     pub kpi: Kpi,
     /// The tool that measures it.
     pub tool: String,
@@ -102,22 +103,22 @@ pub struct UseCase {
     pub average_target: f64,
     /// The target under the peak load.
     pub peak_target: f64,
-    /// The label of the runs; all labels together if there is none.
+    /// The label in the runs; `None` means all labels together.
     pub label: Option<String>,
-    /// What was measured under the average load.
+    /// The value measured under the average load.
     pub measured_average: Option<f64>,
-    /// What was measured under the peak load.
+    /// The value measured under the peak load.
     pub measured_peak: Option<f64>,
 }
 
 impl UseCase {
-    /// Reports whether a value meets a target.
+    /// Returns true if a value meets a target.
     #[must_use]
     pub fn meets_target(&self, value: f64, target: f64) -> bool {
         if self.kpi == Kpi::RequestRate { value >= target } else { value <= target }
     }
 
-    /// Returns what was measured says about the targets.
+    /// Returns the color for the measured values and the targets.
     #[must_use]
     pub fn color(&self) -> TargetColor {
         let average =
@@ -127,7 +128,8 @@ impl UseCase {
             (None, None) => TargetColor::Grey,
             (Some(false), _) => TargetColor::Red,
             (Some(true), Some(false)) => TargetColor::Amber,
-            // What holds at the peak holds on average; what fails there alone says nothing about the average.
+            // A target met at the peak is met on average; a target missed at the peak alone says nothing about the
+            // average.
             (_, Some(true)) | (Some(true), None) => TargetColor::Green,
             (None, Some(false)) => TargetColor::Amber,
         }
@@ -137,52 +139,52 @@ impl UseCase {
 /// A box of the map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapElement {
-    /// Its name.
+    /// The element's name.
     pub name: String,
-    /// What it is, such as `dispatcher`.
+    /// The element's kind, such as `dispatcher`.
     pub kind: String,
-    /// Where it stands from left to right; after those that lead to it unless it is given.
+    /// The column, counted from the left. If absent, the element is placed after those that lead to it.
     pub column: Option<usize>,
-    /// The use cases that go through it; its color is the worst of theirs.
+    /// The use cases that pass through the element; its color is the worst of theirs.
     pub use_cases: Vec<String>,
 }
 
 /// A line of the map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapEdge {
-    /// Where it begins.
+    /// Name of the element at the start of the line.
     pub from: String,
-    /// Where it ends.
+    /// Name of the element at the end of the line.
     pub to: String,
-    /// What stands at it, such as a rate.
+    /// Label of the line, such as a rate.
     pub text: String,
 }
 
-/// A project.
+/// A performance project.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PerformanceProject {
-    /// Its title.
+    /// The project's title.
     pub title: String,
-    /// The architecture in words.
+    /// The description of the architecture.
     pub architecture: Vec<String>,
     /// The boxes of the map.
     pub elements: Vec<MapElement>,
-    /// Its lines.
+    /// The lines of the map.
     pub edges: Vec<MapEdge>,
-    /// What is tested.
+    /// The use cases under test.
     pub use_cases: Vec<UseCase>,
-    /// How far each phase is, by its short name.
+    /// The progress of each phase, by its short name.
     pub phases: BTreeMap<String, ProjectPhaseState>,
     /// Lines of the fixed sections, by their short name.
     pub sections: BTreeMap<String, Vec<String>>,
-    /// The reports that the figures come from.
+    /// The reports that supply the measurements.
     pub runs: Vec<String>,
-    /// What a reader should know, such as too many use cases.
+    /// Remarks for the reader, such as too many use cases.
     pub remarks: Vec<String>,
 }
 
 impl PerformanceProject {
-    /// Returns the color of a box: the worst of its use cases.
+    /// Returns the color of a box: the worst color of its use cases.
     #[must_use]
     pub fn element_color(&self, element: &MapElement) -> TargetColor {
         self.use_cases
@@ -193,7 +195,7 @@ impl PerformanceProject {
             .unwrap_or(TargetColor::Grey)
     }
 
-    /// Returns whether any target is missed.
+    /// Returns true if any target is missed.
     #[must_use]
     pub fn has_missed_target(&self) -> bool {
         self.use_cases.iter().any(|case| case.color() >= TargetColor::Amber)

@@ -33,7 +33,7 @@ struct ProjectFile {
     edge: Vec<Spanned<ProjectFileEdge>>,
 }
 
-/// Reports of runs in JSON, below the project's folder.
+/// Reports of runs in JSON, located below the project's folder.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProjectFileRuns {
@@ -73,15 +73,15 @@ struct ProjectFileEdge {
     text: String,
 }
 
-/// Fewer use cases miss something, more cannot be managed.
+/// Fewer use cases leave gaps; more are unmanageable.
 const USE_CASE_COUNT_RANGE: std::ops::RangeInclusive<usize> = 5..=10;
-/// More columns cannot be drawn.
+/// More columns cannot be rendered.
 const MAX_MAP_COLUMNS: usize = 20;
 
-/// Reads a project; reports of runs are looked for in `folder`.
+/// Reads a project. Reports of runs are located relative to `folder`.
 ///
 /// # Errors
-/// [`Error::InvalidFile`] with everything that is wrong; [`Error::FileAccess`] for a report that cannot be read.
+/// [`Error::InvalidFile`] lists every error in the file; [`Error::FileAccess`] if a report cannot be read.
 pub fn read_project(text: &str, file: &str, folder: &Path) -> Result<PerformanceProject> {
     let mut reader = ProjectFileReader { text, file, findings: Vec::new() };
     let parsed: ProjectFile = match toml::from_str(text) {
@@ -313,7 +313,7 @@ fn parse_kpi(text: &str) -> Option<Kpi> {
     })
 }
 
-/// Returns what a report says about a use case; `None` if it knows nothing of its label.
+/// Returns the value that a report gives for a use case; `None` if the report does not contain its label.
 fn measured_value(case: &UseCase, report: &Value) -> Option<f64> {
     let stats = match &case.label {
         None => report.get("total")?,

@@ -1,4 +1,4 @@
-//! When answers began to come from a cache: after a flush, how long visitors waited for a page to be drawn.
+//! Shows when responses began to come from a cache: after a flush, how long visitors waited for a page to be rendered.
 
 use std::fmt::Write as _;
 
@@ -9,15 +9,15 @@ use super::text::format_count;
 use crate::goal::format_response_time;
 use crate::measurement::{CacheEvidence, FirstCachedResponse, RunResults};
 
-/// Lines on a terminal, and rows of the table.
+/// Maximum number of lines on a terminal, and of rows in the table.
 const MAX_SHOWN_LABELS: (usize, usize) = (10, 100);
 
-/// Returns the labels of which something is known, the last to be cached first.
+/// Returns the labels with cache data, the last to be cached first.
 fn labels_by_first_cached(results: &RunResults) -> Vec<(&str, FirstCachedResponse)> {
     let of = results.labels.iter();
     let mut all: Vec<(&str, FirstCachedResponse)> =
         of.filter_map(|(name, series)| Some((&**name, series.total.first_cached()?))).collect();
-    // What never came from a cache stands first.
+    // Labels that never came from a cache are first.
     all.sort_by_key(|(_, found)| {
         (found.first_cached.is_some(), std::cmp::Reverse(found.first_cached))
     });
@@ -35,7 +35,7 @@ fn label_name(label: &str) -> &str {
     if label.is_empty() { "(no name)" } else { label }
 }
 
-/// Writes the table.
+/// Writes the table of cache warm-up.
 pub(super) fn write_warmup_table(out: &mut String, results: &RunResults) {
     let all = labels_by_first_cached(results);
     if all.is_empty() {
@@ -61,7 +61,7 @@ pub(super) fn write_warmup_table(out: &mut String, results: &RunResults) {
     }
 }
 
-/// Returns what is known of one label as JSON.
+/// Returns the cache data of one label as JSON.
 pub(super) fn first_cached_to_json(found: Option<FirstCachedResponse>) -> Value {
     let Some(found) = found else { return Value::Null };
     let seconds = |time: std::time::Duration| time.as_secs_f64();
@@ -76,7 +76,7 @@ pub(super) fn first_cached_to_json(found: Option<FirstCachedResponse>) -> Value 
     })
 }
 
-/// Tells on a terminal which labels were not cached from their first answer on.
+/// Writes the labels that were not cached from their first response on, for a terminal.
 pub(super) fn write_warmup_text(out: &mut String, results: &RunResults) {
     let all = labels_by_first_cached(results);
     let late =

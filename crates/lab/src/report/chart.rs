@@ -1,4 +1,4 @@
-//! Charts as SVG text, drawn here so that a report needs no script and no network.
+//! Renders charts as SVG text, so that a report needs no script and no network.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crate::measurement::TimingHistogram;
 /// A line of a chart.
 pub(super) struct ChartLine<'a> {
     pub(super) name: &'a str,
-    /// A class of the report's style sheet, which gives the color.
+    /// Class of the report's style sheet that sets the color.
     pub(super) class: &'a str,
     pub(super) points: Vec<(f64, f64)>,
 }
@@ -17,12 +17,12 @@ const CHART_HEIGHT: f64 = 240.0;
 const LEFT_MARGIN: f64 = 84.0;
 const RIGHT_MARGIN: f64 = 8.0;
 const BOTTOM_MARGIN: f64 = 26.0;
-/// Half of a name's height at least, on narrow screens too.
+/// At least half of a name's height, also on narrow screens.
 const TOP_MARGIN: f64 = 16.0;
-/// More points than that cannot be told apart.
+/// Maximum number of points; more cannot be distinguished.
 const MAX_CHART_POINTS: usize = 600;
 
-/// Returns a chart of lines; `unit` stands at the vertical axis, `axis` at the horizontal one.
+/// Returns a line chart; `unit` labels the vertical axis, `axis` the horizontal one.
 pub(super) fn render_line_chart(
     title: &str,
     unit: &str,
@@ -46,9 +46,9 @@ pub(super) fn render_line_chart(
     out
 }
 
-/// Returns times by percentile as [`render_percentile_chart`] draws them, as far towards 100 % as there are times.
+/// Returns times by percentile for [`render_percentile_chart`], as close to 100 % as the number of times allows.
 pub(super) fn percentile_points(timing: &TimingHistogram) -> Vec<(f64, f64)> {
-    // Equal steps towards 100 %: 90, 99, 99.9 ... have equal distances.
+    // Equal steps towards 100 %: 90, 99, 99.9 ... are equidistant.
     (0..=60)
         .map(|step| f64::from(step) / 12.0)
         .take_while(|nines| 10f64.powf(-nines) * timing.count() as f64 >= 0.5 || *nines <= 1.0)
@@ -56,18 +56,18 @@ pub(super) fn percentile_points(timing: &TimingHistogram) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Returns a chart of times by percentile: `x` of a point counts nines (1 for 90 %, 2 for 99 %), `y` is in milliseconds
-/// and drawn by its logarithm, since the slowest answers take many times what most take.
+/// Returns a chart of times by percentile. `x` of a point counts nines (1 for 90 %, 2 for 99 %). `y` is in milliseconds
+/// on a logarithmic scale, because the slowest responses take many times as long as most.
 pub(super) fn render_percentile_chart(title: &str, lines: &[ChartLine<'_>]) -> String {
     let points = || lines.iter().flat_map(|line| line.points.iter());
     let most_x = points().map(|point| point.0).fold(1.0, f64::max).ceil();
     let decade = |value: f64| value.max(1e-3).log10();
     let high = points().map(|point| decade(point.1)).fold(-3.0, f64::max).ceil();
-    // Files of whole milliseconds have zeros, which no logarithm reaches.
+    // Files with whole milliseconds contain zeros, which a logarithmic scale cannot show.
     let above_zero = points().filter(|point| point.1 > 1e-3);
     let low = above_zero.map(|point| decade(point.1)).fold(high - 1.0, f64::min).floor();
     let decades = (high - low).max(1.0);
-    // The last two names are long, and stand close to each other on a narrow screen.
+    // The last two names are long and close together on a narrow screen.
     let is_crowded = |nines: f64| most_x >= 4.0 && (most_x - nines - 1.0).abs() < 0.5;
     let ticks = ChartTicks {
         horizontal: unit_ticks(most_x)
@@ -89,7 +89,7 @@ pub(super) fn render_percentile_chart(title: &str, lines: &[ChartLine<'_>]) -> S
     out
 }
 
-/// Returns round numbers from 0 to `last`, three to six of them.
+/// Returns three to six round numbers from 0 to `last`.
 fn round_ticks(last: f64) -> impl Iterator<Item = f64> {
     let unit = 10f64.powf((last / 2.0).log10().floor());
     let step = [0.5, 1.0, 2.0, 2.5, 5.0].map(|step| step * unit);
@@ -102,13 +102,13 @@ fn unit_ticks(last: f64) -> impl Iterator<Item = f64> {
     (0..=last as u32).map(f64::from)
 }
 
-/// Returns the percentile with so many nines: 90 %, 99 %, 99.9 %.
+/// Returns the percentile with the given number of nines: 90 %, 99 %, 99.9 %.
 fn percentile_name(nines: f64) -> String {
     let decimals = (nines as usize).saturating_sub(2);
     format!("{:.decimals$} %", 100.0 - 10f64.powf(2.0 - nines))
 }
 
-/// Draws lines; `place` says where a point lies, as shares of the width and the height.
+/// Renders lines; `place` maps a point to shares of the width and the height.
 fn write_chart_lines(
     out: &mut String,
     lines: &[ChartLine<'_>],
@@ -125,7 +125,7 @@ fn write_chart_lines(
         let step = line.points.len().div_ceil(MAX_CHART_POINTS).max(1);
         let mut path = String::new();
         for (number, chunk) in line.points.chunks(step).enumerate() {
-            // Of points that share a place the highest is shown: peaks are what a reader looks for.
+            // Of points at the same position the highest is shown, because peaks matter most to the reader.
             let Some(&point) = chunk.iter().max_by(|one, two| one.1.total_cmp(&two.1)) else {
                 continue;
             };
@@ -150,7 +150,7 @@ fn write_chart_lines(
     }
 }
 
-/// Ends a chart with the names of its lines.
+/// Ends a chart with a legend.
 fn write_legend(out: &mut String, lines: &[ChartLine<'_>]) {
     out.push_str("</svg><p class=\"key\">");
     for line in lines {
@@ -159,8 +159,8 @@ fn write_legend(out: &mut String, lines: &[ChartLine<'_>]) {
     out.push_str("</p></figure>");
 }
 
-/// Returns a heat map: per column the count of each row, rows from below; the columns reach from 0 to `last`, in the unit
-/// of `axis`.
+/// Returns a heat map: for each column the count of each row, rows from bottom to top. The columns span 0 to `last`, in
+/// the unit of `axis`.
 pub(super) fn render_heat_map(
     title: &str,
     rows: &[String],
@@ -178,9 +178,9 @@ pub(super) fn render_heat_map(
     let height = (CHART_HEIGHT - TOP_MARGIN - BOTTOM_MARGIN) / rows.len().max(1) as f64;
     for (number, column) in columns.iter().enumerate() {
         for (row, &count) in column.iter().enumerate().filter(|(_, count)| **count > 0) {
-            // By the logarithm, so that a few slow requests show beside thousands of fast ones.
+            // The logarithmic scale makes a few slow requests visible beside thousands of fast ones.
             let shade = (1.0 + count as f64).ln() / (1.0 + most).ln();
-            // A column begins where the one before ends, also after rounding: else seams would show.
+            // Each column begins at the rounded end of the previous one, because gaps would show as seams.
             let edge =
                 |number: usize| ((LEFT_MARGIN + number as f64 * width) * 10.0).round() / 10.0;
             let (x, next) = (edge(number), edge(number + 1));
@@ -213,13 +213,13 @@ pub(super) fn render_heat_map(
     out
 }
 
-/// What stands at the axes, each at a share of the width or the height.
+/// Tick labels of the axes, each at a share of the width or the height.
 struct ChartTicks<'a> {
     horizontal: Vec<(f64, String)>,
     vertical: Vec<(f64, String)>,
-    /// Of what stands across.
+    /// Unit of the horizontal axis.
     horizontal_unit: &'a str,
-    /// Of what stands up.
+    /// Unit of the vertical axis.
     vertical_unit: &'a str,
 }
 
@@ -245,12 +245,12 @@ fn write_chart_frame(out: &mut String, title: &str, ticks: &ChartTicks<'_>) {
     write_horizontal_ticks(out, &ticks.horizontal, ticks.horizontal_unit);
 }
 
-/// Writes what stands below a chart; the last one has the unit of the axis.
+/// Writes the tick labels below a chart; the last one includes the unit of the axis.
 fn write_horizontal_ticks(out: &mut String, ticks: &[(f64, String)], axis: &str) {
     let y = CHART_HEIGHT - 5.0;
     let last = ticks.len().saturating_sub(1);
     for (number, (share, text)) in ticks.iter().enumerate() {
-        // The outer ones stay inside of the frame.
+        // The outermost labels stay inside the frame.
         let (class, axis) = match number {
             0 => ("", ""),
             number if number == last && *share > 0.95 => ("end", axis),
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(names, ["0 %", "90 %", "99 %", "99.9 %", "99.99 %", "99.999 %"]);
         let line = ChartLine { name: "n", class: "c1", points: vec![(0.0, 1.0), (2.0, 1000.0)] };
         let chart = render_percentile_chart("t", &[line]);
-        // From one end of the frame to the other.
+        // The line spans the frame.
         assert!(chart.contains("d=\"M84.0 214.0L712.0 16.0\""), "{chart}");
         let zeros =
             ChartLine { name: "n", class: "c1", points: vec![(0.0, 0.0), (1.0, 3.0), (2.0, 90.0)] };

@@ -1,4 +1,5 @@
-//! One HTML file that works from disk: no script, no network, light and dark, narrow and on paper.
+//! Renders a report as one HTML file that works from disk: no script, no network, light and dark, for narrow screens
+//! and paper.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +14,7 @@ use crate::phase::process_watch;
 
 pub(crate) const REPORT_CSS: &str = include_str!("report.css");
 
-/// Returns the report.
+/// Returns the report as HTML.
 #[must_use]
 pub fn render_report_html(report: &RunReport<'_>) -> String {
     let results = report.results;
@@ -126,7 +127,7 @@ fn write_log_watches(out: &mut String, results: &RunResults) {
     out.push_str("</ul>");
 }
 
-/// Returns the seconds of the unit in which the length of a run reads well, and its name.
+/// Returns the number of seconds in the unit that suits the length of a run, and the unit's name.
 pub(super) fn time_unit(elapsed: Duration) -> (f64, &'static str) {
     match elapsed.as_secs() {
         0..=600 => (1.0, "s"),
@@ -135,7 +136,7 @@ pub(super) fn time_unit(elapsed: Duration) -> (f64, &'static str) {
     }
 }
 
-/// All labels together in one second.
+/// Totals of all labels in one second.
 #[derive(Default)]
 struct RunSecondTotals {
     sample_count: u64,
@@ -159,7 +160,7 @@ fn write_charts(out: &mut String, results: &RunResults, total: &SampleStats) {
         }
     }
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;
-    // A second that the run did not fill has few samples, of which the slow ones end last.
+    // A partial second has few samples, and the slow ones end last.
     let whole = u32::try_from(results.elapsed.as_secs()).unwrap_or(u32::MAX);
     let whole = if whole < 10 { u32::MAX } else { whole };
     let (unit, axis) = time_unit(results.elapsed);
@@ -228,11 +229,11 @@ fn write_charts(out: &mut String, results: &RunResults, total: &SampleStats) {
     out.push_str(&chart::render_percentile_chart("Response time by percentile", &lines));
 }
 
-/// Most points of a line of percentiles.
+/// Maximum number of points of a percentile line.
 const MAX_PERCENTILE_POINTS: u32 = 300;
 
-/// Returns the times of equal spans before the second `whole`, and the middle of each: in a long run a second alone has too
-/// few samples for a percentile, and of several percentiles there is no percentile.
+/// Returns the times of equal spans before the second `whole`, and the middle of each span. In a long run a single
+/// second has too few samples for a percentile, and percentiles cannot be averaged.
 fn timing_spans(
     seconds: &BTreeMap<u32, RunSecondTotals>,
     whole: u32,
@@ -247,7 +248,7 @@ fn timing_spans(
     spans.into_iter().map(|(span, times)| (middle(span), times)).collect()
 }
 
-/// Draws what the tested process took over time.
+/// Renders the tested process's resource usage over time.
 fn write_target(out: &mut String, results: &RunResults) {
     if results.target_facts.len() < 2 {
         return;
@@ -304,7 +305,7 @@ fn render_time_heat_map(
     chart::render_heat_map("Where the response times lie", &names, &columns, (end, axis))
 }
 
-/// Columns of the labels' table, behind the label.
+/// Columns of the label table, after the label.
 const LABEL_TABLE_COLUMNS: [&str; 12] = [
     "Samples", "Errors", "Mean", "Min", "Median", "90 %", "95 %", "99 %", "Max", "/s", "Received",
     "Apdex",
@@ -336,7 +337,7 @@ fn write_labels(out: &mut String, results: &RunResults, total: &SampleStats) {
         ];
         let name = escape_html(if name.is_empty() { "(no name)" } else { name });
         write!(out, "<tr class=\"{class}\"><td>{name}</td>").ok();
-        // Narrow screens show each value with its column's name.
+        // On narrow screens each value is shown with its column's name.
         for (column, value) in LABEL_TABLE_COLUMNS.iter().zip(&values) {
             write!(out, "<td data-n=\"{column}\">{value}</td>").ok();
         }
@@ -360,7 +361,7 @@ fn write_phases(out: &mut String, results: &RunResults, total: &SampleStats) {
     let mut rows = |name: &str, stats: &SampleStats, class: &str| {
         for (phase, timing) in &stats.server_phases {
             let whole = stats.service_times.mean().as_secs_f64();
-            // Phases that not every answer tells count for those that do.
+            // A phase that not every response reports counts only for the responses that report it.
             let sum = timing.mean().as_secs_f64() * timing.count() as f64;
             let share =
                 if whole > 0.0 { sum / (whole * stats.count() as f64) * 100.0 } else { 0.0 };
@@ -401,10 +402,10 @@ fn write_statuses(out: &mut String, total: &SampleStats) {
     out.push_str("</tbody></table></div>");
 }
 
-/// Labels that are named with a reason: those that failed for it most often.
+/// Maximum number of labels listed with a failure reason; the labels with most failures are listed.
 const MAX_NAMED_LABELS: usize = 3;
 
-/// Returns which labels failed for a reason, and how often.
+/// Returns the labels that failed for a reason, with their counts.
 fn labels_failed_for(results: &RunResults, reason: &str) -> String {
     let mut all: Vec<(&str, u64)> = results
         .labels
@@ -495,7 +496,7 @@ pub(crate) fn escape_html(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            // Characters that XML does not allow.
+            // XML does not allow these characters.
             c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -511,7 +512,7 @@ mod tests {
     fn percentiles_of_a_long_run_are_of_spans_and_not_of_single_seconds() {
         let mut seconds: BTreeMap<u32, RunSecondTotals> = BTreeMap::new();
         for second in 0..1_200 {
-            // Every fourth second has one slow answer alone.
+            // Every fourth second has a single slow response.
             let time = if second % 4 == 3 { 900_000 } else { 1_000 };
             seconds.entry(second).or_default().times.record_us(time, 1);
         }

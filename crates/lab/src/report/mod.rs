@@ -1,4 +1,4 @@
-//! What a run amounts to, for people and for machines: one HTML file, JSON, JUnit XML, Markdown, plain text.
+//! Writes the report of a run: one HTML file, JSON, JUnit XML, Markdown, plain text.
 
 mod cache_warmup;
 mod chart;
@@ -22,27 +22,27 @@ use crate::goal::GoalResult;
 use crate::measurement::{MAX_LABELS, OTHER_LABELS, RunResults, ServerLogJoin, jtl};
 use crate::{Result, result_validity};
 
-/// What a report tells.
+/// The contents of a report.
 #[derive(Debug)]
 pub struct RunReport<'a> {
-    /// Its heading, commonly the plan's or the file's name.
+    /// The heading, usually the plan's or the file's name.
     pub title: &'a str,
-    /// The numbers.
+    /// The measurements.
     pub results: &'a RunResults,
-    /// Goals, judged.
+    /// Goals with their results.
     pub judged_goals: &'a [GoalResult],
-    /// Whether the lab itself made the load, so that its own limits can be told.
+    /// True if the lab itself generated the load, so that its own limits are known.
     pub is_own_load: bool,
 }
 
 impl RunReport<'_> {
-    /// Returns why the numbers cannot be trusted; nothing if they can.
+    /// Returns the reasons not to trust the measurements; empty if there are none.
     #[must_use]
     pub fn doubts(&self) -> Vec<String> {
         if self.is_own_load { result_validity::validity_doubts(self.results) } else { Vec::new() }
     }
 
-    /// Returns what a reader has to know of how the numbers were put together.
+    /// Returns notes on how the measurements were combined.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let others = self.results.other_label_samples();
@@ -72,17 +72,17 @@ impl RunReport<'_> {
         breach.into_iter().chain((others > 0).then(note)).chain(sums).chain(repeats).collect()
     }
 
-    /// Returns what of the load is missing.
+    /// Returns descriptions of the missing load.
     #[must_use]
     pub fn losses(&self) -> Vec<String> {
         result_validity::agent_losses(self.results)
     }
 }
 
-/// How much earlier than a file's first row others may begin, in milliseconds: years.
+/// Maximum time by which other rows may begin before a file's first row, in milliseconds: years.
 const MAX_START_SKEW_MS: u64 = (u32::MAX as u64 / 2) * 1000;
 
-/// Returns the results that the rows of a file amount to.
+/// Returns the results computed from the rows of a file.
 ///
 /// # Errors
 /// As [`jtl::read_jtl`].
@@ -90,7 +90,7 @@ pub fn read_results(input: &mut dyn BufRead, name: &str) -> Result<RunResults> {
     read_results_with_log(input, name, None)
 }
 
-/// Returns the same, with what logs of the server say of the samples by their marks.
+/// Returns the results computed from the rows of a file, joined by sample mark with the server's logs.
 ///
 /// # Errors
 /// As [`jtl::read_jtl`].
@@ -103,7 +103,7 @@ pub fn read_results_with_log(
     results.server_log_join = joined;
     let (mut first, mut last, mut anchor) = (u64::MAX, 0, None);
     jtl::read_jtl(input, name, &mut |row| {
-        // Rows of files that were put together come in any order: the first may not be the earliest.
+        // Rows of merged files come in any order, so the first row may not be the earliest.
         let anchor = *anchor.get_or_insert(row.start_ms.saturating_sub(MAX_START_SKEW_MS));
         first = first.min(row.start_ms);
         let end = row.start_ms.saturating_add(row.elapsed_ms);

@@ -1,6 +1,7 @@
-//! A report of several measurements side by side: verdicts, tables, curves; for people and for machines.
+//! Writes a report of several measurements side by side: verdicts, tables, curves.
 //!
-//! In: a [`ReportSheet`] that a command fills. Out: one HTML file that works from disk, text, or Markdown.
+//! In: a [`ReportSheet`] that a command fills. Out: one HTML file that works from disk, text, Markdown, JSON or JUnit
+//! XML.
 
 use std::fmt::Write as _;
 
@@ -14,17 +15,17 @@ use crate::log_watch::LogWatchResult;
 use crate::measurement::TimingHistogram;
 use crate::phase::process_watch::{self, ProcessMetrics};
 
-/// How something is to be read.
+/// The rating of a verdict or a table row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReportTone {
     /// Neither good nor bad.
     #[default]
     Plain,
-    /// What was wanted.
+    /// As desired.
     Good,
-    /// What was not wanted.
+    /// Not as desired.
     Bad,
-    /// What cannot be trusted.
+    /// Not trustworthy.
     Doubtful,
 }
 
@@ -42,11 +43,11 @@ impl ReportTone {
 /// A table.
 #[derive(Debug, Clone, Default)]
 pub struct ReportTable {
-    /// What it shows.
+    /// The table's title.
     pub title: String,
-    /// The names of its columns.
+    /// The names of the columns.
     pub column_names: Vec<String>,
-    /// Its rows, each with how it is to be read.
+    /// The rows, each with its rating.
     pub rows: Vec<(ReportTone, Vec<String>)>,
 }
 
@@ -64,33 +65,33 @@ impl ReportTable {
     }
 }
 
-/// Lines over one axis.
+/// A line chart.
 #[derive(Debug, Clone)]
 pub struct ReportChart {
-    /// What they show.
+    /// The chart's title.
     pub title: String,
-    /// What the vertical axis counts.
+    /// Unit of the vertical axis.
     pub vertical_unit: String,
-    /// What the horizontal axis counts.
+    /// Unit of the horizontal axis.
     pub horizontal_unit: String,
-    /// Names and points.
+    /// Names and points of the lines.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
-/// One request in a waterfall, in milliseconds since its beginning.
+/// One request in a waterfall, in milliseconds since the waterfall's start.
 #[derive(Debug, Clone)]
 pub struct WaterfallBar {
-    /// What was asked for.
+    /// The request's name.
     pub request_name: String,
-    /// When it started.
+    /// Start of the request.
     pub start_ms: f64,
-    /// Connecting.
+    /// Time to connect.
     pub connect_ms: f64,
-    /// Until the first byte, after connecting.
+    /// Time from the connection to the first byte.
     pub wait_ms: f64,
-    /// From the first byte to the last.
+    /// Time from the first byte to the last.
     pub receive_ms: f64,
-    /// Whether it failed.
+    /// True if the request failed.
     pub is_failed: bool,
 }
 
@@ -101,26 +102,26 @@ pub enum ReportPart {
     Text(String),
     /// A table.
     Table(ReportTable),
-    /// Lines; a text shows none.
+    /// A chart; text output omits it.
     Chart(ReportChart),
-    /// Times by percentile: their heading, and names and times.
+    /// Times by percentile: the heading, and the names and times.
     Percentiles(String, Vec<(String, TimingHistogram)>),
     /// Requests over time.
     Waterfall(Vec<WaterfallBar>),
 }
 
-/// A report.
+/// A report of several measurements.
 #[derive(Debug, Clone, Default)]
 pub struct ReportSheet {
-    /// Its heading.
+    /// The heading.
     pub title: String,
-    /// What came out, the most important first.
+    /// The verdicts, the most important first.
     pub verdicts: Vec<(ReportTone, String)>,
-    /// Goals, judged.
+    /// Goals with their results.
     pub judged_goals: Vec<GoalResult>,
-    /// The rest.
+    /// The remaining parts.
     pub parts: Vec<ReportPart>,
-    /// The same for machines.
+    /// The result as JSON.
     pub json_result: Value,
 }
 
@@ -131,12 +132,12 @@ impl ReportSheet {
         Self { title: title.to_owned(), ..Self::default() }
     }
 
-    /// Adds what came out.
+    /// Adds a verdict.
     pub fn add_verdict(&mut self, tone: ReportTone, text: impl Into<String>) {
         self.verdicts.push((tone, text.into()));
     }
 
-    /// Adds what was written to logs that were watched: a goal for each, and the lines of errors.
+    /// Adds the results of watched logs: a goal for each log, and the error lines.
     pub fn add_log_watches(&mut self, logged: &[LogWatchResult]) {
         let mut grid = ReportTable::new("Errors logged", &["log", "line"]);
         for log in logged {
@@ -162,7 +163,7 @@ impl ReportSheet {
         }
     }
 
-    /// Adds what was seen of the tested process beside the load.
+    /// Adds measurements of the tested process made during the load.
     pub fn add_target_facts(&mut self, seen: &[ProcessMetrics]) {
         self.parts.extend(target_chart_parts(seen));
         if self.json_result.is_null() {
@@ -173,20 +174,20 @@ impl ReportSheet {
         }
     }
 
-    /// Reports whether anything is not as it was wanted.
+    /// Returns true if any result is bad.
     #[must_use]
     pub fn has_bad_result(&self) -> bool {
         self.verdicts.iter().any(|(tone, _)| *tone == ReportTone::Bad)
             || self.judged_goals.iter().any(|goal| !goal.is_met)
     }
 
-    /// Reports whether the numbers cannot be trusted.
+    /// Returns true if the measurements cannot be trusted.
     #[must_use]
     pub fn is_doubtful(&self) -> bool {
         self.verdicts.iter().any(|(tone, _)| *tone == ReportTone::Doubtful)
     }
 
-    /// Returns one HTML file.
+    /// Returns the report as one HTML file.
     #[must_use]
     pub fn to_html(&self) -> String {
         let title = escape_html(&self.title);
@@ -216,7 +217,7 @@ impl ReportSheet {
         out
     }
 
-    /// Returns the report for a terminal.
+    /// Returns the report as text for a terminal.
     #[must_use]
     pub fn to_plain_text(&self) -> String {
         let mut out = String::new();
@@ -244,7 +245,7 @@ impl ReportSheet {
         out
     }
 
-    /// Returns the report for a pull request.
+    /// Returns the report as Markdown for a pull request.
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let cell = |text: &str| text.replace('|', "\\|").replace('\n', " ");
@@ -296,7 +297,7 @@ impl ReportSheet {
         out
     }
 
-    /// Returns the report as JSON: what the command gave, and the verdicts.
+    /// Returns the report as JSON: the command's result and the verdicts.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut json = self.json_result.clone();
@@ -334,7 +335,7 @@ impl ReportSheet {
     }
 }
 
-/// Returns the charts of a tested process; none of a single look.
+/// Returns the charts of a tested process; none if it was sampled only once.
 pub(crate) fn target_chart_parts(seen: &[ProcessMetrics]) -> Vec<ReportPart> {
     if seen.len() < 2 {
         return Vec::new();
@@ -364,10 +365,10 @@ fn write_html_table(out: &mut String, grid: &ReportTable) {
     for (tone, cells) in &grid.rows {
         out.push_str("<tr>");
         for (place, cell) in cells.iter().enumerate() {
-            // The last cell tells the verdict of its row.
+            // The last cell shows the row's verdict.
             let class = if place + 1 == cells.len() { tone.css_class() } else { "" };
             write!(out, "<td class=\"{class}\"").ok();
-            // Narrow screens show each value with its column's name.
+            // On narrow screens each value is shown with its column's name.
             if let Some(name) =
                 grid.column_names.get(place).filter(|name| place > 0 && !name.is_empty())
             {
@@ -380,7 +381,7 @@ fn write_html_table(out: &mut String, grid: &ReportTable) {
     out.push_str("</tbody></table></div>");
 }
 
-/// The classes of lines; more than six cannot be told apart.
+/// CSS classes of lines; more than six cannot be distinguished.
 pub(super) const LINE_CSS_CLASSES: [&str; 6] = ["c1", "c2", "c3", "c4", "c5", "c6"];
 
 fn write_percentile_chart(out: &mut String, title: &str, lines: &[(String, TimingHistogram)]) {
@@ -445,7 +446,7 @@ fn write_waterfall(out: &mut String, bars: &[WaterfallBar]) {
     out.push_str("</svg></figure>");
 }
 
-/// Returns a table with aligned columns; all but the first stand to the right.
+/// Returns a table as text with aligned columns. All columns but the first are right-aligned.
 fn align_columns(grid: &ReportTable) -> String {
     let mut widths: Vec<usize> =
         grid.column_names.iter().map(|name| name.chars().count()).collect();

@@ -1,12 +1,13 @@
-//! Several runs on one page: all of a folder, a row for each of their steps, and their curves laid over each other.
+//! Compares several runs on one page: a row for each step of each run, and the curves overlaid.
 //!
-//! In: folders that `--keep` made, summaries of `--json`, result files. Out: a [`ReportSheet`].
+//! In: folders written by `--keep`, summaries of `--json`, result files. Out: a [`ReportSheet`].
 //!
 //! Invariants
-//! * A figure stands as its run told it; of a result file it is counted anew. Nothing is averaged over runs.
-//! * A run without times per second (one of several phases, a summary alone) has rows and no curves.
+//! * A figure from a summary is unchanged; a figure of a result file is computed from its rows. Nothing is averaged
+//!   over runs.
+//! * A run without times per second (one of several phases, a summary alone) has rows but no curves.
 //!
-//! Not here: whether a difference is more than noise, which takes several runs of each ([`crate::metric_comparison`]).
+//! Not here: whether a difference exceeds noise, which takes several runs of each ([`crate::metric_comparison`]).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,21 +30,21 @@ use crate::{Error, Result};
 pub struct ComparedRun {
     /// The name of its folder or file.
     pub name: String,
-    /// Its summary, as `--json` prints it.
+    /// The run's summary, as `--json` prints it.
     pub summary: Value,
-    /// The words of its command, if they are known.
+    /// The words of the run's command, if known.
     pub command_line: String,
-    /// All labels together in each second; empty where they are not known.
+    /// All labels together in each second; empty if unknown.
     seconds: BTreeMap<u32, TimingHistogram>,
 }
 
-/// Most labels in a table.
+/// Maximum number of labels in a table.
 const MAX_COMPARED_LABELS: usize = 50;
 
-/// Reads runs: each path is a folder of a run, a folder with such folders in it, a summary (.json) or a result file.
+/// Reads runs. Each path is the folder of a run, a folder of such folders, a summary (.json) or a result file.
 ///
 /// # Errors
-/// [`Error::FileAccess`]; [`Error::UnusableInput`] for a path that holds no run, or a file that is none.
+/// [`Error::FileAccess`]; [`Error::UnusableInput`] if a path contains no run, or a file is not a run.
 pub fn read_compared_runs(paths: &[PathBuf]) -> Result<Vec<ComparedRun>> {
     let mut runs = Vec::new();
     for path in paths {
@@ -82,7 +83,7 @@ fn read_run_folder(folder: &Path, runs: &mut Vec<ComparedRun>) -> Result<()> {
     Ok(())
 }
 
-/// Reads what `--keep` made of one run; `None` if the folder is none.
+/// Reads the files that `--keep` wrote for one run; `None` if the folder contains no run.
 fn read_kept_run(folder: &Path) -> Result<Option<ComparedRun>> {
     let summary = folder.join("summary.json");
     if !summary.is_file() {
@@ -103,7 +104,7 @@ fn read_kept_run(folder: &Path) -> Result<Option<ComparedRun>> {
     Ok(Some(run))
 }
 
-/// Returns the words of a kept command without the program's path.
+/// Returns the words of a stored command without the program's path.
 fn kept_command_line(text: &str) -> Option<String> {
     let table: toml::Table = text.parse().ok()?;
     let words = table.get("command")?.as_array()?.iter().skip(1);
@@ -143,14 +144,14 @@ fn last_path_segment(path: &Path) -> String {
     name.unwrap_or_else(|| path.display().to_string())
 }
 
-/// Gives runs of the same name the numbers of their places.
+/// Makes duplicate run names unique, by path or by number.
 fn number_duplicate_names(runs: &mut [ComparedRun], paths: &[PathBuf]) {
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for (place, run) in runs.iter_mut().enumerate() {
         if names.iter().filter(|name| **name == run.name).count() < 2 {
             continue;
         }
-        // As it was given, where each path is one run.
+        // The path as given, if each path is one run.
         run.name = match paths.get(place).filter(|_| paths.len() == names.len()) {
             Some(path) => path.display().to_string(),
             None => format!("{} ({})", run.name, place + 1),
@@ -158,7 +159,7 @@ fn number_duplicate_names(runs: &mut [ComparedRun], paths: &[PathBuf]) {
     }
 }
 
-/// A line of the table: a run, or one of its steps.
+/// A row of the table: a run, or one of its steps.
 struct ComparedRunRow {
     step_name: String,
     figures: BTreeMap<&'static str, f64>,
@@ -177,7 +178,7 @@ const SUMMARY_FIGURES: [(&str, &[&str]); 7] = [
 ];
 
 impl ComparedRun {
-    /// Returns the goals that the run met, and those that it missed.
+    /// Returns the number of goals that the run met, and the number that it missed.
     #[must_use]
     pub fn goal_counts(&self) -> (usize, usize) {
         let goals = self.summary.get("goals").and_then(Value::as_array);
@@ -220,7 +221,7 @@ impl ComparedRun {
         rows
     }
 
-    /// Returns what the run amounts to.
+    /// Returns the run's verdict.
     fn conclusion(&self) -> (ReportTone, String) {
         let is_full = |name: &str| {
             let list = self.summary.get(name).and_then(Value::as_array);
@@ -243,7 +244,7 @@ impl ComparedRun {
         }
     }
 
-    /// Returns points over the time of the run, in the unit of an axis; a last second that the run did not fill is left out.
+    /// Returns points over the time of the run, in the unit of an axis. A partial last second is left out.
     fn points_over_time(
         &self,
         unit: f64,
@@ -267,7 +268,7 @@ fn summary_figures(told: &Value) -> BTreeMap<&'static str, f64> {
     SUMMARY_FIGURES.iter().filter_map(|(name, keys)| Some((*name, number(keys)?))).collect()
 }
 
-/// Calls `each` with every phase that a summary holds, wherever it stands, and the phase's name.
+/// Calls `each` with every phase in a summary, at any depth, and the phase's name.
 fn for_each_step(told: &Value, each: &mut dyn FnMut(&Value, &str)) {
     match told {
         Value::Object(fields) => match (fields.get("phase"), fields.get("samples")) {
@@ -279,7 +280,7 @@ fn for_each_step(told: &Value, each: &mut dyn FnMut(&Value, &str)) {
     }
 }
 
-/// Returns the page of some runs.
+/// Returns the comparison page of the runs.
 #[must_use]
 pub fn run_comparison_sheet(runs: &[ComparedRun]) -> ReportSheet {
     let title = match runs {
@@ -334,7 +335,7 @@ fn format_ms(ms: f64) -> String {
     crate::goal::format_response_time(Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default())
 }
 
-/// Returns what was asked of each run, where that is known.
+/// Returns a table of the runs' commands, where they are known.
 fn command_table(runs: &[ComparedRun]) -> Option<ReportTable> {
     let mut grid = ReportTable::new("What was asked", &["run", "started", "command"]);
     for run in runs.iter().filter(|run| !run.command_line.is_empty()) {
@@ -373,7 +374,7 @@ fn time_charts(runs: &[&ComparedRun]) -> Vec<ReportPart> {
     ]
 }
 
-/// Returns curves over the offered load of runs that offered several.
+/// Returns charts over the offered load, for runs that offered several loads.
 fn load_charts(runs: &[ComparedRun]) -> Vec<ReportPart> {
     let mut lines = [Vec::new(), Vec::new()];
     for run in runs {
@@ -411,7 +412,7 @@ fn load_charts(runs: &[ComparedRun]) -> Vec<ReportPart> {
     ]
 }
 
-/// Returns the 95th percentiles of labels that several runs have, side by side.
+/// Returns a table of the 95th percentiles of labels that several runs share.
 fn label_table(runs: &[ComparedRun]) -> Option<ReportTable> {
     let of = |run: &ComparedRun, label: &str| {
         run.summary.get("labels")?.get(label)?.get("p95_ms").and_then(Value::as_f64)
@@ -553,7 +554,7 @@ mod tests {
         let log = dir.path().join("run-1/hist.hlog");
         std::fs::write(&log, "Tag=a,0.000,1.000,1.000,HISTFA\n").unwrap();
         assert!(told(dir.path()).contains("hist.hlog:1: is no line"), "{}", told(dir.path()));
-        // Two runs of one name are told apart by how they were given.
+        // Two runs of the same name are distinguished by their paths as given.
         std::fs::remove_file(&log).unwrap();
         kept(&dir.path().join("b"), "run-1", 1, true);
         let paths = ["run-1", "b/run-1"].map(|name| dir.path().join(name));

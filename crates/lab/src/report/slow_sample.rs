@@ -1,5 +1,5 @@
-//! The samples that took longest, where servers were told which sample a request belongs to: by their marks they are found
-//! in a `request.log`, and what a client waited for divides into the server's work and the rest.
+//! The slowest samples, for runs that mark their requests. The marks join samples with a `request.log`, which splits
+//! the client's wait into the server's work and the rest.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -11,12 +11,12 @@ use super::text;
 use crate::goal::format_response_time;
 use crate::measurement::{RunResults, ServerLogJoin, SlowSample, TimingHistogram};
 
-/// Rows of the table.
+/// Maximum number of rows of the table.
 const MAX_TABLE_ROWS: usize = 50;
-/// Lines on a terminal.
+/// Maximum number of lines on a terminal.
 const MAX_TEXT_LINES: usize = 10;
 
-/// Writes the table.
+/// Writes the table of slowest samples.
 pub(super) fn write_slow_sample_table(out: &mut String, results: &RunResults) {
     let all = results.slowest_samples.sorted();
     if all.is_empty() {
@@ -119,7 +119,7 @@ pub(super) fn slowest_to_json(results: &RunResults) -> Vec<Value> {
     results.slowest_samples.sorted().into_iter().take(MAX_TABLE_ROWS).map(tell).collect()
 }
 
-/// Returns how the time of all marked samples divides, if a log was read.
+/// Returns as JSON how the time of all marked samples is split, if a log was read.
 pub(super) fn server_log_join_to_json(results: &RunResults) -> Value {
     let Some(joined) = &results.server_log_join else { return Value::Null };
     let mut told = json!({ "samples": joined.marked_samples, "found": joined.matched_samples });
@@ -139,7 +139,7 @@ pub(super) fn server_log_join_to_json(results: &RunResults) -> Value {
     told
 }
 
-/// Tells the slowest samples on a terminal.
+/// Writes the slowest samples as text for a terminal.
 pub(super) fn write_slow_sample_text(out: &mut String, results: &RunResults) {
     let all = results.slowest_samples.sorted();
     if all.is_empty() && results.server_log_join.is_none() {
@@ -187,7 +187,7 @@ fn format_us(us: u64) -> String {
     format_response_time(Duration::from_micros(us))
 }
 
-/// Shows what the server took, and for how many requests if there were several.
+/// Formats the server's time, and the number of requests if there were several.
 fn format_server_timing(slow: &SlowSample) -> String {
     match slow.server_log_timing {
         None => "not in the log".to_owned(),
@@ -198,7 +198,7 @@ fn format_server_timing(slow: &SlowSample) -> String {
     }
 }
 
-/// Shows a moment to the millisecond.
+/// Formats a time of day with milliseconds.
 fn format_time_of_day(ms: u64) -> String {
     let at = text::format_date(SystemTime::UNIX_EPOCH + Duration::from_millis(ms));
     match at.strip_suffix(" UTC") {

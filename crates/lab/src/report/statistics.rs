@@ -1,4 +1,4 @@
-//! The numbers of each label as JMeter's dashboard writes them beside its page, in `statistics.json`.
+//! Writes the figures of each label in the format of `statistics.json` of JMeter's dashboard.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub fn render_jmeter_statistics(results: &RunResults) -> String {
 }
 
 fn statistics_entry(label: &str, stats: &SampleStats, results: &RunResults) -> Value {
-    // JMeter counts from when a request was sent; of rows of a file nothing else is known.
+    // JMeter counts from the time a request was sent. For rows of a file no other time is known.
     let times: &TimingHistogram =
         if stats.service_times.count() > 0 { &stats.service_times } else { &stats.response_times };
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;

@@ -1,4 +1,4 @@
-//! The same numbers for machines, pull requests and terminals.
+//! Writes the report as JSON, JUnit XML, Markdown and plain text.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -32,7 +32,7 @@ pub(super) fn format_count(number: u64) -> String {
     out
 }
 
-/// Shows how long something lasted: beyond two minutes with whole seconds, beyond two hours with whole minutes.
+/// Formats a duration: above two minutes in whole seconds, above two hours in whole minutes.
 pub(super) fn format_duration(time: Duration) -> String {
     let seconds = (time.as_secs_f64() + 0.5) as u64;
     match seconds {
@@ -53,7 +53,7 @@ pub(super) fn format_bytes(count: u64) -> String {
     }
 }
 
-/// Returns the Apdex for a threshold of 500 ms: satisfied, and half of those who tolerate up to 1500 ms.
+/// Returns the Apdex score for a threshold of 500 ms: satisfied requests, plus half of those that take up to 1500 ms.
 pub(super) fn apdex_score(stats: &SampleStats) -> f64 {
     let count = stats.count() as f64;
     if count == 0.0 {
@@ -62,7 +62,7 @@ pub(super) fn apdex_score(stats: &SampleStats) -> f64 {
     let within = |timing: &TimingHistogram, ms| {
         timing.share_within(Duration::from_millis(ms)) * timing.count() as f64
     };
-    // A failed sample frustrates, however fast it failed: a quick one satisfies nobody, and a slow one never did.
+    // A failed sample counts as frustrated, however fast it failed.
     let good = |ms| {
         let failed = stats.failed_response_times.as_ref().map_or(0.0, |failed| within(failed, ms));
         within(&stats.response_times, ms) - failed
@@ -168,7 +168,7 @@ fn phases_to_json(stats: &SampleStats) -> Value {
     Value::Object(stats.server_phases.iter().map(phase).collect())
 }
 
-/// Returns what the tested process took; nothing unless it was watched.
+/// Returns the tested process's resource usage as JSON; null unless the process was watched.
 pub(super) fn target_to_json(seen: &[ProcessMetrics]) -> Value {
     let most = |value: &dyn Fn(&ProcessMetrics) -> u64| seen.iter().map(value).max();
     match seen.last() {
@@ -185,7 +185,7 @@ pub(super) fn target_to_json(seen: &[ProcessMetrics]) -> Value {
     }
 }
 
-/// Returns how full the busiest pools were, and how many waited.
+/// Returns the maximum usage of the busiest pools, and the number of waiters.
 fn pools_to_json(seen: &[ProcessMetrics]) -> Value {
     let of = |name: &str| {
         let all = || seen.iter().flat_map(|facts| &facts.pools).filter(|pool| pool.name == name);
@@ -248,7 +248,7 @@ pub fn report_to_junit(report: &RunReport<'_>) -> String {
     out
 }
 
-/// Returns the report for a pull request.
+/// Returns the report as Markdown for a pull request.
 #[must_use]
 pub fn report_to_markdown(report: &RunReport<'_>) -> String {
     let results = report.results;
@@ -311,7 +311,7 @@ fn label_rows(results: &RunResults) -> Vec<(String, SampleStats)> {
     rows
 }
 
-/// Returns the report for a terminal.
+/// Returns the report as text for a terminal.
 #[must_use]
 pub fn report_to_plain_text(report: &RunReport<'_>) -> String {
     let results = report.results;
@@ -390,7 +390,7 @@ pub fn report_to_plain_text(report: &RunReport<'_>) -> String {
     out
 }
 
-/// Writes what is known of who made the load, and why the numbers may not be believed.
+/// Writes the facts about the load generator, and the reasons not to trust the measurements.
 fn write_generator(out: &mut String, report: &RunReport<'_>) {
     let results = report.results;
     let generator = &results.generator;
@@ -445,11 +445,11 @@ mod tests {
             apdex_score(&stats)
         };
         assert!((add(100, false) - 1.0).abs() < 1e-9);
-        // A slow failure was never counted as good.
+        // A slow failure does not count as good.
         assert!((add(30_000, true) - 0.5).abs() < 1e-9);
-        // A quick one satisfies nobody either.
+        // A fast failure does not count as good either.
         assert!((add(10, true) - 1.0 / 3.0).abs() < 1e-9);
-        // One is tolerated: half.
+        // One request is tolerated, which counts half.
         assert!((add(1_000, false) - 1.5 / 4.0).abs() < 1e-9);
     }
 }

@@ -1,7 +1,7 @@
-//! Exchanges that were kept whole: request, answer, source and rendered page, as JMeter's View Results Tree shows them.
+//! Complete exchanges: request, response, source and rendered page, as in JMeter's View Results Tree.
 //!
-//! Invariant: a page that was tested runs nothing here. It is drawn in a frame without any permission, under a policy
-//! that loads nothing from anywhere, and its text reaches the report only escaped.
+//! Invariant: a tested page cannot execute anything in the report. It is rendered in a frame without any permission,
+//! under a policy that loads nothing, and its text enters the report only escaped.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -11,7 +11,8 @@ use super::text;
 use crate::goal::format_response_time;
 use crate::measurement::{ExchangeTrace, RunResults};
 
-/// What a rendered page may do: show itself and its own styles. It comes first, so that the page cannot loosen it.
+/// The policy of a rendered page: it may show itself and its own styles. It comes first, so that the page cannot loosen
+/// it.
 const PAGE_SECURITY_POLICY: &str = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">";
 
 pub(super) fn write_traces(out: &mut String, results: &RunResults) {

@@ -1,4 +1,4 @@
-//! What each test does: its requests in order, and what of them others wait for.
+//! The actions of each test: its requests in order, and the results that other tests depend on.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use super::suite::{DEFAULT_SEARCH_QUERY, PageAppearance, ToughTest, ToughTestKin
 use crate::asset_request::{self, AssetRequest, MAX_ASSET_RESPONSE_BYTES};
 use crate::net::{ResponseRetention, TargetRequest};
 
-/// Users that `CreateGroupWithUsers` makes at a time, as Tough Day does.
+/// Number of users that `CreateGroupWithUsers` creates at a time, as in Tough Day.
 const USERS_PER_GROUP: usize = 5;
-/// Where folders of users are made.
+/// Root under which user folders are created.
 pub(super) const USERS_ROOT: &str = "/home/users";
 
-/// What a poll waits for.
+/// The condition that a poll waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PollCondition {
     /// The asset was processed.
     Processed,
-    /// The page is there.
+    /// The page exists.
     Exists,
 }
 
-/// One thing that an execution does.
+/// One action of an execution.
 #[derive(Debug)]
 pub(super) enum ToughAction {
     Send {
@@ -39,17 +39,17 @@ pub(super) enum ToughAction {
         request: TargetRequest,
         condition: PollCondition,
     },
-    /// The node of a tree is there, or never will be.
+    /// Marks a node of a tree as finished, whether it was created or failed.
     AddedToTree {
         tree: ToughTreeKey,
         node_number: u64,
     },
-    /// What was made can be used by others; not reached where making it failed.
+    /// Makes created content available to other tests; not reached if creation failed.
     Offer(CreatedContentKind, String),
 }
 
 impl ToughSharedState {
-    /// Returns what an execution of a test does; nothing if what it needs is not there yet.
+    /// Returns the actions of one execution of a test; `None` if its prerequisites do not exist yet.
     pub(super) fn plan_actions(&self, test: &ToughTest) -> Option<VecDeque<ToughAction>> {
         let mut acts = VecDeque::new();
         self.add_actions(test, test.kind, &test.name, &mut acts)?;
@@ -278,12 +278,12 @@ impl ToughSharedState {
         Some(())
     }
 
-    /// Returns the group that all users of `CreateGroupWithUsers` are in.
+    /// Returns the group that contains all users of `CreateGroupWithUsers`.
     pub(super) fn everybody_group(run: &str) -> String {
         format!("{run}-everybody")
     }
 
-    /// Makes a user or a group.
+    /// Creates a user or a group.
     fn create_account(
         &self,
         label: &str,
@@ -316,7 +316,7 @@ impl ToughSharedState {
         list.get(turn).cloned()
     }
 
-    /// Makes a page that visitors get: without a component that draws it, publish would never show it.
+    /// Creates a page that visitors can get. Without a component that renders it, publish would never show it.
     fn create_page(
         &self,
         test: &ToughTest,
@@ -331,7 +331,7 @@ impl ToughSharedState {
             ("./jcr:content/jcr:title", title),
         ];
         let (own, usual) = (&test.appearance, &self.default_appearance);
-        // A template belongs to its own component: those of the test are not mixed with those of the author's page.
+        // A template belongs to its component, so the test's values are not mixed with those of the author's page.
         let look = if *own == PageAppearance::default() { usual } else { own };
         if let Some(resource_type) = &look.resource_type {
             fields.push(("./jcr:content/sling:resourceType", resource_type));
@@ -350,7 +350,7 @@ impl ToughSharedState {
         self.post_form(label, path, &[(":operation", "delete")], silence)
     }
 
-    /// Publishes a page and waits until visitors get it, where publish is known.
+    /// Publishes a page and, if publish is known, waits until visitors get it.
     fn activate_page(
         &self,
         label: &str,
@@ -374,7 +374,7 @@ impl ToughSharedState {
         }
     }
 
-    /// Uploads a file of its own and waits for its renditions; returns the asset's path.
+    /// Uploads a unique file and waits for its renditions. Returns the asset's path.
     fn upload_asset(
         &self,
         (label, folder): (&str, &str),
@@ -414,16 +414,17 @@ impl ToughSharedState {
             condition: PollCondition::Processed,
         });
         if is_kept {
-            // Handed on when its renditions are there: what is deleted while they are made fails for a reason of its own.
+            // The asset is offered only when its renditions exist. Deleting it while they are generated would fail for
+            // an unrelated reason.
             acts.push_back(ToughAction::Offer(CreatedContentKind::Asset, path.clone()));
         }
         path
     }
 
-    /// Returns a picture whose bytes no other upload has.
+    /// Returns a picture whose bytes are unique among uploads.
     fn unique_picture(&self, number: u64) -> Vec<u8> {
         let mut file = self.picture.clone();
-        // Bytes behind a picture's end change nothing that is seen.
+        // Bytes after a picture's end do not change its appearance.
         file.extend_from_slice(self.run_name.as_bytes());
         file.extend_from_slice(&number.to_le_bytes());
         file
@@ -484,7 +485,7 @@ impl ToughServer {
     }
 }
 
-/// Writes what no request line may hold with `%`.
+/// Percent-encodes characters that a request line cannot contain.
 fn encode_request_path(path: &str) -> String {
     path.chars()
         .map(|letter| match letter.is_ascii_graphic() && !"\"<>\\^`{|}#".contains(letter) {

@@ -1,11 +1,11 @@
-//! What a backup costs the work that goes on meanwhile, and what the work costs the backup.
+//! Measures the cost of a backup to concurrent work, and of the work to the backup.
 //!
-//! The peak is calibrated first: transactions per second of so many threads without a pause and without a backup. Then a
-//! share of it arrives by a schedule, received by the same number of threads, alone and beside each backup. Backups run
-//! with every delay, idle and under load, in turn.
+//! The peak is calibrated first: transactions per second of the given number of threads without a pause and without a
+//! backup. Then a share of the peak arrives by a schedule, handled by the same number of threads, alone and beside each
+//! backup. Backups run with every delay, idle and under load, in turn.
 //!
-//! Lost are the transactions that came less than without a backup, times how long the backup took: a gentle backup that
-//! takes long may cost more than a quick one.
+//! Lost transactions are the drop in rate against the load without a backup, multiplied by the duration of the backup:
+//! a gentle backup that takes long may cost more than a fast one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,30 +28,30 @@ use crate::program::MeasuredProgram;
 use crate::report::report_sheet::{ReportChart, ReportPart, ReportSheet, ReportTable, ReportTone};
 use crate::{Error, Result, result_validity};
 
-/// What to measure.
+/// Configuration of the test.
 #[derive(Debug)]
 pub struct BackupImpactTest {
     /// Shares of traversals, queries and creations.
     pub work_mix: [u64; 3],
-    /// Threads that work.
+    /// Number of worker threads.
     pub thread_count: usize,
-    /// The share of their peak that arrives while backups run.
+    /// The share of the peak that arrives while backups run.
     pub load_share: f64,
-    /// How long the peak is looked for, and how long the load runs alone.
+    /// Duration of the peak calibration, and of the load without a backup.
     pub measure_duration: Duration,
-    /// Values that stand for `{delay}` in the program's words.
+    /// Values that replace `{delay}` in the program's words.
     pub delays: Vec<String>,
-    /// Runs of each backup.
+    /// Number of runs of each backup.
     pub runs_per_backup: usize,
-    /// The program that makes a backup; its metric, if it has one, is the bytes that it saved.
+    /// The program that makes a backup. Its metric, if any, is the number of bytes saved.
     pub backup_program: MeasuredProgram,
     /// A program that runs before each backup, such as one that empties the vault or adds content; not measured.
     pub before_program: Option<MeasuredProgram>,
-    /// Paths that traversals ask for, in turn.
+    /// Paths that traversals request, in turn.
     pub traversal_paths: Vec<String>,
 }
 
-/// Longest time of load beside one backup; one that takes longer is measured over this time.
+/// Maximum duration of the load beside one backup; a longer backup is measured over this time.
 const MAX_LOAD_DURATION: Duration = Duration::from_secs(3600);
 
 /// One backup.
@@ -63,11 +63,11 @@ struct BackupImpactRow {
     /// Processor time of the backup.
     cpu_time: Duration,
     saved_bytes: Option<f64>,
-    /// Of the work beside it.
+    /// Measurement of the concurrent work.
     load: Option<LoadMeasurement>,
 }
 
-/// Work over some time.
+/// Measurement of work over a period.
 #[derive(Debug)]
 struct LoadMeasurement {
     rate: f64,
@@ -75,7 +75,7 @@ struct LoadMeasurement {
 }
 
 impl BackupImpactTest {
-    /// Reports what cannot be measured.
+    /// Checks that the configuration can be measured.
     ///
     /// # Errors
     /// [`Error::UnusableInput`].
@@ -107,14 +107,15 @@ impl BackupImpactTest {
         get.queries.clone_from(&self.traversal_paths);
         let mut query = ToughTest::new(ToughTestKind::QueryBuilder, queries);
         "query".clone_into(&mut query.name);
-        // One level, no nesting, and not more below one parent than a repository likes: a tree of one level at most.
+        // A tree of at most one level: no nesting, and no more children below one parent than a repository handles
+        // well.
         let mut create = ToughTest::new(ToughTestKind::CreatePageTree, creations);
         "creation".clone_into(&mut create.name);
         create.tree_fanout = 800;
         vec![get, query, create]
     }
 
-    /// Measures everything.
+    /// Runs all measurements.
     ///
     /// # Errors
     /// As [`BackupImpactTest::validate`] and [`ToughDayRun::run`]; [`Error::ProgramFailed`] if a backup fails.
@@ -229,7 +230,8 @@ impl BackupImpactTest {
         MeasuredProgram { words, metric: self.backup_program.metric.clone() }
     }
 
-    /// Works until `beside` is done, or for `lasts` if that is done at once; at a rate, or as fast as the threads can.
+    /// Generates load until `beside` is done, or for `lasts` if that is done at once; at a rate, or as fast as the
+    /// threads can.
     fn run_load<T: Send>(
         &self,
         shared: &Arc<ToughSharedState>,
@@ -288,7 +290,7 @@ impl BackupImpactTest {
         })
     }
 
-    /// Tells what came out.
+    /// Builds the report.
     fn build_impact_sheet(
         &self,
         rows: &[BackupImpactRow],
@@ -342,16 +344,17 @@ impl BackupImpactTest {
     }
 }
 
-/// Returns the transactions that were done: one that the author refuses is lost, however quickly it refuses.
+/// Returns the number of completed transactions. A transaction that the author rejects is lost, however fast the
+/// rejection is.
 fn completed_transactions(results: &RunResults) -> u64 {
     let total = results.total_stats();
     total.count().saturating_sub(total.error_count)
 }
 
-/// A backup's delay, and the fewest transactions that were lost.
+/// The delay of a backup, and the fewest lost transactions.
 type FewestLostTransactions<'r> = Option<(f64, &'r str)>;
 
-/// Returns the table of backups for people and for machines, and the delay that costs the fewest transactions.
+/// Returns the table of backups as a report table and as JSON, and the delay that costs the fewest transactions.
 fn backup_table(
     rows: &[BackupImpactRow],
     alone: f64,
@@ -412,7 +415,7 @@ fn backup_table(
     (grid, found, fewest)
 }
 
-/// Returns how long backups took against how much they saved, if that is known of several.
+/// Returns a chart of backup duration against bytes saved, if several backups report the size.
 fn size_time_chart(rows: &[BackupImpactRow]) -> Option<ReportChart> {
     let sized = |is_loaded: bool| {
         let rows = rows.iter().filter(move |row| row.is_under_load == is_loaded);

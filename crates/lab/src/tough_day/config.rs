@@ -1,4 +1,4 @@
-//! From a configuration of Tough Day in YAML to phases.
+//! Converts a Tough Day configuration in YAML to phases.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use crate::{Error, FileFinding, Result};
 /// A configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToughConfig {
-    /// The parts of the run, one after the other.
+    /// The phases of the run, in order.
     pub phases: Vec<ToughPhase>,
     /// The author, if the file names one.
     pub author_url: Option<String>,
     /// `user:password`, if the file names them.
     pub login: Option<String>,
-    /// Only tells what would be done.
+    /// If true, the run only prints what it would do.
     pub is_dry_run: bool,
 }
 
-/// Keys that change nothing here: content is made by the tests, and reports are asked for by arguments.
+/// Keys that are ignored: the tests create the content, and arguments select the reports.
 const IGNORED_KEYS: [&str; 13] = [
     "installsamplecontent",
     "samplecontent",
@@ -40,8 +40,8 @@ const IGNORED_KEYS: [&str; 13] = [
     "generatereport",
 ];
 
-/// Texts of what is made, and where: they change nothing that is measured, and everything is made below the run's name.
-/// Passwords of users are random.
+/// Ignored properties: texts and locations of created content. They do not affect the measurements, because everything
+/// is created below the run's name. Passwords of users are random.
 const IGNORED_PROPERTIES: [&str; 27] = [
     "title",
     "description",
@@ -72,10 +72,10 @@ const IGNORED_PROPERTIES: [&str; 27] = [
     "groupdescription",
 ];
 
-/// Returns the configuration of predefined suites, whose names stand with commas between them.
+/// Returns the configuration of predefined suites, given as comma-separated names.
 ///
 /// # Errors
-/// [`Error::UnusableInput`] if there is no such suite.
+/// [`Error::UnusableInput`] if a suite does not exist.
 pub fn config_of_suites(names: &str) -> Result<ToughConfig> {
     let tests = tests_of_suites(names).map_err(Error::UnusableInput)?;
     Ok(ToughConfig {
@@ -86,7 +86,7 @@ pub fn config_of_suites(names: &str) -> Result<ToughConfig> {
     })
 }
 
-/// Reads a file of Tough Day.
+/// Reads a Tough Day configuration file.
 ///
 /// # Errors
 /// [`Error::InvalidFile`] with everything that is not understood or not supported.
@@ -189,7 +189,7 @@ impl ToughConfigReader<'_> {
         }
     }
 
-    /// Reads a time: with a unit, or a number of `unit`s.
+    /// Parses a duration: with a unit, or as a number of `unit`s.
     fn expect_duration(&mut self, node: &YamlNode, key: &str, unit: Duration) -> Duration {
         let text = self.expect_text(node, key);
         let days = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok());
@@ -399,7 +399,7 @@ impl ToughConfigReader<'_> {
                 }
             }
             let at = tests.iter().position(|test| has_test_name(test, name));
-            // As in Tough Day: where no test was added, the default suite is meant.
+            // As in Tough Day, the default suite applies if no test was added.
             let at = match (verb.as_str(), at) {
                 ("config" | "exclude", None) if tests.is_empty() => {
                     tests.extend(find_suite("toughday").unwrap_or_default());
@@ -438,7 +438,7 @@ impl ToughConfigReader<'_> {
             match key.as_str() {
                 "name" => self.expect_text(value, key).clone_into(&mut test.name),
                 "weight" => test.weight = self.expect_number(value, key) as u64,
-                // In milliseconds, as in Tough Day; globals count in seconds.
+                // In milliseconds, as in Tough Day; global timeouts are in seconds.
                 "timeout" => {
                     test.idle_timeout = self.expect_duration(value, key, Duration::from_millis(1))
                 }

@@ -1,14 +1,15 @@
 //! Tough Day: the tests, weights and modes with which Adobe loads an author, on the lab's own engine.
 //!
-//! In: a [`ToughConfig`], of a predefined suite or from a file of Tough Day in YAML, and an author. Out: a [`ReportSheet`] with Tough
-//! Day's metrics per test.
+//! In: a [`ToughConfig`], of a predefined suite or from a Tough Day YAML file, and an author. Out: a [`ReportSheet`]
+//! with Tough Day's metrics per test.
 //!
 //! Invariants
-//! * Everything that tests make stands below one name of the run, and is deleted at its end unless it is to be kept.
-//! * Tests take turns in exactly the shares of their weights. What a test needs, others of the suite made: pages that are
-//!   deleted or published, assets, tags. A test that lacks it is skipped and counted as such.
+//! * All content that tests create is below one name of the run, and is deleted at its end unless it is to be retained.
+//! * Tests take turns in exactly the shares of their weights. Their prerequisites come from other tests of the suite:
+//!   pages to delete or publish, assets, tags. A test whose prerequisites are missing is skipped and counted as
+//!   skipped.
 //!
-//! Not here: live copies, which are refused by name.
+//! Not here: live copies, which are rejected by name.
 
 mod action;
 pub mod backup_impact;
@@ -49,46 +50,46 @@ use action::USERS_ROOT;
 use shared_state::{CreatedContent, ToughEnvironment, ToughServer, ToughSharedState};
 use tester::ToughTester;
 
-/// Asks an author for a page that is drawn by a component.
+/// Query for a page on the author that a component renders.
 const RENDERED_PAGE_QUERY: &str = "/bin/querybuilder.json?path=%2Fcontent&type=cq%3APageContent&property=sling%3AresourceType\
                      &property.operation=exists&orderby=path&p.limit=1&p.hits=full";
-/// Most executions at a time of the open model.
+/// Maximum number of concurrent executions of the open model.
 const MAX_CONCURRENT_EXECUTIONS: usize = 10_000;
-/// How long what is under way at the end of a phase may still take.
+/// Maximum time for executions in progress at the end of a phase.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A run of Tough Day.
 #[derive(Debug)]
 pub struct ToughDayRun<'a> {
-    /// What is done.
+    /// The configuration to run.
     pub config: ToughConfig,
-    /// Where authors are, such as `http://127.0.0.1:4502`.
+    /// URL of the author, such as `http://127.0.0.1:4502`.
     pub author_url: String,
-    /// Where visitors look, for tests of publish and for the time until a publication is visible.
+    /// URL of publish, for tests of publish and for the time until a publication is visible.
     pub publish_url: Option<String>,
     /// `user:password`.
     pub login: String,
-    /// The name of the run, below which everything is made.
+    /// The name of the run; all content is created below it.
     pub run_name: String,
-    /// Leaves what was made.
+    /// If true, created content is retained.
     pub keeps_content: bool,
-    /// A picture to upload instead of a drawn one.
+    /// A picture to upload instead of a generated one.
     pub upload_picture: Option<Vec<u8>>,
-    /// What pictures derive from.
+    /// Seed of the generated pictures.
     pub picture_seed: u64,
-    /// How the passwords of users begin that tests make: these can log in until the run ends.
+    /// Prefix of the passwords of users that tests create. These users can log in until the run ends.
     pub user_password_prefix: String,
-    /// What must hold, over all phases that are measured.
+    /// Goals over all measured phases.
     pub goals: &'a [LoadGoal],
 }
 
-/// Executions and skips of each test of a phase.
+/// Number of executions and skips of each test of a phase.
 type TestExecutionCounts = Vec<(u64, u64)>;
-/// What was waited for when a phase ended: how often, and the longest.
+/// Waits that were pending when a phase ended: number and longest duration.
 type PendingWaits = BTreeMap<String, (u64, Duration)>;
 
 impl ToughDayRun<'_> {
-    /// Tells what would be done: phases, tests with their shares, and the nodes that would stay.
+    /// Describes the plan: phases, tests with their shares, and the nodes that would remain.
     #[must_use]
     pub fn describe_plan(&self) -> String {
         let mut out = String::new();
@@ -135,11 +136,11 @@ impl ToughDayRun<'_> {
         out
     }
 
-    /// Prepares the author, runs all phases, cleans up, and tells.
+    /// Prepares the author, runs all phases, cleans up, and returns the report.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::UnusableInput`]; [`Error::NoResponse`] if the author does not let itself be
-    /// prepared; [`Error::Engine`].
+    /// [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::UnusableInput`]; [`Error::NoResponse`] if the author cannot
+    /// be prepared; [`Error::Engine`].
     pub fn run(&self, live: &mut LiveDisplay) -> Result<ReportSheet> {
         for phase in &self.config.phases {
             let needs_publish = phase.tests.iter().any(|test| test.is_on_publish);
@@ -171,7 +172,7 @@ impl ToughDayRun<'_> {
         Ok(sheet)
     }
 
-    /// Reports whether one of these tests runs.
+    /// Returns true if one of these tests runs.
     fn runs_any_of(&self, kinds: &[ToughTestKind]) -> bool {
         let mut tests = self.config.phases.iter().flat_map(|phase| &phase.tests);
         tests.any(|test| kinds.contains(&test.kind))
@@ -214,7 +215,7 @@ impl ToughDayRun<'_> {
             ));
             let results = run_load(phase_load(phase, &shared), live)?;
             let counts = (shared.execution_and_skip_counts(), shared.pending_waits());
-            // Workers are over, so nobody else holds it.
+            // The workers have ended, so this is the only reference.
             let shared = Arc::into_inner(shared)
                 .ok_or_else(|| Error::UnusableInput("a worker did not end".to_owned()))?;
             (setting, left) = shared.into_parts();
@@ -223,7 +224,7 @@ impl ToughDayRun<'_> {
         Ok(self.build_tough_sheet(told))
     }
 
-    /// Finds the servers, and where their homepages are.
+    /// Detects the servers and their homepages.
     fn detect_environment(&self, author: &mut ToughAuthor) -> Result<ToughEnvironment> {
         let url = AbsoluteUrl::parse(self.author_url.trim_end_matches('/'))?;
         let publish = match &self.publish_url {
@@ -282,7 +283,8 @@ impl ToughDayRun<'_> {
                 );
             }
             for (label, (count, longest)) in waiting {
-                // What never came is in no time of the table, so that it must be told, or the table looks better than it was.
+                // The table's times do not include pending waits, so they are reported separately. Otherwise the table
+                // looks better than the run was.
                 sheet.add_verdict(
                     if results.labels.contains_key(label.as_str()) { ReportTone::Plain } else { ReportTone::Bad },
                     format!(
@@ -329,7 +331,8 @@ impl ToughDayRun<'_> {
     }
 }
 
-/// Returns how much longer creating takes below one parent than in a tree: the mark of a store that minds many children.
+/// Returns the ratio of creation times below one parent to those in a tree, which indicates a store that slows down
+/// with many children.
 fn flat_to_tree_ratio(results: &RunResults) -> Option<String> {
     let median = |label: &str| Some(results.labels.get(label)?.total.response_times.quantile(0.5));
     let flat = median(ToughTestKind::CreatePage.name())?;
@@ -355,7 +358,7 @@ fn format_ramp(ramp: &LoadRamp) -> String {
     )
 }
 
-/// Returns how many executions a phase begins, if its load says so.
+/// Returns the number of executions that a phase begins, if its load determines it.
 fn planned_executions(phase: &ToughPhase) -> Option<f64> {
     match &phase.load_mode {
         ToughLoadMode::Normal { .. } => None,
@@ -374,7 +377,7 @@ fn test_order(phase: &ToughPhase) -> Result<Vec<usize>> {
     if weights.iter().all(|weight| *weight == 0) {
         return Err(Error::UnusableInput(format!("no test of `{}` has a weight", phase.name)));
     }
-    // Tests without a weight never run, and the order is of the others.
+    // Tests without a weight never run and are left out of the order.
     let (places, weights): (Vec<usize>, Vec<u64>) =
         weights.into_iter().enumerate().filter(|(_, weight)| *weight > 0).unzip();
     let order = crate::plan::weighted_order(&weights).ok_or_else(|| {
@@ -433,7 +436,7 @@ fn phase_load(phase: &ToughPhase, shared: &Arc<ToughSharedState>) -> LoadRun {
     }
 }
 
-/// Returns when each user of a ramp begins, and how long it stays; `None` to the end.
+/// Returns the start and duration of each user of a ramp; a duration of `None` lasts to the end.
 fn user_lifetimes(users: &LoadRamp, lasts: Duration) -> Vec<(Duration, Option<Duration>)> {
     let mut spans: Vec<(Duration, Option<Duration>)> = Vec::new();
     let mut running: Vec<usize> = Vec::new();
@@ -497,7 +500,7 @@ fn test_metrics_table(
             "p99_ms": stats.response_times.quantile(0.99).as_secs_f64() * 1e3, "throughput": rate,
         }));
         grid.add_row(
-            // A table of failures is read as one; the verdict is for the goals.
+            // A row with failures is marked doubtful, because goals determine the verdict.
             if tone == ReportTone::Bad { ReportTone::Doubtful } else { tone },
             vec![
                 label.to_owned(),
@@ -521,7 +524,7 @@ fn test_metrics_table(
         add(label, &series.total);
     }
     for test in phase.tests.iter().filter(|test| !results.labels.contains_key(test.name.as_str())) {
-        // Their samples have names of their own.
+        // Samples of composite tests have names of their own.
         let is_composite = matches!(
             test.kind,
             ToughTestKind::Authoring
@@ -536,7 +539,7 @@ fn test_metrics_table(
     (grid, json!({ "phase": phase.name, "measured": phase.is_measured, "tests": rows }))
 }
 
-/// The author before and after the tests, asked for one thing at a time.
+/// A client for the author before and after the tests, with one request at a time.
 struct ToughAuthor {
     base_url: AbsoluteUrl,
     client: ProbeClient,
@@ -572,7 +575,7 @@ impl ToughAuthor {
         })
     }
 
-    /// Makes the roots of what tests make.
+    /// Creates the roots of test content.
     fn create_roots(&mut self, run: &str) -> Result<()> {
         for (path, kind) in ToughSharedState::content_roots(run) {
             let body = match kind {
@@ -587,13 +590,13 @@ impl ToughAuthor {
         Ok(())
     }
 
-    /// Makes a group.
+    /// Creates a group.
     fn create_group(&mut self, name: &str) -> Result<()> {
         let body = json!({ "name": name }).to_string();
         self.send_request("POST", "/api/v1/groups", body.as_bytes()).map(|_| ())
     }
 
-    /// Removes the users and groups of a run, also those whose making was not answered.
+    /// Removes the users and groups of a run, including those whose creation was not acknowledged.
     fn remove_accounts(&mut self, run: &str) -> Result<()> {
         let prefix = format!("{run}-");
         for (kind, one) in [("users", "user"), ("groups", "group")] {
@@ -620,7 +623,7 @@ impl ToughAuthor {
         Ok(())
     }
 
-    /// Asks the author's API.
+    /// Sends a request to the author's API.
     fn send_request(
         &mut self,
         method: &'static str,
@@ -645,8 +648,8 @@ impl ToughAuthor {
         })
     }
 
-    /// Deletes everything that tests made, and takes it away from visitors: a deletion on the author withdraws a page that
-    /// was published itself, but not what was published below one that never was.
+    /// Deletes all content that tests created, and withdraws it from publish. A deletion on the author withdraws a page
+    /// that was itself published, but not content published below a page that never was.
     fn clean_up(&mut self, run: &str, is_published: bool) -> Result<()> {
         let mut withdrawn = Ok(());
         if is_published {
@@ -663,8 +666,8 @@ impl ToughAuthor {
         withdrawn
     }
 
-    /// Returns how a page looks that the author has: what is made is to be drawn as its pages are. An author without
-    /// pages, or without a search, gives nothing, and pages are made without a look.
+    /// Returns the appearance of an existing page on the author, so that created pages are rendered in the same way. An
+    /// author without pages, or without a search, yields the default appearance, and pages are created without one.
     fn page_appearance(&mut self) -> PageAppearance {
         let prefix = self.base_url.path_and_query.trim_end_matches('/');
         let url = AbsoluteUrl {
@@ -678,7 +681,7 @@ impl ToughAuthor {
         PageAppearance { resource_type: text("sling:resourceType"), template: text("cq:template") }
     }
 
-    /// Follows redirects from the root; returns the path where they end.
+    /// Follows redirects from the root. Returns the path where they end.
     fn find_homepage(&mut self, base: &AbsoluteUrl) -> Result<String> {
         let prefix = base.path_and_query.trim_end_matches('/').to_owned();
         let mut path = "/".to_owned();
@@ -689,7 +692,7 @@ impl ToughAuthor {
             let answer = self.client.send(&question)?;
             let next = answer.header("Location").filter(|_| (300..400).contains(&answer.status));
             let Some(next) = next else { break };
-            // Of the same host only: another one is not to be loaded.
+            // Only redirects on the same host are followed, because another host must not be loaded.
             let own = AbsoluteUrl::parse(next)
                 .ok()
                 .filter(|to| to.host == base.host && to.port == base.port);

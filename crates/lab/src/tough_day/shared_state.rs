@@ -1,4 +1,4 @@
-//! What all users share: whose turn it is, how far trees have grown, and what tests hand on to each other.
+//! State shared by all users: the turns of the tests, the growth of trees, and content handed from test to test.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use super::action::ToughAction;
 use super::suite::{PageAppearance, ToughTest};
 use crate::net::{AbsoluteUrl, LoadTarget};
 
-/// Most pages or assets that wait to be used; the oldest are forgotten.
+/// Maximum number of pages or assets available to other tests; the oldest are dropped.
 const MAX_OFFERED_ITEMS: usize = 100_000;
 
-/// Where requests go.
+/// The server that receives requests.
 #[derive(Debug)]
 pub(super) struct ToughServer {
     pub(super) base_url: AbsoluteUrl,
@@ -20,69 +20,69 @@ pub(super) struct ToughServer {
     pub(super) headers: Vec<(String, String)>,
 }
 
-/// Which tree: what it is of, and how many children its nodes get.
+/// Key of a tree: its content type, and the number of children per node.
 pub(super) type ToughTreeKey = (&'static str, u64);
 
-/// A tree that is filled level by level: a node gets its children when it is there itself.
+/// A tree that is filled level by level: a node gets its children after it exists.
 #[derive(Debug, Default)]
 struct ToughTree {
     next_number: u64,
-    /// Numbers below this are done; above it, those in the set.
+    /// Numbers below this are finished, and so are the numbers in the set.
     finished_below: u64,
     finished_later: BTreeSet<u64>,
 }
 
-/// What all users share.
+/// State shared by all users.
 #[derive(Debug)]
 pub(super) struct ToughSharedState {
     pub(super) author: ToughServer,
     pub(super) publish: Option<ToughServer>,
-    /// The name below which everything is made.
+    /// The name below which all content is created.
     pub(super) run_name: String,
     pub(super) tests: Vec<ToughTest>,
-    /// The tests' places, in the order in which they take turns.
+    /// Indexes of the tests, in the order of their turns.
     pub(super) test_order: Vec<usize>,
     pub(super) picture: Vec<u8>,
     pub(super) homepages: [String; 2],
-    /// How pages look whose test does not say it.
+    /// Default appearance of created pages.
     pub(super) default_appearance: PageAppearance,
-    /// How passwords of users begin that tests make.
+    /// Prefix of the passwords of users that tests create.
     pub(super) password_prefix: String,
     pub(super) pause: Duration,
     turn_count: AtomicU64,
     execution_counts: Vec<AtomicU64>,
     skip_counts: Vec<AtomicU64>,
-    /// Executions that have begun and are not over.
+    /// Executions in progress.
     executing: AtomicU64,
-    /// Skips since an execution last found what it needs.
+    /// Skips since an execution last found its prerequisites.
     consecutive_skips: AtomicU64,
-    /// What was still waited for when the run ended, by its label: how often, and the longest.
+    /// Waits that were pending when the run ended, by label: number and longest duration.
     pending_waits: Mutex<BTreeMap<String, (u64, Duration)>>,
     next_number: AtomicU64,
     pages: Mutex<VecDeque<String>>,
-    /// Pages of trees: they stay, since others stand below them.
+    /// Pages of trees. They are never deleted, because other pages are below them.
     tree_pages: Mutex<VecDeque<String>>,
     assets: Mutex<VecDeque<String>>,
     tags: Mutex<VecDeque<String>>,
     trees: Mutex<BTreeMap<ToughTreeKey, ToughTree>>,
 }
 
-/// What a test needs of the machine that it runs against.
+/// The environment that tests run against.
 #[derive(Debug)]
 pub(super) struct ToughEnvironment {
     pub(super) author: ToughServer,
     pub(super) publish: Option<ToughServer>,
     pub(super) run_name: String,
     pub(super) picture: Vec<u8>,
-    /// Of author and publish, where redirects end.
+    /// Homepages of author and publish, where redirects end.
     pub(super) homepages: [String; 2],
-    /// How pages look whose test does not say it.
+    /// Default appearance of created pages.
     pub(super) default_appearance: PageAppearance,
-    /// How passwords of users begin that tests make.
+    /// Prefix of the passwords of users that tests create.
     pub(super) password_prefix: String,
 }
 
-/// What earlier phases made, for those that follow.
+/// Content that earlier phases created, for later phases.
 #[derive(Debug, Default)]
 pub(super) struct CreatedContent {
     next_number: u64,
@@ -128,16 +128,17 @@ impl ToughSharedState {
         }
     }
 
-    /// Returns executions that began, and those that lacked what they need, per test.
+    /// Returns the number of executions that began, and of those that lacked their prerequisites, per test.
     pub(super) fn execution_and_skip_counts(&self) -> Vec<(u64, u64)> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         self.execution_counts.iter().map(read).zip(self.skip_counts.iter().map(read)).collect()
     }
 
-    /// Gives back what it was given, and what was made.
+    /// Returns the environment, and the created content.
     pub(super) fn into_parts(self) -> (ToughEnvironment, CreatedContent) {
         let mut trees = self.trees.into_inner().unwrap_or_else(PoisonError::into_inner);
-        // What was not answered when a phase ended counts as done, or its children would wait for ever.
+        // Nodes without a response at the end of a phase count as finished; otherwise their children would wait
+        // forever.
         for tree in trees.values_mut() {
             tree.finished_below = tree.next_number;
             tree.finished_later.clear();
@@ -162,7 +163,7 @@ impl ToughSharedState {
         (setting, left)
     }
 
-    /// Returns the next test that is due and not used up.
+    /// Returns the next test that is due and not exhausted.
     pub(super) fn next_test(&self) -> Option<usize> {
         let length = u64::try_from(self.test_order.len()).ok().filter(|length| *length > 0)?;
         for _ in 0..length {
@@ -181,7 +182,8 @@ impl ToughSharedState {
         None
     }
 
-    /// Counts an execution that lacked what it needs, and gives its turn back: `count` is of executions.
+    /// Counts an execution that lacked its prerequisites, and gives back its turn, because `count` applies to
+    /// executions.
     pub(super) fn record_skip(&self, test: usize) {
         if let (Some(executed), Some(skipped)) =
             (self.execution_counts.get(test), self.skip_counts.get(test))
@@ -192,9 +194,9 @@ impl ToughSharedState {
         self.consecutive_skips.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Begins an execution of a test; nothing if what it needs is not there yet.
+    /// Begins an execution of a test; `None` if its prerequisites do not exist yet.
     pub(super) fn begin_execution(&self, test: &ToughTest) -> Option<VecDeque<ToughAction>> {
-        // Before the look: what others wait for may come of it.
+        // Increment before the check, because the execution may produce what others wait for.
         self.executing.fetch_add(1, Ordering::SeqCst);
         let acts = self.plan_actions(test);
         match &acts {
@@ -204,20 +206,20 @@ impl ToughSharedState {
         acts
     }
 
-    /// Ends an execution that had begun.
+    /// Ends an execution.
     pub(super) fn end_execution(&self) {
         self.executing.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Reports whether what tests lack never comes: nothing is under way that could make it, and every test that is left
-    /// was tried since.
+    /// Returns true if the missing prerequisites can never appear: no execution is in progress that could create them,
+    /// and every remaining test was tried since.
     pub(super) fn is_stuck(&self) -> bool {
         let skips = self.consecutive_skips.load(Ordering::SeqCst);
         self.executing.load(Ordering::SeqCst) == 0
             && usize::try_from(skips).is_ok_and(|skips| skips > self.test_order.len())
     }
 
-    /// Notes what the end of the run left unanswered.
+    /// Records a wait that was pending at the end of the run.
     pub(super) fn record_pending_wait(&self, label: &str, waited: Duration) {
         let mut waiting = self.pending_waits.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, longest) = waiting.entry(label.to_owned()).or_default();
@@ -225,7 +227,7 @@ impl ToughSharedState {
         *longest = (*longest).max(waited);
     }
 
-    /// Returns what was still waited for when the run ended, how often, and the longest.
+    /// Returns the waits that were pending at the end of the run: number and longest duration.
     pub(super) fn pending_waits(&self) -> BTreeMap<String, (u64, Duration)> {
         self.pending_waits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -234,7 +236,7 @@ impl ToughSharedState {
         self.next_number.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Returns the next number of a tree whose parent is there; number 0 is the root, which is made before.
+    /// Reserves the next number of a tree whose parent exists. Number 0 is the root, which is created beforehand.
     pub(super) fn reserve_tree_node(&self, tree: &'static str, base: u64) -> Option<u64> {
         let base = base.max(1);
         let mut trees = self.trees.lock().unwrap_or_else(PoisonError::into_inner);
@@ -278,7 +280,7 @@ impl ToughSharedState {
         self.queue_of(what).lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// Returns the roots of what tests make, with their types.
+    /// Returns the roots of test content, with their types.
     pub(super) fn content_roots(run: &str) -> [(String, &'static str); 8] {
         [
             (format!("/content/{run}"), "cq:Page"),
@@ -293,12 +295,12 @@ impl ToughSharedState {
     }
 }
 
-/// Returns the path of a number in a tree.
+/// Returns the path of a node in a tree, by its number.
 pub(super) fn tree_node_path(root: &str, letter: char, base: u64, number: u64) -> String {
     let base = base.max(1);
     let (mut names, mut at) = (Vec::new(), number);
     while at > 0 {
-        // Trees of different widths stand side by side.
+        // The names allow trees of different widths side by side.
         names.push(format!("{letter}{base}-{at}"));
         at = (at - 1) / base;
     }
@@ -307,7 +309,7 @@ pub(super) fn tree_node_path(root: &str, letter: char, base: u64, number: u64) -
     names.join("/")
 }
 
-/// What tests hand on.
+/// A kind of content that one test creates for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CreatedContentKind {
     Page,

@@ -1,23 +1,23 @@
-//! Tough Day's tests, suites and modes as they are set up: which tests, with which weights, under which load.
+//! Tough Day's tests, suites and modes: the tests, their weights, and the load.
 
 use std::time::Duration;
 
-/// What a test does.
+/// The kind of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToughTestKind {
-    /// Pages below one parent.
+    /// Creates pages below one parent.
     CreatePage,
-    /// Pages in a tree.
+    /// Creates pages in a tree.
     CreatePageTree,
-    /// Folders in a tree.
+    /// Creates folders in a tree.
     CreateFolderTree,
-    /// Pages in a tree, each with a tag.
+    /// Creates pages in a tree, each with a tag.
     CreateTaggedPagesTree,
-    /// Tags in a tree.
+    /// Creates tags in a tree.
     CreateTagTree,
-    /// Gives a tag to a page that another test made.
+    /// Adds a tag to a page that another test created.
     AddTagToResource,
-    /// Deletes a page that another test made.
+    /// Deletes a page that another test created.
     DeletePage,
     /// Uploads pictures into one folder.
     UploadImage,
@@ -29,31 +29,31 @@ pub enum ToughTestKind {
     CreatePdfTree,
     /// Deletes an asset that another test uploaded.
     DeleteImage,
-    /// Makes users.
+    /// Creates users.
     CreateUser,
-    /// Makes users in a tree of folders.
+    /// Creates users in a tree of folders.
     CreateUserTree,
-    /// Makes groups without members.
+    /// Creates groups without members.
     CreateUserGroup,
-    /// Makes a group and five users, who become members of it, and of one group of all.
+    /// Creates a group and five users, who become members of it and of one group of all users.
     CreateGroupWithUsers,
-    /// Publishes a page that another test made, until visitors see it.
+    /// Publishes a page that another test created, and waits until visitors see it.
     PublishPage,
-    /// Makes pages in a tree and publishes each.
+    /// Creates pages in a tree and publishes each.
     ActivatePagesTree,
-    /// Searches.
+    /// Sends search queries.
     QueryBuilder,
-    /// The page that an author begins with.
+    /// Requests the author's start page.
     GetHomepage,
-    /// Any address.
+    /// Requests any address.
     Get,
     /// Creates a page, uploads an asset, deletes both.
     Authoring,
-    /// Creates a page in a tree and uploads an asset, and keeps both.
+    /// Creates a page in a tree, uploads an asset, and retains both.
     AuthoringTree,
 }
 
-/// Names, and what Tough Day's tests that are not there lack.
+/// Names of the tests, and the reasons why some of Tough Day's tests are unavailable.
 const TEST_NAMES: [(&str, ToughTestKind); 23] = [
     ("CreatePage", ToughTestKind::CreatePage),
     ("CreatePageTree", ToughTestKind::CreatePageTree),
@@ -86,10 +86,10 @@ impl ToughTestKind {
         TEST_NAMES.iter().map(|(name, _)| *name)
     }
 
-    /// Returns the test of a name, with or without `ToughTest` at its end.
+    /// Returns the test of a name, with or without the suffix `ToughTest`.
     ///
     /// # Errors
-    /// Why there is none, in words.
+    /// A message that says why there is no such test.
     pub fn find(name: &str) -> Result<Self, String> {
         let bare = name.rsplit('.').next().unwrap_or(name);
         let bare = bare.strip_suffix("Test").unwrap_or(bare);
@@ -114,7 +114,8 @@ impl ToughTestKind {
         TEST_NAMES.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| *name)
     }
 
-    /// Returns how many nodes an execution leaves behind that stay: pages and assets with what every one of them has.
+    /// Returns the number of nodes that an execution leaves behind: pages and assets with the child nodes that each of
+    /// them has.
     #[must_use]
     pub fn nodes_per_execution(self) -> u64 {
         match self {
@@ -124,7 +125,7 @@ impl ToughTestKind {
             | Self::CreateUserGroup => 1,
             Self::CreateUserTree => 2,
             Self::CreateGroupWithUsers => 6,
-            // A page has its content; an asset its content, its metadata and its original.
+            // A page has its content node; an asset has its content, its metadata and its original.
             Self::CreatePage
             | Self::CreatePageTree
             | Self::CreateTaggedPagesTree
@@ -139,32 +140,32 @@ impl ToughTestKind {
 /// A test of a suite.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToughTest {
-    /// What it does.
+    /// The kind of the test.
     pub kind: ToughTestKind,
-    /// What its samples are called.
+    /// The name of its samples.
     pub name: String,
-    /// How often it comes, beside the others.
+    /// Relative frequency among the tests.
     pub weight: u64,
-    /// Most executions.
+    /// Maximum number of executions.
     pub max_executions: Option<u64>,
-    /// Longest silence of the server.
+    /// Maximum time without data from the server.
     pub idle_timeout: Duration,
     /// Children per node of a tree.
     pub tree_fanout: u64,
-    /// Addresses of `GetLoad`, or parameters of `QueryBuilder`, in turn.
+    /// Addresses of `GetLoad`, or parameters of `QueryBuilder`, used in turn.
     pub queries: Vec<String>,
-    /// Whether it goes to publish.
+    /// True if requests go to publish.
     pub is_on_publish: bool,
-    /// How pages that it makes look, if the file says so; else as a page of the author does.
+    /// Appearance of created pages, if configured; otherwise that of a page on the author.
     pub appearance: PageAppearance,
 }
 
-/// What decides how a page is drawn. A page with neither is none that visitors get.
+/// Properties that determine how a page is rendered. Visitors cannot get a page without either.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PageAppearance {
-    /// `sling:resourceType` of its content.
+    /// `sling:resourceType` of the page's content.
     pub resource_type: Option<String>,
-    /// `cq:template` of its content.
+    /// `cq:template` of the page's content.
     pub template: Option<String>,
 }
 
@@ -199,39 +200,39 @@ impl ToughTest {
     }
 }
 
-/// How executions follow each other.
+/// The arrival model of executions.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToughLoadMode {
-    /// Users who each wait for the end of an execution, and a pause (closed model).
+    /// Users who each wait for the end of an execution, then pause (closed model).
     Normal {
-        /// How many, over time.
+        /// Number of users over time.
         users: LoadRamp,
-        /// The pause.
+        /// Pause between executions.
         pause: Duration,
     },
-    /// Executions begin by a schedule, whether or not earlier ones are over (open model). Tough Day starts those of a second
-    /// in one moment; here they stand at equal distances.
+    /// Executions begin by a schedule, whether or not earlier ones have ended (open model). Tough Day starts those of a
+    /// second at one instant; here they are equidistant.
     ConstantLoad {
-        /// How many per second, over time.
+        /// Executions per second over time.
         rate: LoadRamp,
     },
 }
 
-/// A number over time: from the start, in steps, to the end.
+/// A number that changes over time in steps from a start level to an end level.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LoadRamp {
-    /// At the beginning.
+    /// Level at the start.
     pub start_level: f64,
-    /// In the end.
+    /// Level at the end.
     pub end_level: f64,
-    /// How much each step adds, or takes away.
+    /// Amount by which each step increases or decreases the level.
     pub step_size: f64,
-    /// How long a step lasts.
+    /// Duration of a step.
     pub step_interval: Duration,
 }
 
 impl LoadRamp {
-    /// Returns a number that stays.
+    /// Returns a constant ramp.
     #[must_use]
     pub fn constant(number: f64) -> Self {
         Self {
@@ -242,7 +243,7 @@ impl LoadRamp {
         }
     }
 
-    /// Returns the numbers and how long each holds; the last one to the end of `lasts`.
+    /// Returns the levels and the duration of each; the last one holds to the end of `lasts`.
     #[must_use]
     pub fn levels(&self, lasts: Duration) -> Vec<(f64, Duration)> {
         let mut levels = Vec::new();
@@ -272,18 +273,18 @@ impl LoadRamp {
     }
 }
 
-/// A part of a run.
+/// A phase of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToughPhase {
-    /// Its name.
+    /// The phase's name.
     pub name: String,
-    /// How long.
+    /// The phase's duration.
     pub duration: Duration,
-    /// Its load.
+    /// The phase's load.
     pub load_mode: ToughLoadMode,
-    /// Its tests.
+    /// The phase's tests.
     pub tests: Vec<ToughTest>,
-    /// Whether its numbers count.
+    /// True if the phase's measurements count.
     pub is_measured: bool,
 }
 
@@ -291,13 +292,13 @@ pub struct ToughPhase {
 pub const SUITE_NAMES: [&str; 5] =
     ["toughday", "get_tests", "authoring", "tree_authoring", "publish"];
 
-/// What Tough Day's search asks for.
+/// The default query of Tough Day's search.
 pub(super) const DEFAULT_SEARCH_QUERY: &str =
     "type=nt:unstructured&group.1_path=/libs&orderby=@jcr:score&orderby.sort=desc";
 
 /// Returns a predefined suite.
 ///
-/// Of `toughday`, the tree of live copies is a tree of pages: there are no live copies.
+/// In `toughday`, a tree of pages replaces the tree of live copies, which are not supported.
 #[must_use]
 pub fn find_suite(name: &str) -> Option<Vec<ToughTest>> {
     Some(match name {

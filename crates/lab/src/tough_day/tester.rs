@@ -1,4 +1,4 @@
-//! Users who execute tests: one request after the other, and waiting for what comes of it.
+//! Users who execute tests: one request after the other, including waits for the effects.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::load::{UserStep, UserTurn, VirtualUser};
 use crate::measurement::RecordedSample;
 use crate::net::ExchangeOutcome;
 
-/// How often an asset or a page of publish is asked for until it is there.
+/// Interval between polls for an asset or a page on publish.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Longest wait for renditions and publication.
+/// Maximum wait for renditions and publication.
 const POLL_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long a user waits where every test lacks what it needs.
+/// Wait of a user if every test lacks its prerequisites.
 const IDLE_WAIT: Duration = Duration::from_millis(100);
 
 /// A user who executes tests.
@@ -24,11 +24,11 @@ pub(super) struct ToughTester {
     shared_state: Arc<ToughSharedState>,
     pending_actions: VecDeque<ToughAction>,
     current_action: Option<ToughAction>,
-    /// When the execution was due; its first request counts from then.
+    /// Due time of the execution; its first request is measured from this time.
     due: Option<Instant>,
-    /// When the request before the poll was answered.
+    /// Time at which the request before the poll was answered.
     poll_start: Instant,
-    /// How long the user stays, from its first turn.
+    /// Lifetime of the user, from its first turn.
     lifetime: Option<Duration>,
     end: Option<Instant>,
     is_open_model: bool,
@@ -54,7 +54,7 @@ impl ToughTester {
         }
     }
 
-    /// Chooses a test and prepares what it does.
+    /// Selects a test and prepares its actions.
     fn begin_execution(&mut self, turn: &UserTurn<'_>) -> UserStep {
         let ends_at = self.lifetime.map(|lives| turn.now + lives);
         if self.end.is_none() {
@@ -64,7 +64,7 @@ impl ToughTester {
             return UserStep::Leave;
         }
         let Some(place) = self.shared_state.next_test() else {
-            // Everything is used up: a user of the open model waits for nothing more.
+            // All tests are exhausted; a user of the open model waits for nothing more.
             return if self.is_open_model { UserStep::AwaitArrival } else { UserStep::Leave };
         };
         let Some(test) = self.shared_state.tests.get(place) else { return UserStep::Leave };
@@ -82,7 +82,7 @@ impl ToughTester {
         self.next_step(turn.now)
     }
 
-    /// Takes the next act; at the end of an execution, pauses.
+    /// Takes the next action. At the end of an execution, pauses.
     fn next_step(&mut self, now: Instant) -> UserStep {
         loop {
             match self.pending_actions.pop_front() {
@@ -113,7 +113,7 @@ impl ToughTester {
         }
     }
 
-    /// Gives the rest of an execution up; what it was to grow counts as grown.
+    /// Abandons the rest of an execution. Its tree node counts as finished.
     fn abandon_execution(&mut self) {
         for act in std::mem::take(&mut self.pending_actions) {
             if let ToughAction::AddedToTree { tree, node_number: number } = act {
@@ -168,7 +168,7 @@ impl ToughTester {
             Some(Err(fault)) => Some(fault),
             None if is_late => Some("it was not there in time"),
             None => {
-                // The run ended meanwhile: that is no failure of the author's, and no time that could be told.
+                // The run ended during the wait. This is not a failure of the author, and no time can be reported.
                 self.shared_state.record_pending_wait(
                     label,
                     turn.now.saturating_duration_since(self.poll_start),
@@ -178,7 +178,7 @@ impl ToughTester {
             }
         };
         let id = turn.recorder.label_id(label);
-        // From the end of the request before, whatever the last look took.
+        // Measured from the end of the previous request, regardless of the last poll's duration.
         turn.recorder.record_sample(&RecordedSample {
             start: self.poll_start,
             failure,

@@ -1,9 +1,9 @@
-//! The part of YAML that Tough Day's configurations are written in: maps and lists by indentation, plain and quoted
-//! texts, lists in brackets, comments. What else YAML knows is told with its line.
+//! Parses the subset of YAML that Tough Day's configurations use: maps and lists by indentation, plain and quoted
+//! strings, lists in brackets, comments. Other YAML syntax is reported with its line.
 
 use crate::FileFinding;
 
-/// A value, with the line that it begins in.
+/// A value, with the line on which it begins.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct YamlNode {
     pub(super) line: u32,
@@ -24,10 +24,10 @@ struct YamlLine<'t> {
     text: &'t str,
 }
 
-/// Deepest nesting.
+/// Maximum nesting depth.
 const MAX_YAML_DEPTH: usize = 30;
 
-/// Reads a file.
+/// Parses a file.
 ///
 /// # Errors
 /// The line that is not understood.
@@ -66,7 +66,7 @@ pub(super) fn parse_yaml(text: &str, file: &str) -> Result<YamlNode, FileFinding
     }
 }
 
-/// Cuts a comment off: ` #` outside of quotes.
+/// Removes a comment: ` #` outside quotes.
 fn strip_comment(line: &str) -> &str {
     let (mut quote, mut before) = (None, ' ');
     for (at, letter) in line.char_indices() {
@@ -94,7 +94,7 @@ struct YamlReader<'t> {
 type YamlFault = (u32, String);
 
 impl<'t> YamlReader<'t> {
-    /// Reads the map or list whose lines have this indentation.
+    /// Reads the map or list whose lines have the given indentation.
     fn read_block(&mut self, indent: usize, depth: usize) -> Result<YamlNode, YamlFault> {
         let Some(first) = self.lines.get(self.position) else {
             return Ok(YamlNode { line: 0, value: YamlValue::Text(String::new()) });
@@ -144,7 +144,7 @@ impl<'t> YamlReader<'t> {
             self.position += 1;
             return Ok(value);
         }
-        // `- key: value` begins a map whose other keys stand below the first.
+        // `- key: value` begins a map whose other keys are on the following lines.
         line.indent = indent + line.text.len() - inner.len();
         line.text = inner;
         let deeper = line.indent;
@@ -169,7 +169,7 @@ impl<'t> YamlReader<'t> {
         Ok((key, self.read_nested(indent, number, depth)?))
     }
 
-    /// Reads what is indented more than its head; lists may stand as far left as their key.
+    /// Reads the lines indented deeper than their parent. A list may have the same indentation as its key.
     fn read_nested(
         &mut self,
         indent: usize,

@@ -1,4 +1,4 @@
-//! What may differ between two answers without anyone having changed anything: dates, nonces, hashes, the site's name.
+//! Differences between two responses that do not indicate a change: dates, nonces, hashes, the site's name.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use regex::Regex;
 
 use crate::{Error, Result};
 
-/// Headers that say when, where and how an answer was made, not what it is.
+/// Headers that describe when, where and how a response was made, not its content.
 const IGNORED_HEADERS: [&str; 21] = [
     "date",
     "age",
@@ -31,13 +31,13 @@ const IGNORED_HEADERS: [&str; 21] = [
     "alt-svc",
 ];
 
-/// What a replacement is for.
+/// The purpose of a replacement.
 struct DefaultReplacement {
     pattern: Regex,
     placeholder: &'static str,
 }
 
-/// In this order: what is longer comes first, so that no rule takes a part of it away.
+/// Longer patterns come first, so that no rule replaces a part of their matches.
 #[expect(clippy::expect_used, reason = "the patterns are constants")]
 static DEFAULT_REPLACEMENTS: LazyLock<Vec<DefaultReplacement>> = LazyLock::new(|| {
     let usual = |pattern: &str, word| DefaultReplacement {
@@ -66,10 +66,10 @@ static DEFAULT_REPLACEMENTS: LazyLock<Vec<DefaultReplacement>> = LazyLock::new(|
     ]
 });
 
-/// What is left out of a comparison.
+/// The parts of responses that a comparison ignores.
 #[derive(Debug, Clone, Default)]
 pub struct ComparisonRules {
-    /// Leaves out nothing by itself: neither dates nor nonces, nor headers that say when and where.
+    /// If true, no default rules apply: dates, nonces and headers about time and place are compared.
     pub is_strict: bool,
     custom_rules: Vec<(Regex, String)>,
     ignored_headers: Vec<String>,
@@ -79,7 +79,7 @@ impl ComparisonRules {
     /// Adds a rule, `PATTERN=>REPLACEMENT`; without a replacement the match becomes `{own}`.
     ///
     /// # Errors
-    /// [`Error::UnusableInput`] for a pattern that does not read.
+    /// [`Error::UnusableInput`] for an invalid pattern.
     pub fn add_rule(&mut self, text: &str) -> Result<()> {
         let (pattern, word) = text.split_once("=>").unwrap_or((text, "{own}"));
         let pattern = Regex::new(pattern).map_err(|error| {
@@ -89,19 +89,19 @@ impl ComparisonRules {
         Ok(())
     }
 
-    /// Leaves out the header `name`.
+    /// Ignores the header `name`.
     pub fn ignore_header(&mut self, name: &str) {
         self.ignored_headers.push(name.trim().to_ascii_lowercase());
     }
 
-    /// Reports whether the header `name`, in lower case, is compared.
+    /// Returns true if the header `name`, in lower case, is compared.
     pub(super) fn is_header_compared(&self, name: &str) -> bool {
         let is_quiet = !self.is_strict && IGNORED_HEADERS.contains(&name);
         let is_framing = matches!(name, "connection" | "transfer-encoding" | "content-length");
         !is_quiet && !is_framing && !self.ignored_headers.iter().any(|known| known == name)
     }
 
-    /// Returns `text` with everything replaced that may differ; `site` is the address that it came from.
+    /// Returns `text` with all ignored differences replaced; `site` is the address of its origin.
     pub(crate) fn normalize_text(&self, text: &str, site: &str) -> String {
         let mut out = text.to_owned();
         for (pattern, word) in &self.custom_rules {
@@ -121,7 +121,7 @@ impl ComparisonRules {
         out
     }
 
-    /// Returns a `Set-Cookie` header without what differs for everyone: the value and when it ends.
+    /// Returns a `Set-Cookie` header without the parts that differ for each client: the value and the expiry.
     pub(super) fn normalize_cookie(&self, text: &str) -> String {
         if self.is_strict {
             return text.to_owned();

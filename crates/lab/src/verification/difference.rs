@@ -1,21 +1,21 @@
-//! What two answers to the same request disagree in.
+//! The differences between two responses to the same request.
 
 use std::fmt;
 
 use super::ComparisonRules;
 
-/// An answer as the comparison sees it.
+/// A response prepared for comparison.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ComparedResponse {
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
     pub(super) is_text: bool,
-    /// The site that answered, `host:port`.
+    /// The site that responded, `host:port`.
     pub(super) site_authority: String,
 }
 
-/// Where two answers disagree.
+/// The part in which two responses differ.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DifferenceAspect {
     /// The status.
@@ -24,7 +24,7 @@ pub enum DifferenceAspect {
     Header(String),
     /// The body, after the rules.
     Body,
-    /// Only one side was asked for it: the plan took another way.
+    /// Only one site received the request, because the plan took another path.
     Sequence,
 }
 
@@ -39,18 +39,18 @@ impl fmt::Display for DifferenceAspect {
     }
 }
 
-/// One disagreement.
+/// One difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponseDifference {
-    /// `GET /path`.
+    /// Method and path, such as `GET /path`.
     pub request_line: String,
-    /// Where.
+    /// The part that differs.
     pub aspect: DifferenceAspect,
     /// Lines of before with `-`, lines of after with `+`.
     pub diff: String,
 }
 
-/// Returns everything in which two answers disagree.
+/// Returns all differences between two responses.
 pub(super) fn response_differences(
     request: &str,
     before: &ComparedResponse,
@@ -125,7 +125,7 @@ fn compared_headers(side: &ComparedResponse, rules: &ComparisonRules) -> Vec<(St
         .collect()
 }
 
-/// Splits a text into what a difference shows: lines, and tags where a page is one line.
+/// Splits a text into the units of a diff: lines, and tags if a page is one line.
 fn split_for_diff(text: &str) -> Vec<String> {
     text.lines()
         .flat_map(|line| {
@@ -144,13 +144,14 @@ fn split_for_diff(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Most lines of a difference that are shown.
+/// Maximum number of lines shown of a diff.
 const MAX_DIFF_LINES: usize = 40;
-/// Larger tables of common lines are not made: what lies between the first and the last change is shown as one.
+/// Maximum size of the table of common lines. Above it, everything between the first and the last change is shown as
+/// one change.
 const MAX_DIFF_CELLS: usize = 4_000_000;
 const MAX_DIFF_LINE_WIDTH: usize = 200;
 
-/// Returns the lines that were taken away and added, in their order.
+/// Returns the removed and added lines, in order.
 pub(super) fn diff_lines(before: &[String], after: &[String]) -> String {
     let start = before.iter().zip(after).take_while(|(one, two)| one == two).count();
     let (one, two) = (&before.get(start..), &after.get(start..));
@@ -173,7 +174,7 @@ pub(super) fn diff_lines(before: &[String], after: &[String]) -> String {
     lines.join("\n")
 }
 
-/// Adds the shortest list of changes, from the lengths of common subsequences.
+/// Appends the shortest edit script, computed from the lengths of common subsequences.
 fn append_edit_script(one: &[String], two: &[String], lines: &mut Vec<String>) {
     let width = two.len() + 1;
     let mut lengths = vec![0u32; (one.len() + 1) * width];
@@ -252,7 +253,7 @@ mod tests {
     }
 
     proptest! {
-        /// Applying the changes to one side gives the other.
+        /// Applying the edit script to one side yields the other.
         #[test]
         fn changes_lead_from_one_side_to_the_other(one in "[abc]{0,12}", two in "[abc]{0,12}") {
             let text = diff_lines(&lines(&one), &lines(&two));

@@ -1,14 +1,15 @@
-//! Whether a site still answers as before: an optimization must not change what visitors get.
+//! Checks that a site still responds as before: an optimization must not change what visitors get.
 //!
-//! In: requests, or a plan, and two sites. Out: a [`SiteComparisonResult`] with every difference in status, headers and bodies.
+//! In: requests, or a plan, and two sites. Out: a [`SiteComparisonResult`] with every difference in status, headers and
+//! bodies.
 //!
 //! Invariants
-//! * The same request goes to both sites, once each; before anything is called a change, both sites are asked again, and
-//!   what differs between the two answers of one site is told as unstable, not as changed.
-//! * What writes is not judged by asking again: its second answer comes from another state.
-//! * Only what the [`ComparisonRules`] name is left out; they are the same for both sides.
+//! * The same request goes to both sites, once each. Before a difference is reported as a change, both sites are
+//!   queried again, and differences between two responses of one site are reported as unstable, not as changed.
+//! * Requests that write are not judged by repetition, because the second response reflects another state.
+//! * Only the parts that the [`ComparisonRules`] name are ignored, equally for both sites.
 //!
-//! Not here: load, and whether anything got faster ([`crate::metric_comparison`]).
+//! Not here: load, and performance comparison ([`crate::metric_comparison`]).
 
 mod comparison_rule;
 mod difference;
@@ -28,51 +29,51 @@ use crate::{Error, FileFinding, Result};
 /// One request of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedRequest {
-    /// `GET`.
+    /// The HTTP method, such as `GET`.
     pub method: String,
     /// Path and query.
     pub target: String,
 }
 
-/// What is compared.
+/// Configuration of a comparison.
 #[derive(Debug, Clone)]
 pub struct SiteComparison {
-    /// The site as it was, such as `http://127.0.0.1:4503`; a path is put before every request's.
+    /// The site before the change, such as `http://127.0.0.1:4503`; its path precedes every request's path.
     pub before_url: String,
-    /// The site as it is.
+    /// The site after the change.
     pub after_url: String,
-    /// Sent with every request.
+    /// Headers sent with every request.
     pub headers: Vec<(String, String)>,
-    /// What may differ.
+    /// Rules for ignored differences.
     pub rules: ComparisonRules,
-    /// Longest wait.
+    /// Maximum wait.
     pub timeout: Duration,
 }
 
-/// What came of it.
+/// The result of a comparison.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SiteComparisonResult {
-    /// Requests that both sites answered.
+    /// Number of requests that both sites answered.
     pub compared_count: usize,
-    /// What changed.
+    /// The changes.
     pub changes: Vec<ResponseDifference>,
-    /// What differs between two answers of the same site: nothing can be said about it.
+    /// Differences between two responses of the same site, which allow no conclusion.
     pub unstable_differences: Vec<ResponseDifference>,
-    /// What of a plan went wrong outside of its requests, such as a data file that cannot be read.
+    /// Errors of a plan outside its requests, such as a data file that cannot be read.
     pub plan_faults: Vec<String>,
-    /// Requests that a site did not answer, and why.
+    /// Requests that a site did not answer, with the reason.
     pub unanswered_requests: Vec<String>,
 }
 
 impl SiteComparisonResult {
-    /// Reports whether both sites answered everything alike.
+    /// Returns true if both sites answered everything alike.
     #[must_use]
     pub fn is_same(&self) -> bool {
         let is_judged = self.unanswered_requests.is_empty() && self.plan_faults.is_empty();
         self.changes.is_empty() && self.unstable_differences.is_empty() && is_judged
     }
 
-    /// Adds differences of one request; `varying` are those between two answers of the same site.
+    /// Adds the differences of one request; `varying` contains those between two responses of the same site.
     fn classify_differences(
         &mut self,
         found: Vec<ResponseDifference>,
@@ -88,12 +89,12 @@ impl SiteComparisonResult {
     }
 }
 
-/// Reads a list of requests: a path or a URL per line, commonly after a method; `#` begins a comment.
+/// Parses a list of requests: a path or a URL per line, optionally after a method; `#` begins a comment.
 ///
-/// Of a URL only path and query count, as the sites are given apart.
+/// Only path and query of a URL are used, because the sites are given separately.
 ///
 /// # Errors
-/// [`Error::InvalidFile`] with every line that does not read.
+/// [`Error::InvalidFile`] with every invalid line.
 pub fn parse_request_list(text: &str, file: &str) -> Result<Vec<ListedRequest>> {
     let mut asks = Vec::new();
     let mut findings = Vec::new();
@@ -137,10 +138,11 @@ pub fn parse_request_list(text: &str, file: &str) -> Result<Vec<ListedRequest>> 
 }
 
 impl SiteComparison {
-    /// Asks both sites for everything and compares.
+    /// Sends all requests to both sites and compares the responses.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::Engine`]; a site that does not answer is part of the verdict.
+    /// [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::Engine`]; a site that does not respond is part of the
+    /// result.
     pub fn compare_requests(&self, asks: &[ListedRequest]) -> Result<SiteComparisonResult> {
         let (before, after) =
             (ComparedSite::new(self, &self.before_url)?, ComparedSite::new(self, &self.after_url)?);
@@ -177,7 +179,7 @@ impl SiteComparison {
     }
 }
 
-/// Reports whether a request can be sent again without changing what the next one is answered.
+/// Returns true if a request can be repeated without changing the next response.
 fn is_repeatable(method: &str) -> bool {
     matches!(method, "GET" | "HEAD")
 }

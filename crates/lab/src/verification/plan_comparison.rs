@@ -1,4 +1,4 @@
-//! Plays a whole plan against both sites, through a proxy that sees every exchange.
+//! Runs a whole plan against both sites, through a proxy that records every exchange.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -14,11 +14,11 @@ use crate::probe_client::ProbeResponse;
 use crate::recording_proxy::{ProxyExchange, RecordingProxy};
 use crate::{Error, Result};
 
-/// Plays `plan` against both sites of `verify` and compares what they answered.
+/// Runs `plan` against both sites of `verify` and compares their responses.
 ///
-/// Requests are paired by method, path and body, in the order in which each pair was asked; so a plan with several
-/// threads is compared too. A request that only one site was asked for is a difference: the plan took another way.
-/// Where anything differs, the plan is played once more against each site, to tell what differs by itself.
+/// Requests are paired by method, path and body, in the order in which each pair was sent, so a plan with several
+/// threads can be compared. A request that only one site received is a difference: the plan took another path. If
+/// anything differs, the plan runs once more against each site, to find unstable differences.
 ///
 /// # Errors
 /// As [`TestPlan::run`]; [`Error::UnusableInput`] if the plan sent nothing.
@@ -50,7 +50,7 @@ pub fn compare_plan_runs(
     }
     let mut varying = BTreeMap::new();
     for (site, first) in [(&before, &one), (&after, &two)] {
-        // A fault of the repeat alone says nothing about the answers that are compared.
+        // An error in the repetition alone does not concern the compared responses.
         let again = run_plan_on_site(verify, site, (plan, run), &mut Vec::new())?;
         for (place, found) in compare_plan_responses(
             first,
@@ -68,19 +68,19 @@ pub fn compare_plan_runs(
     Ok(verdict)
 }
 
-/// Where a request goes, and what it is told apart by.
+/// The destination of a request, and its identity.
 struct PlanRunSite<'a> {
     base_url: &'a str,
     authority: String,
 }
 
 type PlanRequestKey = (String, String, Vec<u8>);
-/// A request, and which of its kind; differences in how often it was sent stand behind the last of them.
+/// A request and its occurrence number. Differences in the number of occurrences sort after the last of them.
 type PlanRequestOccurrence = (PlanRequestKey, usize);
-/// What was answered, in the order of sending; or why nothing was.
+/// The responses in the order of sending, or the reason why there is none.
 type PlanResponses = BTreeMap<PlanRequestKey, Vec<Result<ComparedResponse, String>>>;
 
-/// Compares two plays of a plan; notes in `verdict` how many answers were compared, and which are missing.
+/// Compares two runs of a plan. Records the number of compared responses and the missing ones in `verdict`.
 fn compare_plan_responses(
     one: &PlanResponses,
     two: &PlanResponses,

@@ -1,17 +1,17 @@
-//! Where an address leads and what it is called on disk: resolution, the decision to export, names of files.
+//! Resolves addresses for the export: target, export decision, file name.
 //!
-//! In: an address of this instance as a page writes it. Out: a [`ResolvedExportAddress`]: what stands there, whether it is exported and
-//! under which file name. Everything that decides is read through the [`ContentReader`], so that whoever writes such an
-//! address depends on it.
+//! Input: an address of this instance as a page writes it. Output: a [`ResolvedExportAddress`]: the target, whether it
+//! is exported and under which file name. All decisive content is read through the [`ContentReader`], so that pages
+//! with such an address depend on it.
 //!
-//! The order of decisions is that of OpenCms: the property `export` of the resource or of what lies above it, the
-//! configured default, the extension. Client libraries are exported wherever a page names them.
+//! The order of decisions is that of OpenCms: the property `export` of the resource or its ancestors, the configured
+//! default, the extension. Client libraries are exported wherever a page names them.
 //!
 //! Invariants
-//! * Addresses that mean the same have one [`ExportAddress`], however their letters are escaped.
-//! * A file name has no segment that is empty, `.`, `..`, longer than file systems take, or read as an order by a web
-//!   server (`.htaccess`); and no control character.
-//! * A name below another file's name, such as a rendition below its asset, is made a name beside it.
+//! * Equivalent addresses have one [`ExportAddress`], regardless of their escapes.
+//! * A file name has no segment that is empty, `.`, `..`, too long for file systems, or a directive to a web server
+//!   (`.htaccess`), and no control character.
+//! * A name below another file's name, such as a rendition below its asset, becomes a name beside it.
 
 use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
@@ -26,50 +26,51 @@ use crate::page;
 use crate::url::{SlingUrl, mangle_namespaces};
 use crate::url_route::{RouteTarget, UrlRoutes};
 
-/// What says whether a resource is exported: `true` or `false`, for everything below it too.
+/// Property that says whether a resource and everything below it is exported: `true` or `false`.
 pub(crate) const EXPORT_PROPERTY: &str = "export";
-/// What stands for the path of a folder in names of files.
+/// Property that replaces the path of a folder in file names.
 pub(crate) const EXPORT_NAME_PROPERTY: &str = "exportname";
-/// What is added to the name of what is drawn.
+/// Property that is appended to the names of rendered files.
 const EXPORT_SUFFIX_PROPERTY: &str = "exportsuffix";
-/// Whether a page is visited by an encrypted connection: `true`, `false`, or `both` to stay with the present one.
+/// Property that says whether a page is visited over an encrypted connection: `true`, `false`, or `both` to keep the
+/// present scheme.
 const SECURE_PROPERTY: &str = "secure";
 
-/// The properties that decide about everything below the node that has them.
+/// The properties that apply to everything below their node.
 pub(crate) const INHERITED_PROPERTIES: [&str; 4] =
     [EXPORT_PROPERTY, EXPORT_NAME_PROPERTY, EXPORT_SUFFIX_PROPERTY, SECURE_PROPERTY];
 
 /// The name of a folder's own file.
 const INDEX_FILE_NAME: &str = "index_export.html";
-/// What most file systems take for one segment, in bytes; the name of a file on its way is no longer.
+/// Maximum length of a path segment on most file systems, in bytes; temporary file names are no longer.
 const MAX_SEGMENT_BYTES: usize = 255;
-/// What operating systems take for a path, with room for the folder above.
+/// Maximum length of a file name, in bytes: the limit of operating systems, less some space for the export folder.
 const MAX_FILE_NAME_BYTES: usize = 2048;
 
-/// What decides where nothing is said in content.
+/// The configuration that applies where content says nothing.
 #[derive(Debug, Clone)]
 pub(crate) struct ExportRuleSet {
-    /// Whether a resource is exported about which nothing is said.
+    /// The export decision for resources without a setting.
     pub is_exported_by_default: bool,
-    /// Extensions that are exported although nothing is said, with their dot.
+    /// Extensions that are exported without a setting, with their dot.
     pub suffixes: Vec<String>,
-    /// Parts of the site with folders of their own.
+    /// Rules for parts of the site with their own folders.
     pub source_rules: Vec<ExportRule>,
 }
 
 impl ExportRuleSet {
-    /// Returns the rule for a resource, if there is one.
+    /// Returns the rule for a resource; `None` if no rule matches.
     pub(super) fn rule_for(&self, source: &str) -> Option<&ExportRule> {
         self.source_rules.iter().find(|rule| rule.matches(source))
     }
 }
 
-/// An address of this instance, written in one way.
+/// An address of this instance in canonical form.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExportAddress {
     /// The path, percent-encoded.
     pub path: String,
-    /// The query without its mark; empty without one.
+    /// The query without `?`; empty if there is none.
     pub query: String,
 }
 
@@ -81,7 +82,7 @@ impl std::fmt::Display for ExportAddress {
 }
 
 impl ExportAddress {
-    /// Reads what [`ExportAddress`] writes.
+    /// Parses the text form of an [`ExportAddress`].
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let (path, query) = text.split_once('?').unwrap_or((text, ""));
@@ -89,57 +90,57 @@ impl ExportAddress {
     }
 }
 
-/// Why something is not exported.
+/// Reason why an address is not exported.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotExportedReason {
-    /// The address cannot be understood.
+    /// The address is malformed.
     #[error("the address is malformed: {0}")]
     Malformed(String),
-    /// There is nothing, or the user of the export may not read it.
+    /// The target does not exist, or the export's user may not read it.
     #[error("there is nothing that the export's user may read")]
     Missing,
-    /// The property `export` says so.
+    /// The property `export` excludes it.
     #[error("`export` is false at `{0}`")]
     Excluded(String),
-    /// It shows what is one visitor's alone.
+    /// It shows content of a single visitor.
     #[error("it shows who asks, so that it is no file for everybody")]
     Personalized,
-    /// Nothing says that it is.
+    /// No rule says that it is exported.
     #[error("nothing says `export`, and the extension is none of those that are exported always")]
     Undecided,
-    /// The name cannot be that of a file.
+    /// The name is not a valid file name.
     #[error("{0}")]
     InvalidName(String),
 }
 
-/// What stands at an address.
+/// The kind of target of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ExportAddressKind {
-    /// A resource, drawn or sent.
+    /// A resource, rendered or sent as stored.
     Resource,
-    /// A picture of an asset in a size.
+    /// A sized image of an asset.
     Image(ImageAddress),
     /// A file of a client library.
     ClientLibrary,
 }
 
-/// An address, resolved.
+/// A resolved address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResolvedExportAddress {
     pub address: ExportAddress,
     pub kind: ExportAddressKind,
-    /// The resource that decides.
+    /// The resource that decides about the export.
     pub source: String,
-    /// The file below the export's folder, or why there is none.
+    /// The file below the export's folder, or the reason why there is none.
     pub file: Result<String, NotExportedReason>,
-    /// What `secure` says.
+    /// The value of `secure`.
     pub secure_setting: Option<String>,
-    /// Whether the address is that of the resource itself: no selectors, no suffix, no query.
+    /// True if the address is that of the resource itself: no selectors, no suffix, no query.
     pub is_canonical: bool,
 }
 
-/// Resolves addresses as one request of the renderer does.
+/// Resolves addresses in the same way as a request to the renderer.
 pub(crate) struct ExportAddressResolver<'a> {
     pub reader: &'a ContentReader,
     pub rules: &'a ExportRuleSet,
@@ -150,7 +151,7 @@ pub(crate) struct ExportAddressResolver<'a> {
 }
 
 impl ExportAddressResolver<'_> {
-    /// Finds what stands at an address.
+    /// Resolves an address.
     pub(crate) fn resolve(&self, path: &str, query: &str) -> ResolvedExportAddress {
         match self.try_resolve(path, query) {
             Ok(place) => place,
@@ -189,7 +190,7 @@ impl ExportAddressResolver<'_> {
         });
         let inner = match &way {
             Some(RouteTarget::Internal(inner)) => inner,
-            // A redirect of the site's own has no resource that would decide.
+            // A redirect of the site itself has no resource that would decide.
             Some(RouteTarget::Redirect { .. }) => return Err(NotExportedReason::Missing),
             None => path,
         };
@@ -198,12 +199,12 @@ impl ExportAddressResolver<'_> {
         if !url.exists {
             return Err(NotExportedReason::Missing);
         }
-        // An alias or a vanity path is an address of its own, whose file is named after it.
+        // An alias or a vanity path is a separate address, and its file is named after it.
         let outer = way.is_some().then(|| decoded.to_string());
         Ok(self.resolve_resource(&url, outer.as_deref(), query))
     }
 
-    /// Finds a picture in a size, as the server does: a node of just this name goes first.
+    /// Resolves a sized image, as the server does: a node with exactly this name takes precedence.
     fn resolve_image(&self, decoded: &str) -> Option<ResolvedExportAddress> {
         let picture = ImageAddress::parse(&encode_path(decoded))?;
         if self.reader.resource_at(decoded).is_some() {
@@ -278,7 +279,7 @@ impl ExportAddressResolver<'_> {
         }
     }
 
-    /// Puts the file of a resource into the folder that a rule has for it, and refuses what cannot be its name.
+    /// Puts the file of a resource into the folder of its rule, and rejects invalid names.
     fn rule_file_name(&self, source: &str, name: String) -> Result<String, NotExportedReason> {
         match self.rules.rule_for(source) {
             Some(rule) => validate_file_name(rule.file_in_folder(&name)),
@@ -286,14 +287,14 @@ impl ExportAddressResolver<'_> {
         }
     }
 
-    /// Decides whether a resource is exported.
+    /// Checks whether a resource is exported.
     fn check_exported(&self, url: &SlingUrl) -> Result<(), NotExportedReason> {
         let path = NodePath::new(&url.path).map_err(|_| NotExportedReason::Missing)?;
         let said = self.inherited_property(&path, EXPORT_PROPERTY);
         match said.as_ref().map(|(at, text)| (at, text.trim())) {
             Some((_, "true")) => return Ok(()),
             Some((at, "false")) => return Err(NotExportedReason::Excluded(at.to_string())),
-            // As in OpenCms, any other value says nothing.
+            // As in OpenCms, any other value is ignored.
             _ if self.rules.is_exported_by_default => return Ok(()),
             _ => {}
         }
@@ -308,7 +309,7 @@ impl ExportAddressResolver<'_> {
         }
     }
 
-    /// Finds a property of a node, of its content, or of what lies above, and where it stands.
+    /// Finds a property of a node, of its content, or of an ancestor; also returns the path where it was found.
     pub(crate) fn inherited_property(
         &self,
         path: &NodePath,
@@ -331,7 +332,7 @@ impl ExportAddressResolver<'_> {
         None
     }
 
-    /// Names the file of a resource.
+    /// Returns the file name of a resource.
     fn file_name_for(&self, url: &SlingUrl, outer: Option<&str>, query: &str) -> String {
         let Ok(path) = NodePath::new(&url.path) else { return String::new() };
         if url.path == "/" && url.extension.is_none() {
@@ -340,7 +341,7 @@ impl ExportAddressResolver<'_> {
         let is_folder = url.suffix.as_deref() == Some("/") && url.extension.is_none();
         let rest = match &url.suffix {
             Some(suffix) if !is_folder => {
-                // A suffix would need a folder with the name of a file.
+                // A suffix would need a folder with the same name as a file.
                 let head = url_remainder(&SlingUrl { suffix: None, ..url.clone() });
                 add_hash_to_name(&head, suffix)
             }
@@ -357,7 +358,7 @@ impl ExportAddressResolver<'_> {
         add_hash_to_name(&named, query)
     }
 
-    /// Returns what is added to the name of what is drawn under a name that says nothing to web servers.
+    /// Returns the suffix for a rendered file whose name has no extension known to web servers.
     fn rendered_suffix(&self, url: &SlingUrl, path: &NodePath) -> Option<String> {
         let node = self.reader.node_existence(path)?;
         if is_file_type(node.primary_type()) || self.containing_file(path).is_some() {
@@ -371,10 +372,10 @@ impl ExportAddressResolver<'_> {
         }
     }
 
-    /// Names a resource and what follows it, with the names that folders have been given.
+    /// Returns the name of a resource and the rest of its URL, with the export names of its folders.
     fn apply_export_names(&self, path: &NodePath, rest: &str) -> String {
         if let Some(holder) = self.containing_file(path) {
-            // What lies below a file in content lies beside it on disk.
+            // Content below a file lies beside it on disk.
             let inner = path.as_str().strip_prefix(holder.as_str()).unwrap_or_default();
             let name = format!("{}{rest}", mangle_namespaces(inner));
             let ending = name.rsplit_once('.').map(|(_, ending)| ending);
@@ -392,14 +393,14 @@ impl ExportAddressResolver<'_> {
             folder => path.as_str().strip_prefix(folder).unwrap_or_default(),
         };
         match (name, inner) {
-            // The folder that stands for the top keeps a name of its own.
+            // The folder that represents the root keeps its own name.
             ("", "") => format!("/{}{rest}", mangle_namespaces(path.name())),
             ("", inner) => format!("{}{rest}", mangle_namespaces(inner)),
             (name, inner) => format!("/{name}{}{rest}", mangle_namespaces(inner)),
         }
     }
 
-    /// Finds the file or asset that a node is a part of.
+    /// Finds the file or asset that contains a node.
     fn containing_file(&self, path: &NodePath) -> Option<NodePath> {
         let mut next = path.parent();
         while let Some(path) = next.filter(|path| path.depth() > 0) {
@@ -420,7 +421,7 @@ fn is_file_type(primary_type: &str) -> bool {
     matches!(primary_type, "nt:file" | "dam:Asset")
 }
 
-/// Writes what follows the resource in a URL.
+/// Returns the part of a URL after the resource.
 fn url_remainder(url: &SlingUrl) -> String {
     let mut rest = String::new();
     for selector in &url.selectors {
@@ -435,7 +436,7 @@ fn url_remainder(url: &SlingUrl) -> String {
     rest
 }
 
-/// Puts the hash of a text into a name before its extension; an empty text changes nothing.
+/// Inserts the hash of a text into a name before its extension; an empty text changes nothing.
 fn add_hash_to_name(name: &str, text: &str) -> String {
     if text.is_empty() {
         return name.to_owned();
@@ -451,12 +452,12 @@ fn add_hash_to_name(name: &str, text: &str) -> String {
     }
 }
 
-/// Hashes a text for a name: OpenCms's 32 bits would let visitors find two queries with one name.
+/// Hashes a text for a name. The 32 bits of OpenCms would let visitors find two queries with one name.
 fn name_hash(text: &str) -> String {
     Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Refuses what cannot be the name of a file, and takes the slash away that it begins with.
+/// Validates a file name, and removes its leading slash.
 pub(crate) fn validate_file_name(name: String) -> Result<String, NotExportedReason> {
     let name = match name.strip_suffix('/') {
         Some(folder) => format!("{folder}/{INDEX_FILE_NAME}"),

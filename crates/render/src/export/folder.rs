@@ -1,4 +1,4 @@
-//! The folder of an export: trees of files, the one that counts, and how both change.
+//! The folder of an export: trees of files, the current one, and their changes.
 //!
 //! ```text
 //! <folder>/current                -> tree-000002, which a web server serves
@@ -9,11 +9,11 @@
 //! ```
 //!
 //! Invariants
-//! * A file appears complete, by rename. `current` moves by rename from one whole tree to another.
-//! * Nothing is written, removed or looked at outside of the folder, whatever a name says and wherever a link in a tree leads.
-//! * One process at a time changes a folder.
+//! * A file appears complete, by rename. `current` is renamed from one complete tree to another.
+//! * Nothing outside of the folder is written, removed or read, regardless of file names and of links in a tree.
+//! * Only one process at a time changes a folder.
 //!
-//! On failure: what a crash left in `tmp` goes with the next opening; a tree that was not finished can be gone on with.
+//! On failure: the next opening removes files that a crash left in `tmp`; an unfinished tree can be resumed.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -36,7 +36,7 @@ pub(super) struct ExportFolder {
     _lock: File,
 }
 
-/// A file that is complete and has no name yet.
+/// A complete file that has no name in a tree yet.
 #[derive(Debug)]
 pub(super) struct StagedExportFile {
     path: PathBuf,
@@ -46,7 +46,7 @@ pub(super) struct StagedExportFile {
 }
 
 impl StagedExportFile {
-    /// Waits until the bytes are on the disk: a name may outlive a crash that bytes do not.
+    /// Waits until the bytes are on disk: after a crash, a name may exist without them.
     ///
     /// # Errors
     /// If the disk fails.
@@ -61,16 +61,16 @@ impl StagedExportFile {
 
 impl Drop for StagedExportFile {
     fn drop(&mut self) {
-        // Nothing is there once it has its name.
+        // The path does not exist any more once the file has its name.
         fs::remove_file(&self.path).ok();
     }
 }
 
 impl ExportFolder {
-    /// Opens a folder, which is made if it does not exist.
+    /// Opens a folder, and creates it if it does not exist.
     ///
     /// # Errors
-    /// If it cannot be made, holds something else, or another process exports to it (`WouldBlock`).
+    /// If it cannot be created, holds something else, or another process exports to it (`WouldBlock`).
     pub(super) fn open(dir: &Path) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
         let lock = dir.join(LOCK_FILE_NAME);
@@ -99,7 +99,7 @@ impl ExportFolder {
         self.numbers_with_ending(".manifest")
     }
 
-    /// Returns the numbers of all trees of which there is something with an ending, in order.
+    /// Returns the numbers of all trees with a file of a given ending, in order.
     fn numbers_with_ending(&self, ending: &str) -> io::Result<Vec<u64>> {
         let entries = fs::read_dir(&self.dir)?.flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -117,10 +117,10 @@ impl ExportFolder {
         self.dir.join(format!("{TREE_PREFIX}{number:06}.manifest"))
     }
 
-    /// Writes a file that has no name yet.
+    /// Writes a file that has no name in a tree yet.
     ///
     /// # Errors
-    /// If the disk refuses; nothing is left then.
+    /// If the disk fails; no file is left then.
     pub(super) fn stage(&self, content: &mut dyn Read) -> io::Result<StagedExportFile> {
         let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
         let path = self.dir.join(STAGING_DIR_NAME).join(number.to_string());
@@ -140,10 +140,10 @@ impl ExportFolder {
         Ok(waiting)
     }
 
-    /// Gives a waiting file its name in a tree.
+    /// Gives a staged file its name in a tree.
     ///
     /// # Errors
-    /// `AlreadyExists` or `NotADirectory` if another file's name is in the way; others if the disk refuses.
+    /// `AlreadyExists` or `NotADirectory` if the name of another file conflicts; others if the disk fails.
     pub(super) fn link_into_tree(
         &self,
         tree: u64,
@@ -157,21 +157,21 @@ impl ExportFolder {
         fs::rename(&waiting.path, &target)
     }
 
-    /// Takes a file away, and the folders that are empty without it.
+    /// Removes a file, and the folders that become empty.
     ///
     /// # Errors
-    /// If the disk refuses; a file that is not there is no error.
+    /// If the disk fails; a missing file is no error.
     pub(super) fn remove_file(&self, tree: u64, name: &str) -> io::Result<()> {
         let root = self.tree_path(tree);
         match self.path_in_tree(tree, name).and_then(fs::remove_file) {
-            // No folder of this tree holds it.
+            // No folder of this tree contains the file.
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(()),
             Err(error) if !is_not_found(&error) => return Err(error),
             _ => {}
         }
         let mut folder = Path::new(name).parent();
         while let Some(empty) = folder.filter(|folder| !folder.as_os_str().is_empty()) {
-            // A folder with files stays, and with it all above.
+            // A folder with files stays, and so do all its parents.
             if fs::remove_dir(root.join(empty)).is_err() {
                 break;
             }
@@ -180,20 +180,20 @@ impl ExportFolder {
         Ok(())
     }
 
-    /// Tells whether there is a file.
+    /// Returns true if the file exists.
     pub(super) fn has_file(&self, tree: u64, name: &str) -> bool {
         let file = self.path_in_tree(tree, name).and_then(fs::symlink_metadata);
         file.is_ok_and(|file| file.is_file())
     }
 
-    /// Tells whether a file holds what is known of it.
+    /// Returns true if a file has the recorded hash.
     pub(super) fn is_file_unchanged(&self, tree: u64, name: &str, hash: &str) -> bool {
         let file = self.path_in_tree(tree, name).and_then(File::open);
         let found = file.and_then(|mut file| hash_content(&mut file));
         self.has_file(tree, name) && found.is_ok_and(|found| found == hash)
     }
 
-    /// Returns the path of a file in a tree, which no link on the way leads out of it.
+    /// Returns the path of a file in a tree, and rejects links that would lead out of the tree.
     ///
     /// # Errors
     /// `NotADirectory` if a folder of the name is a link or a file, or the name leads elsewhere.
@@ -216,7 +216,7 @@ impl ExportFolder {
         Err(io::Error::new(io::ErrorKind::NotADirectory, text))
     }
 
-    /// Waits until everything that was written is on the disk.
+    /// Waits until all writes are on disk.
     ///
     /// # Errors
     /// If the disk fails.
@@ -229,7 +229,7 @@ impl ExportFolder {
     /// Makes a tree the one that is served.
     ///
     /// # Errors
-    /// If the disk refuses; then the other one goes on being served.
+    /// If the disk fails; then the previous tree stays served.
     pub(super) fn switch_current(&self, tree: u64) -> io::Result<()> {
         self.sync()?;
         let link = self.dir.join(STAGING_DIR_NAME).join(CURRENT_LINK_NAME);
@@ -242,26 +242,26 @@ impl ExportFolder {
         self.sync()
     }
 
-    /// Takes trees away but for the one that is served and the newest `keep` before it.
+    /// Removes all trees except the one that is served and the newest `keep` before it.
     ///
     /// # Errors
-    /// If the disk refuses.
+    /// If the disk fails.
     pub(super) fn prune_trees(&self, keep: usize) -> io::Result<()> {
         let Some(current) = self.current_tree() else { return Ok(()) };
         let mut older: Vec<u64> =
             self.tree_numbers()?.into_iter().filter(|tree| *tree < current).collect();
         older.truncate(older.len().saturating_sub(keep));
         older.into_iter().try_for_each(|tree| self.discard_tree(tree))?;
-        // A crash may have left trees whose manifests went first.
+        // A crash may have left trees whose manifests were removed first.
         let left = self.numbers_with_ending("")?.into_iter().filter(|tree| *tree != current);
         let left: Vec<u64> = left.filter(|tree| !self.manifest_path(*tree).exists()).collect();
         left.into_iter().try_for_each(|tree| self.discard_tree(tree))
     }
 
-    /// Takes a tree away: its manifest first, so that nobody goes on with what is left of it.
+    /// Removes a tree: its manifest first, so that no run resumes a partly removed tree.
     ///
     /// # Errors
-    /// If the disk refuses.
+    /// If the disk fails.
     pub(super) fn discard_tree(&self, tree: u64) -> io::Result<()> {
         for gone in
             [fs::remove_file(self.manifest_path(tree)), fs::remove_dir_all(self.tree_path(tree))]
@@ -292,7 +292,7 @@ fn hash_content(content: &mut dyn Read) -> io::Result<String> {
     Ok(to_hex(&hasher.finalize()))
 }
 
-/// Reads everything, a part at a time.
+/// Reads all bytes in chunks.
 fn for_each_chunk(
     content: &mut dyn Read,
     mut hear: impl FnMut(&[u8]) -> io::Result<()>,
@@ -325,7 +325,7 @@ mod tests {
         let hash = waiting.hash.clone();
         folder.link_into_tree(1, &waiting, "a/b.html").unwrap();
         assert!(folder.is_file_unchanged(1, "a/b.html", &hash));
-        // A name that needs a folder where a file is, and the other way round.
+        // A name that needs a folder where a file exists, and the other way round.
         for name in ["a/b.html/c.html", "a"] {
             let other = folder.stage(&mut &b"x"[..]).unwrap();
             assert!(folder.link_into_tree(1, &other, name).is_err());
@@ -366,7 +366,7 @@ mod tests {
         }
         assert!(!folder.has_file(1, "a/link/letter.html") && !folder.has_file(1, "a/letter.html"));
         folder.remove_file(1, "a/link/letter.html").unwrap();
-        // A link in the place of a file goes, and what it led to stays.
+        // A link at the file's path is replaced, and its target stays.
         folder.link_into_tree(1, &stage(), "a/letter.html").unwrap();
         assert!(folder.is_file_unchanged(1, "a/letter.html", &hash));
         assert_eq!(fs::read_to_string(&letter).unwrap(), "mine");
@@ -387,7 +387,7 @@ mod tests {
         }
         assert_eq!(folder.tree_numbers().unwrap(), [3, 4]);
         assert!(folder.tree_path(3).exists() && !folder.tree_path(2).exists());
-        // As a crash in the middle of an earlier pruning leaves it.
+        // The state after a crash during an earlier pruning.
         fs::create_dir_all(folder.tree_path(2).join("a")).unwrap();
         folder.prune_trees(1).unwrap();
         assert_eq!(folder.numbers_with_ending("").unwrap(), [3, 4]);

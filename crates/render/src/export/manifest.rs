@@ -1,16 +1,16 @@
-//! The manifest of a tree: which file was drawn for which address, and from what.
+//! The manifest of a tree: the address of each file, and its dependencies.
 //!
-//! In: records, one for each file that is written or taken away. Out: the files that a change concerns, in time
-//! proportional to the change. `docs/formats/export.md` has the bytes.
+//! Input: one record for each file that is written or removed. Output: the files that a change affects, in time
+//! proportional to the change. `docs/formats/export.md` describes the format.
 //!
 //! Invariants
-//! * A record is on the disk before its file has its name, so that no file is served whose dependencies nobody knows.
-//! * What was recorded since the last [`ExportManifest::record_exported_root`] is due again after a crash, as its file may not have got its
-//!   name.
-//! * A cut or damaged end costs the records behind it, and what they were about is then due: the root that is settled
-//!   is older than they.
+//! * A record is on disk before its file gets its name, so that no file is served with unknown dependencies.
+//! * After a crash, everything recorded since the last [`ExportManifest::record_exported_root`] is exported again, as a
+//!   file may not have got its name.
+//! * A truncated or damaged end loses the records behind it. Their addresses are exported again, because the recorded
+//!   root is older than they are.
 //!
-//! Not here: the files ([`super::folder`]), drawing ([`super::run`]).
+//! Not here: the files ([`super::folder`]), rendering ([`super::run`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -27,22 +27,22 @@ use super::folder::to_hex;
 use crate::changed_aspects::ChangedAspects;
 use crate::dependency::DependencySet;
 
-/// The version of the records.
+/// The version of the record format.
 const MANIFEST_FORMAT: u64 = 1;
-/// Records that say nothing any more, before the file is written anew.
+/// Maximum number of obsolete records before the file is rewritten.
 const MAX_OBSOLETE_RECORDS: usize = 10_000;
 
-/// What is known of an address.
+/// The record of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ExportManifestEntry {
-    /// The file below the tree.
+    /// Path of the file below the tree.
     pub file: String,
-    /// The path of the resource that it shows.
+    /// Path of the resource that the file shows.
     pub source: String,
-    /// The hash of the file; nothing while the address has a name, but no file: as nobody asked for it, or as it shows who
-    /// asks.
+    /// The hash of the file; `None` while the address has a name but no file, because it was not requested yet or
+    /// because it shows the user.
     pub hash: Option<String>,
-    /// What the file was drawn from.
+    /// The dependencies of the file.
     pub dependencies: Arc<DependencySet>,
 }
 
@@ -54,18 +54,18 @@ pub(super) struct ExportManifest {
     addressed_entries: Vec<Option<(Arc<str>, ExportManifestEntry)>>,
     index_by_address: HashMap<Arc<str>, usize>,
     address_by_file: HashMap<String, Arc<str>>,
-    /// Entries that read a path. It may name others, too; the entry decides.
+    /// Entries by path hash. It may list entries that no longer read the path; the entry decides.
     indexes_by_path: HashMap<u64, Vec<usize>>,
-    /// The state of content that all files show, unless they are due.
+    /// The content root that all files show, except for pending ones.
     exported_root: Option<String>,
-    /// What has to be drawn again although nothing changed.
+    /// Addresses that have to be rendered again without a change.
     pending: BTreeSet<Arc<str>>,
     record_count: usize,
     has_unsynced: bool,
 }
 
 impl ExportManifest {
-    /// Makes the manifest of a new tree.
+    /// Creates the manifest of a new tree.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -78,7 +78,7 @@ impl ExportManifest {
         Ok(manifest)
     }
 
-    /// Reads a manifest. One that was made with other settings is none.
+    /// Opens a manifest; `None` if it was made with other settings.
     ///
     /// # Errors
     /// If the file cannot be read, or was made by a newer program.
@@ -113,7 +113,7 @@ impl ExportManifest {
         if !is_ours {
             return Ok(None);
         }
-        // What a crash left of a record would spoil the next one.
+        // A partial record left by a crash would corrupt the next one.
         manifest.file.set_len(end)?;
         manifest.file.seek(io::SeekFrom::Start(end))?;
         Ok(Some(manifest))
@@ -134,7 +134,7 @@ impl ExportManifest {
         }
     }
 
-    /// Takes up a record that was read.
+    /// Applies a record that was read.
     fn apply_record(&mut self, record: &Value) {
         self.record_count += 1;
         let text = |name: &str| record.get(name).and_then(Value::as_str);
@@ -149,7 +149,7 @@ impl ExportManifest {
             let reads = text("reads").and_then(|reads| STANDARD_NO_PAD.decode(reads).ok());
             let reads = reads.and_then(|reads| DependencySet::from_bytes(&reads));
             let hash = text("hash").map(str::to_owned);
-            // What cannot be read depends on everything.
+            // Unreadable dependencies depend on everything.
             let reads = reads.unwrap_or_else(DependencySet::on_anything);
             let source = text("source").unwrap_or_default().to_owned();
             let entry = ExportManifestEntry {
@@ -203,7 +203,7 @@ impl ExportManifest {
         }
     }
 
-    /// Returns what is known of an address.
+    /// Returns the record of an address.
     pub(super) fn get(&self, address: &str) -> Option<&ExportManifestEntry> {
         let at = *self.index_by_address.get(address)?;
         self.addressed_entries.get(at)?.as_ref().map(|(_, entry)| entry)
@@ -214,27 +214,27 @@ impl ExportManifest {
         self.address_by_file.get(file).map(|address| &**address)
     }
 
-    /// Returns all addresses with what is known of them.
+    /// Returns all addresses with their records.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &ExportManifestEntry)> {
         self.addressed_entries.iter().flatten().map(|(address, entry)| (&**address, entry))
     }
 
-    /// Returns how many addresses there are.
+    /// Returns the number of addresses.
     pub(super) fn len(&self) -> usize {
         self.index_by_address.len()
     }
 
-    /// Returns the root that is settled.
+    /// Returns the content root that the files show.
     pub(super) fn exported_root(&self) -> Option<&str> {
         self.exported_root.as_deref()
     }
 
-    /// Returns what has to be drawn again although nothing changed.
+    /// Returns the addresses that have to be rendered again without a change.
     pub(super) fn pending(&self) -> impl Iterator<Item = &str> {
         self.pending.iter().map(|address| &**address)
     }
 
-    /// Returns the addresses whose files a change may concern.
+    /// Returns the addresses whose files a change may affect.
     pub(super) fn affected_addresses(&self, touched: &ChangedAspects) -> BTreeSet<Arc<str>> {
         if touched.is_everything_changed() {
             return self.index_by_address.keys().cloned().collect();
@@ -255,7 +255,7 @@ impl ExportManifest {
     /// Records what a file is about to show.
     ///
     /// # Errors
-    /// If the disk refuses; nothing is recorded then.
+    /// If the disk fails; nothing is recorded then.
     pub(super) fn record_entry(
         &mut self,
         address: &str,
@@ -267,7 +267,7 @@ impl ExportManifest {
         Ok(())
     }
 
-    /// Records that an address is no more.
+    /// Records that an address was removed.
     ///
     /// # Errors
     /// As [`ExportManifest::record_entry`].
@@ -277,7 +277,7 @@ impl ExportManifest {
         Ok(())
     }
 
-    /// Records that all files show a state, but for some that have to be drawn again.
+    /// Records that all files show a state, except for some that have to be rendered again.
     ///
     /// # Errors
     /// As [`ExportManifest::record_entry`].
@@ -305,7 +305,7 @@ impl ExportManifest {
         Ok(())
     }
 
-    /// Waits until all records are on the disk.
+    /// Waits until all records are on disk.
     ///
     /// # Errors
     /// If the disk fails.
@@ -320,7 +320,7 @@ impl ExportManifest {
         let begin = self.file.stream_position()?;
         let written = self.file.write_all(format_line(record).as_bytes());
         if let Err(error) = written {
-            // A part of a record would hide what comes after it.
+            // A partial record would hide the records after it.
             self.file.set_len(begin)?;
             self.file.seek(io::SeekFrom::Start(begin))?;
             return Err(error);
@@ -330,7 +330,7 @@ impl ExportManifest {
         Ok(())
     }
 
-    /// Writes the file anew, without records that say nothing any more.
+    /// Rewrites the file without obsolete records.
     fn rewrite_compacted(&mut self) -> io::Result<()> {
         let mut reader = BufReader::new(File::open(&self.path)?);
         let mut head = String::new();
@@ -380,7 +380,7 @@ fn entry_record(address: &str, entry: &ExportManifestEntry) -> Value {
     line
 }
 
-/// Writes a record with the beginning of its hash.
+/// Formats a record with the beginning of its hash.
 fn format_line(record: &Value) -> String {
     let text = record.to_string();
     format!("{} {text}\n", line_checksum(text.as_bytes()))
@@ -390,7 +390,7 @@ fn line_checksum(text: &[u8]) -> String {
     to_hex(Sha256::digest(text).get(..4).unwrap_or_default())
 }
 
-/// Reads a whole and unharmed line.
+/// Parses a line; `None` if it is truncated or damaged.
 fn parse_line(line: &[u8]) -> Option<Value> {
     let line = line.strip_suffix(b"\n")?;
     let (check, text) = line.split_at_checked(9)?;
@@ -451,7 +451,7 @@ mod tests {
             } else {
                 assert_eq!(found.2, ["/b.html"], "{length}");
             }
-            // What is recorded next is read back after what was whole.
+            // The next records are read back after the intact ones.
             again.record_entry("/c.html", entry("c.html", "/c")).unwrap();
             again.record_exported_root("r2", &BTreeSet::new()).unwrap();
             let last = state(&ExportManifest::open(&path, "s").unwrap().unwrap());

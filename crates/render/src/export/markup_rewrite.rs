@@ -1,26 +1,27 @@
-//! Finds the addresses in a drawn page or style sheet, and puts others in their place.
+//! Finds the addresses in a rendered page or style sheet, and replaces them.
 //!
-//! In: the bytes that were drawn, and what becomes of each address. Out: the same bytes with other addresses. Whatever is
-//! no address stays as it is, byte for byte.
+//! Input: the rendered bytes, and a function that maps each address. Output: the same bytes with other addresses.
+//! Everything that is not an address stays unchanged, byte for byte.
 //!
 //! Invariants
-//! * Any text is taken, well-formed or not; what a browser takes for a comment, or for the text of a script, is left alone.
-//! * What is put in is escaped for the place where it stands.
+//! * Any text is accepted, well-formed or not. Comments and the text of scripts, as a browser parses them, stay
+//!   unchanged.
+//! * Replacements are escaped for their context.
 //!
-//! Not here: what an address leads to ([`super::address_resolver`]).
+//! Not here: resolution of addresses ([`super::address_resolver`]).
 
 use std::borrow::Cow;
 
 use crate::dynamic_inclusion::INCLUDE_ATTRIBUTE;
 
-/// Where an address stands, which decides whether its scheme may differ from that of its page.
+/// The use of an address, which decides whether its scheme may differ from that of its page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AddressUse {
-    /// A visitor may go there.
+    /// A link that a visitor may follow.
     Navigation,
-    /// The page shows or loads it.
+    /// A resource that the page shows or loads.
     Subresource,
-    /// A script of the page fetches it for each visitor.
+    /// A resource that a script of the page fetches for each visitor.
     ScriptFetch,
 }
 
@@ -28,7 +29,7 @@ pub(crate) enum AddressUse {
 const RAW_TEXT_ELEMENTS: [&str; 8] =
     ["script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"];
 
-/// Puts other addresses into a page. `change` gets each address, unescaped, and gives what to write in its place.
+/// Replaces the addresses in a page. `change` takes each address, unescaped, and returns its replacement.
 pub(crate) fn rewrite_html(
     text: &str,
     mut change: impl FnMut(AddressUse, &str) -> Option<String>,
@@ -70,13 +71,13 @@ pub(crate) fn rewrite_html(
     out
 }
 
-/// What begins with a `<`, in bytes.
+/// A piece that begins with `<`; lengths in bytes.
 enum MarkupPiece {
     Tag(usize),
     Other(usize),
 }
 
-/// Finds the end of what begins with a `<`.
+/// Finds the end of a piece that begins with `<`.
 fn scan_markup(text: &str) -> MarkupPiece {
     if let Some(comment) = text.strip_prefix("<!--") {
         // `<!-->` and `<!--->` are whole comments.
@@ -103,7 +104,7 @@ fn scan_markup(text: &str) -> MarkupPiece {
         }
         is_after_equals = byte == b'=' || (is_after_equals && byte.is_ascii_whitespace());
     }
-    // A tag that never ends is none for a browser either.
+    // Browsers ignore an unterminated tag, too.
     MarkupPiece::Other(text.len())
 }
 
@@ -114,7 +115,7 @@ fn tag_name(tag: &str) -> &str {
     inner.get(..end.unwrap_or(inner.len())).unwrap_or_default()
 }
 
-/// Splits before the end tag of an element whose content is no markup.
+/// Splits a text before the end tag of a raw text element.
 fn split_at_end_tag<'a>(text: &'a str, name: &str) -> (&'a str, &'a str) {
     let is_end = |at: usize| {
         let after = text.get(at + 2..at + 2 + name.len());
@@ -124,7 +125,7 @@ fn split_at_end_tag<'a>(text: &'a str, name: &str) -> (&'a str, &'a str) {
     text.split_at(end.unwrap_or(text.len()))
 }
 
-/// Tells what the value of an attribute is, if it is one or more addresses.
+/// Returns the form of the addresses in the value of an attribute; `None` if it has none.
 fn attribute_addresses(element: &str, attribute: &str) -> Option<AttributeAddresses> {
     let is = |names: &[&str], name: &str| names.iter().any(|one| name.eq_ignore_ascii_case(one));
     if is(&["href"], attribute) {
@@ -159,7 +160,7 @@ enum AttributeAddresses {
     Style,
 }
 
-/// Writes a tag with other addresses.
+/// Writes a tag with replaced addresses.
 fn rewrite_tag(
     out: &mut String,
     tag: &str,
@@ -186,7 +187,7 @@ fn rewrite_tag(
             }
         });
         match changed {
-            // A value without quotes could not hold every address.
+            // A value without quotes cannot hold every address.
             Some(text) if found.is_quoted => out.push_str(&escape_attribute(&text)),
             Some(text) => out.push_str(&format!("\"{}\"", escape_attribute(&text))),
             None => out.push_str(written),
@@ -199,7 +200,7 @@ fn rewrite_tag(
 /// An attribute with a value.
 struct MarkupAttribute<'a> {
     name: &'a str,
-    /// Where the value begins and ends, without quotes.
+    /// The range of the value, without quotes.
     value_start: usize,
     value_end: usize,
     is_quoted: bool,
@@ -246,13 +247,13 @@ fn next_attribute(tag: &str, from: usize) -> Option<MarkupAttribute<'_>> {
     }
 }
 
-/// Puts other addresses into a list of pictures; nothing if none changes.
+/// Replaces the addresses in a `srcset`; `None` if none changes.
 fn rewrite_srcset(text: &str, mut change: impl FnMut(&str) -> Option<String>) -> Option<String> {
     let mut is_changed = false;
     let mut entries = Vec::new();
     let mut rest = text.trim_start_matches(|letter: char| letter.is_whitespace() || letter == ',');
     while !rest.is_empty() {
-        // An address may hold commas, but not end with one.
+        // An address may contain commas, but not end with one.
         let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
         let (word, after) = rest.split_at(end);
         let address = word.trim_end_matches(',');
@@ -268,7 +269,7 @@ fn rewrite_srcset(text: &str, mut change: impl FnMut(&str) -> Option<String>) ->
     is_changed.then(|| entries.join(", "))
 }
 
-/// Puts other addresses into a style sheet: those in `url(…)`, and those that `@import` names without it.
+/// Replaces the addresses in a style sheet: those in `url(…)`, and those that `@import` names without it.
 pub(crate) fn rewrite_css(text: &str, mut change: impl FnMut(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
@@ -299,7 +300,7 @@ pub(crate) fn rewrite_css(text: &str, mut change: impl FnMut(&str) -> Option<Str
                 let head = rest.find(['"', '\'', ';', '(']).unwrap_or(rest.len());
                 let quote = rest.get(head..).and_then(|rest| rest.chars().next());
                 let Some(quote) = quote.filter(|quote| matches!(quote, '"' | '\'')) else {
-                    // `url(` comes next, or nothing.
+                    // The next token is `url(`, or the text ends.
                     out.push_str(rest.get(..7).unwrap_or_default());
                     at += 7;
                     continue;
@@ -311,7 +312,7 @@ pub(crate) fn rewrite_css(text: &str, mut change: impl FnMut(&str) -> Option<Str
                 let changed = change(address).map(|address| escape_css_string(&address));
                 out.push_str(changed.as_deref().unwrap_or(address));
                 at += head + 1 + end;
-                // The closing quote, so that it opens no text.
+                // Consume the closing quote, so that it does not begin a string.
                 if text.get(at..).is_some_and(|rest| rest.starts_with(quote)) {
                     out.push(quote);
                     at += 1;
@@ -335,7 +336,7 @@ fn starts_with_ignore_case(text: &str, begin: &str) -> bool {
     text.get(..begin.len()).is_some_and(|found| found.eq_ignore_ascii_case(begin))
 }
 
-/// Writes an address as a quoted text of a style sheet.
+/// Formats an address as a quoted CSS string.
 fn escape_css_string(text: &str) -> String {
     text.replace('\\', "%5C").replace('"', "%22").replace('\n', "%0A")
 }
@@ -344,7 +345,7 @@ fn escape_attribute(text: &str) -> String {
     text.replace('&', "&amp;").replace('"', "&quot;").replace('\'', "&#39;").replace('<', "&lt;")
 }
 
-/// Resolves the references that stand in addresses; others stay as they are.
+/// Resolves the character references that occur in addresses; others stay unchanged.
 fn unescape_attribute(text: &str) -> Cow<'_, str> {
     if !text.contains('&') {
         return Cow::Borrowed(text);
@@ -387,7 +388,7 @@ fn unescape_attribute(text: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    /// Rewrites `/a…` to `/X/a…` and lists everything that is asked.
+    /// Rewrites `/a…` to `/X/a…` and lists all addresses passed to the function.
     fn seen(text: &str) -> (String, Vec<String>) {
         let mut asked = Vec::new();
         let out = rewrite_html(text, |kind, address| {

@@ -1,23 +1,26 @@
 //! Static export: the pages of a site as files that any web server serves.
 //!
-//! In: content, a renderer, [`ExportOptions`]. Out: a folder whose `current` is a tree of files, and a [`ExportReport`].
+//! Input: content, a renderer, [`ExportOptions`]. Output: a folder whose `current` is a tree of files, and a
+//! [`ExportReport`].
 //!
-//! * [`StaticExporter::export_all`] draws everything into a tree beside the one that is served, then makes it the served one.
-//! * [`StaticExporter::export_pending_changes`] draws what a change of content concerns, as the manifest of the tree knows it, and what is
-//!   new, and takes away what is gone.
-//! * [`StaticExporter::export_on_demand`] draws a file that a web server did not find.
+//! * [`StaticExporter::export_all`] renders everything into a new tree beside the one that is served, then serves the
+//!   new one.
+//! * [`StaticExporter::export_pending_changes`] renders the files that a change of content affects according to the
+//!   tree's manifest, and new ones, and removes deleted ones.
+//! * [`StaticExporter::export_on_demand`] renders a file that a web server did not find.
 //!
 //! Invariants
-//! * A file is drawn with the rights of the export's user, never with those of who asks.
-//! * A page that failed, or parts of which failed, replaces no file; it is drawn again with the next run.
-//! * What visitors ask for makes files of resources and of names that an exported page links to, of nothing else: nobody
-//!   can fill the disk by making up addresses.
-//! * A file never stays that a change concerns: one that was drawn before the change and placed after it is drawn again.
+//! * A file is rendered with the rights of the export's user, never with those of the requesting user.
+//! * A page that failed in whole or in part replaces no file; the next run renders it again.
+//! * Requests of visitors create files only for resources and for names that an exported page links to: invented
+//!   addresses cannot fill the disk.
+//! * A file never stays after a change that affects it: a file rendered before the change and stored after it is
+//!   rendered again.
 //!
-//! On failure: a full disk ends the run, and what is served stays; the next run goes on.
+//! On failure: a full disk ends the run, and the served tree stays; the next run resumes.
 //!
-//! Not here: when runs happen and who may ask (`server`), the dispatcher's cache, which does the on-demand case by
-//! itself.
+//! Not here: the schedule of runs and access control (`server`), the dispatcher's cache, which covers the on-demand
+//! case by itself.
 
 mod address_resolver;
 mod folder;
@@ -50,61 +53,61 @@ pub use self::report::{ExportFinding, ExportListEntry, ExportReport};
 pub use self::rule::ExportRule;
 pub use self::run::{ExportProgressFn, ExportWriteMode, FullExportStart};
 
-/// The extensions that OpenCms exports without being told, and those that the web has learnt since.
+/// The extensions that OpenCms exports by default, and more recent ones.
 pub const DEFAULT_SUFFIXES: [&str; 29] = [
     ".jpg", ".jpeg", ".gif", ".png", ".svg", ".webp", ".avif", ".ico", ".doc", ".docx", ".xls",
     ".xlsx", ".ppt", ".pptx", ".pdf", ".txt", ".css", ".js", ".mjs", ".map", ".zip", ".swf",
     ".mp3", ".mp4", ".webm", ".woff", ".woff2", ".ttf", ".otf",
 ];
 
-/// The user with whose rights everything is drawn, where there is such a user; otherwise visitors' rights count.
+/// The user with whose rights everything is rendered. If the user does not exist, anonymous rights apply.
 pub const EXPORT_USER: &str = "Export";
 
-/// When files are made and taken away.
+/// When files are created and removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StaticExportHandler {
-    /// Files are made when a visitor asks for them, and taken away when a change concerns them.
+    /// Files are created when a visitor requests them, and removed when a change affects them.
     #[default]
     OnDemand,
-    /// The same, and a change takes away all pages in the folder of what changed.
+    /// As above, but a change removes all pages in the folder of the changed resource.
     OnDemandSubtree,
-    /// A change makes the files anew that it concerns.
+    /// A change re-creates the files that it affects.
     AfterPublish,
 }
 
-/// How a site is exported.
+/// Options of a site's export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportOptions {
     /// The folder.
     pub dir: PathBuf,
-    /// When files are made.
+    /// When files are created.
     pub handler: StaticExportHandler,
-    /// Where the site begins in content.
+    /// The paths of the site's content roots.
     pub content_roots: Vec<String>,
-    /// Whether a resource is exported about which content says nothing.
+    /// The export decision for resources without a setting in content.
     pub is_exported_by_default: bool,
-    /// Extensions that are exported although content says nothing, with their dot and in lower case.
+    /// Extensions that are exported without a setting in content, with their dot and in lower case.
     pub suffixes: Vec<String>,
-    /// What stands before the file in the URL of what is exported, such as `/export`.
+    /// URL prefix of exported files, such as `/export`.
     pub prefix: String,
-    /// What stands before the path in the URL of what is not exported.
+    /// URL prefix of resources that are not exported.
     pub dynamic_prefix: String,
-    /// Whether links between exported pages are relative.
+    /// True if links between exported pages are relative.
     pub has_relative_links: bool,
-    /// The site's address without encryption, such as `http://www.example.org`.
+    /// The site's unencrypted server URL, such as `http://www.example.org`.
     pub server_url: String,
-    /// The site's address with encryption.
+    /// The site's encrypted server URL.
     pub secure_server_url: String,
-    /// The host for which pages are drawn; with one, links are mapped by `/etc/map`.
+    /// The host for which pages are rendered; if set, `/etc/map` maps the links.
     pub host: String,
-    /// Parts of the site with a folder and a prefix of their own; of several the first counts.
+    /// Parts of the site with their own folder and prefix; the first matching rule applies.
     pub rules: Vec<ExportRule>,
-    /// How many trees before the present one are kept.
+    /// Number of previous trees to retain.
     pub max_backup_trees: usize,
 }
 
 impl ExportOptions {
-    /// Returns the usual options for a folder.
+    /// Returns the default options for a folder.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
@@ -124,7 +127,8 @@ impl ExportOptions {
         }
     }
 
-    /// Returns what decides about the bytes of all files: with other settings everything is drawn anew.
+    /// Returns a fingerprint of the settings that affect file contents: with other settings everything is rendered
+    /// again.
     fn fingerprint(&self) -> String {
         let Self {
             content_roots: roots,
@@ -139,7 +143,7 @@ impl ExportOptions {
         let mut text = format!(
             "{roots:?} {default} {suffixes:?} {prefix:?} {dynamic_prefix:?} {is_relative} {server:?} {secure_server:?} {host:?}"
         );
-        // Without rules the settings are named as they were before there were any.
+        // Without rules, the fingerprint is the same as before rules existed.
         self.rules
             .iter()
             .for_each(|rule| text.push_str(&format!(" {:?}", rule.fingerprint_parts())));
@@ -162,12 +166,12 @@ impl ExportOptions {
     }
 }
 
-/// Draws pictures of assets in a size.
+/// Renders sized images of assets.
 pub trait ExportImageSource: std::fmt::Debug + Send + Sync {
-    /// Returns the bytes; nothing if there is no such asset or the address asks for what it may not.
+    /// Returns the bytes; `None` if there is no such asset or the address is not permitted.
     ///
     /// # Errors
-    /// In words, if it cannot be drawn.
+    /// A message, if the image cannot be rendered.
     fn render_image(
         &self,
         snapshot: &Snapshot,
@@ -175,14 +179,14 @@ pub trait ExportImageSource: std::fmt::Debug + Send + Sync {
     ) -> ExportResult<Option<bytes::Bytes>, String>;
 }
 
-/// What an export draws with.
+/// The services that an export uses.
 #[derive(Debug, Clone, Copy)]
 pub struct ExportEnvironment<'a> {
     /// The content.
     pub repository: &'a Repository,
-    /// What draws pages.
+    /// Renders pages.
     pub renderer: &'a Renderer,
-    /// What draws pictures.
+    /// Renders images.
     pub images: &'a dyn ExportImageSource,
 }
 
@@ -216,7 +220,7 @@ pub enum ExportError {
     /// The site's scripts could not be read.
     #[error("cannot read the scripts of the site to export")]
     Scripts(#[source] Box<crate::Error>),
-    /// There is nothing to go on with.
+    /// There is no unfinished run to resume.
     #[error("nothing is exported to `{}` yet, or with other settings; do a full export first", dir.display())]
     NoUnfinishedRun {
         /// The folder.
@@ -225,7 +229,7 @@ pub enum ExportError {
 }
 
 impl ExportError {
-    /// Tells whether trying again can help.
+    /// Returns true if a retry can help.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -236,7 +240,7 @@ impl ExportError {
     }
 }
 
-/// A tree and what is known of its files.
+/// A tree and its manifest.
 #[derive(Debug)]
 struct ExportTree {
     number: u64,
@@ -249,15 +253,15 @@ pub struct StaticExporter {
     options: ExportOptions,
     folder: ExportFolder,
     tree: Mutex<Option<ExportTree>>,
-    /// Held while a run changes the tree; requests change it too, a file at a time.
+    /// Held while a run changes the tree; requests change it too, one file at a time.
     run_lock: Mutex<()>,
-    /// Counts the changes of content that were followed.
+    /// Number of content changes that were processed.
     followed_changes: AtomicU64,
     folder_names: Mutex<on_demand::FolderNameCache>,
 }
 
 impl StaticExporter {
-    /// Opens the folder of an export, which is made if it does not exist.
+    /// Opens the folder of an export, and creates it if it does not exist.
     ///
     /// # Errors
     /// [`ExportError::Busy`], or [`ExportError::Folder`] if it cannot be used or holds something else.
@@ -290,7 +294,7 @@ impl StaticExporter {
         self.options.dir.join("current")
     }
 
-    /// Returns how many files there are.
+    /// Returns the number of files.
     #[must_use]
     pub fn file_count(&self) -> usize {
         let tree = self.tree.lock();
@@ -299,7 +303,7 @@ impl StaticExporter {
         })
     }
 
-    /// Opens the tree that is served, if there is one of these settings.
+    /// Opens the tree that is served; `None` if there is none with these settings.
     fn open_served_tree(&self) -> ExportResult<Option<ExportTree>> {
         self.folder.current_tree().map_or(Ok(None), |number| self.open_tree(number))
     }
@@ -320,18 +324,18 @@ impl StaticExporter {
     }
 }
 
-/// Tells whether a path of content is at or below another one.
+/// Returns true if a content path is at or below another one.
 fn is_at_or_below(path: &str, outer: &str) -> bool {
     outer == "/"
         || path.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Tells whether no byte more can be written.
+/// Returns true if the disk is full.
 fn is_disk_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
-/// Returns the folder of a file's name.
+/// Returns the folder part of a file's name.
 fn parent_folder(file: &str) -> &Path {
     Path::new(file).parent().unwrap_or_else(|| Path::new(""))
 }

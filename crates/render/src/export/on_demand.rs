@@ -1,9 +1,9 @@
-//! A file that a web server did not find: drawn, placed, and handed out.
+//! Export on demand: renders, stores and returns a file that a web server did not find.
 //!
-//! In: the URL that was asked for. Out: an answer, and perhaps a file.
+//! Input: the requested URL. Output: a response, and possibly a file.
 //!
-//! Only resources by their own address, and names that an exported page links to, become files: no visitor can have
-//! files made at will. The query of the request means nothing, as the file is found whatever the query is.
+//! Only resources at their own address, and names that an exported page links to, become files, so that visitors cannot
+//! create arbitrary files. The query of the request is ignored, as web servers find the file regardless of the query.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use crate::link::encode_path;
 use crate::response::BlobBody;
 use crate::url::mangle_namespaces;
 
-/// Drawings of one request that changes may overtake.
+/// Maximum number of renderings per request if changes overtake them.
 const MAX_RENDER_ATTEMPTS: usize = 3;
 
-/// What a visitor gets who asked for a file that was not there.
+/// The response to a request for a missing file.
 #[derive(Debug)]
 pub enum OnDemandResponse {
-    /// The file's bytes, drawn now.
+    /// The bytes of the file that was just rendered.
     Bytes {
         /// The bytes.
         bytes: Bytes,
@@ -45,34 +45,34 @@ pub enum OnDemandResponse {
         /// Its media type.
         content_type: String,
     },
-    /// It is not exported, and is found at this path.
+    /// The address is not exported; it is found at this path.
     Redirect(String),
-    /// There is no such thing.
+    /// The target does not exist.
     Missing,
-    /// It could not be drawn.
+    /// The target could not be rendered.
     Failed(String),
 }
 
-/// The address of a file, or why it has none, with the address that would be its own.
+/// The address of a file, or the reason why there is none together with the address that it would have.
 type ExportAddressLookup =
     std::result::Result<ExportAddress, (NotExportedReason, Option<ExportAddress>)>;
 
-/// The folders that have been given names.
+/// The cached export names of folders.
 #[derive(Debug, Default)]
 pub(super) struct FolderNameCache(Option<Arc<BTreeMap<String, String>>>);
 
 impl FolderNameCache {
-    /// Has them looked for again.
+    /// Clears the cache.
     pub(super) fn invalidate(&mut self) {
         self.0 = None;
     }
 }
 
 impl StaticExporter {
-    /// Answers for a file that was not found, and makes it if it is exported.
+    /// Responds to a request for a missing file, and creates the file if it is exported.
     ///
     /// # Errors
-    /// If content cannot be read or the disk refuses; what is served stays.
+    /// If content cannot be read or the disk fails; the served files stay.
     pub fn export_on_demand(
         &self,
         press: ExportEnvironment<'_>,
@@ -108,12 +108,12 @@ impl StaticExporter {
                 return Ok(to_on_demand_response(*drawn));
             }
         }
-        // Changes come faster than drawings: the answer is right now, the file would not stay so.
+        // Changes come faster than renderings: the response would be correct now, but a file would be outdated.
         Ok(OnDemandResponse::Failed("it changes faster than it can be drawn".to_owned()))
     }
 
-    /// Returns the files that a URL may mean, each with its name in the folder of its rule: a path without its server may be
-    /// that of several rules.
+    /// Returns the files that a URL may name, each with its name in the folder of its rule: a path without a server may
+    /// belong to several rules.
     fn candidate_files(&self, url: &str) -> Vec<(String, String)> {
         let of_rules = self.options().rules.iter().filter_map(|rule| {
             let inner = file_name_of_path(rule.strip_url_prefix(url)?)?;
@@ -140,7 +140,7 @@ impl StaticExporter {
         Ok(Err(refused))
     }
 
-    /// Says where visitors find what is no file.
+    /// Returns the response for an address without a file.
     fn non_file_response(
         &self,
         (reason, address): (NotExportedReason, Option<ExportAddress>),
@@ -196,7 +196,7 @@ impl StaticExporter {
         Ok(Err(refused))
     }
 
-    /// Returns paths of URLs whose file this may be.
+    /// Returns URL paths that may have this file.
     fn candidate_paths(&self, snapshot: &Snapshot, file: &str) -> ExportResult<Vec<String>> {
         let mut found = Vec::new();
         for (name, folder) in &*self.folder_names(snapshot)? {
@@ -208,7 +208,7 @@ impl StaticExporter {
                 let slash = if name.is_empty() { "/" } else { "" };
                 let folder = folder.trim_end_matches('/');
                 found.push(format!("{folder}{slash}{inner}"));
-                // The folder that stands for the top keeps a name of its own.
+                // The folder that represents the root keeps its own name.
                 if let (true, Some(parent)) = (name.is_empty(), folder.rfind('/')) {
                     found.push(format!("{}/{inner}", folder.get(..parent).unwrap_or_default()));
                 }
@@ -218,7 +218,7 @@ impl StaticExporter {
         found.push(plain.clone());
         let plain_index = plain.strip_suffix("index_export.html");
         found.extend(plain_index.map(str::to_owned));
-        // What is drawn without an extension gets one.
+        // A page rendered without an extension gets one.
         let without: Vec<String> = found
             .iter()
             .filter_map(|path| path.rsplit_once('.'))
@@ -229,7 +229,7 @@ impl StaticExporter {
         Ok(found)
     }
 
-    /// Returns the names that folders have been given.
+    /// Returns the export names of folders.
     fn folder_names(&self, snapshot: &Snapshot) -> ExportResult<Arc<BTreeMap<String, String>>> {
         if let Some(names) = &self.folder_names.lock().0 {
             return Ok(Arc::clone(names));
@@ -258,7 +258,7 @@ impl StaticExporter {
         Ok(names)
     }
 
-    /// Makes the file of a drawing; tells whether no change overtook it.
+    /// Stores the file of a rendering; returns false if a change overtook it.
     fn store_rendered_file(
         &self,
         press: ExportEnvironment<'_>,
@@ -274,7 +274,7 @@ impl StaticExporter {
         if self.followed_changes.load(Ordering::Acquire) != followed {
             return Ok(false);
         }
-        // Without a tree, or while a run changes it, there is an answer and no file.
+        // Without a tree, or while a run changes it, respond without storing a file.
         let Some(tree) = tree.as_mut() else { return Ok(true) };
         let text = address.to_string();
         if tree.manifest.address_of_file(file).is_some_and(|other| other != text) {
@@ -300,7 +300,7 @@ impl StaticExporter {
                     true => {
                         Err(ExportError::Folder { dir: self.options().dir.clone(), source: error })
                     }
-                    // Another file's name is in the way: visitors get the answer each time.
+                    // The name conflicts with another file: each request is rendered.
                     false => Ok(true),
                 }
             }
@@ -308,14 +308,14 @@ impl StaticExporter {
     }
 }
 
-/// Returns the name of the file that a path means; nothing if it can be none.
+/// Returns the file name of a URL path; `None` if it is invalid.
 fn file_name_of_path(path: &str) -> Option<String> {
     let decoded = percent_decode_str(path).decode_utf8().ok()?;
     validate_file_name(decoded.into_owned()).ok()
 }
 
 impl super::ExportTree {
-    /// Records the name of something that a page links to.
+    /// Records the name of a link target.
     pub(super) fn record_name(&mut self, link: &ResolvedExportAddress) -> std::io::Result<()> {
         let text = link.address.to_string();
         let Ok(file) = &link.file else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! One address drawn for the export: decision, bytes, links.
+//! Renders one address for the export: decision, bytes, links.
 
 use std::sync::Arc;
 
@@ -25,27 +25,27 @@ use crate::response::{BlobBody, RenderOutcome, RenderResponse, RenderResponseBod
 use crate::script::{CompiledScripts, ScriptCache};
 use crate::url_route::UrlRoutes;
 
-/// What an address has become.
+/// The outcome for an address.
 #[derive(Debug)]
 pub(super) enum ExportOutcome {
-    /// A file.
+    /// A rendered file.
     File(Box<RenderedExportFile>),
     /// It is not exported.
     NotExported(NotExportedReason),
-    /// It shows who asks, so that it has a name and no file. Its drawing tells when that may change.
+    /// It shows the user, so that it has a name and no file. The recorded dependencies say when that may change.
     Personalized(Box<ExportManifestEntry>),
-    /// It could not be drawn, or not wholly.
+    /// It could not be rendered completely.
     Failed(String),
 }
 
-/// A file to be.
+/// A rendered file that is not stored yet.
 #[derive(Debug)]
 pub(super) struct RenderedExportFile {
     pub target: ResolvedExportAddress,
     pub content: ExportFileContent,
     pub content_type: String,
     pub dependencies: Arc<DependencySet>,
-    /// What it links to and is exported.
+    /// The exported targets of its links.
     pub linked_targets: Vec<ResolvedExportAddress>,
     pub findings: Vec<ExportFinding>,
 }
@@ -76,11 +76,11 @@ impl ExportFileContent {
     }
 }
 
-/// What drawings of one state share.
+/// State shared by the renderings of one snapshot.
 pub(super) struct ExportContext<'a> {
     pub environment: ExportEnvironment<'a>,
     pub options: &'a ExportOptions,
-    /// The state, as the export's user sees it.
+    /// The snapshot, as the export's user sees it.
     pub snapshot: Snapshot,
     rules: ExportRuleSet,
     routes: Arc<UrlRoutes>,
@@ -108,7 +108,7 @@ impl<'a> ExportContext<'a> {
         })
     }
 
-    /// Makes what resolves addresses, and notes in a reader what that depends on.
+    /// Creates a resolver of addresses that records its dependencies in a reader.
     pub(super) fn address_resolver<'r>(
         &'r self,
         reader: &'r ContentReader,
@@ -129,13 +129,13 @@ impl<'a> ExportContext<'a> {
         ContentReader::new(self.snapshot.clone(), ReadRecording::Paths)
     }
 
-    /// Finds out what an address is, without drawing it.
+    /// Resolves an address without rendering it.
     pub(super) fn resolve(&self, address: &ExportAddress) -> ResolvedExportAddress {
         let reader = self.new_reader();
         self.address_resolver(&reader).resolve(&address.path, &address.query)
     }
 
-    /// Draws an address.
+    /// Renders an address.
     pub(super) fn render_address(&self, address: &ExportAddress) -> ExportOutcome {
         let reader = self.new_reader();
         let places = self.address_resolver(&reader);
@@ -207,7 +207,7 @@ impl<'a> ExportContext<'a> {
         }
     }
 
-    /// Draws a resource and puts the addresses of files into it.
+    /// Renders a resource and replaces its links by the addresses of files.
     fn render_resource(
         &self,
         places: &ExportAddressResolver<'_>,
@@ -292,18 +292,18 @@ impl<'a> ExportContext<'a> {
     }
 }
 
-/// What a renderer has made of an address.
+/// The renderer's result for an address.
 struct RenderedAddress {
     content: ExportFileContent,
     content_type: String,
     dependencies: DependencySet,
     linked_targets: Vec<ResolvedExportAddress>,
     findings: Vec<ExportFinding>,
-    /// Whether it shows who asks.
+    /// True if the output shows the user.
     is_personalized: bool,
 }
 
-/// A page whose addresses are looked at.
+/// Rewrites the addresses of a page.
 struct PageLinkRewriter<'a> {
     context: &'a ExportContext<'a>,
     resolver: &'a ExportAddressResolver<'a>,
@@ -319,7 +319,7 @@ impl<'a> PageLinkRewriter<'a> {
         if response.reads.max_age.is_some() || facts.intersects(RequestFacts::TIME) {
             self.findings.push(ExportFinding::Volatile { address: address() });
         }
-        // A web server goes by the name of a file, and by what it was told of the place.
+        // A web server only knows the file name and its own configuration, not the response headers.
         let has = |wanted: &str| response.headers.iter().any(|(name, _)| *name == wanted);
         if let (true, Ok(file)) = (has(SANDBOX_HEADER.0), &self.target.file) {
             let by_name = FileDelivery::new("", file).containment();
@@ -330,7 +330,7 @@ impl<'a> PageLinkRewriter<'a> {
         }
     }
 
-    /// Puts the addresses of files into a page or style sheet.
+    /// Replaces the addresses in a page or style sheet by those of files.
     fn rewrite_links(&mut self, content_type: &str, bytes: Bytes) -> Bytes {
         let kind = content_type.split(';').next().unwrap_or_default().trim();
         let Some(text) = charset::decode_by_media_type(content_type, &bytes) else { return bytes };
@@ -349,7 +349,7 @@ impl<'a> PageLinkRewriter<'a> {
         charset::encode_by_media_type(content_type, written)
     }
 
-    /// Returns what stands for an address; nothing if it stays as it is.
+    /// Returns the replacement of an address; `None` if it stays unchanged.
     fn rewrite_link(&mut self, kind: AddressUse, address: &str) -> Option<String> {
         let (path, query, fragment) = self.split_own_address(address)?;
         if kind == AddressUse::ScriptFetch {
@@ -376,7 +376,7 @@ impl<'a> PageLinkRewriter<'a> {
         (written != address).then_some(written)
     }
 
-    /// Returns the URL of what is drawn for each request.
+    /// Returns the URL of a resource that is rendered for each request.
     fn non_exported_url(&self, path: &str, query: &str) -> String {
         let mark = if query.is_empty() { "" } else { "?" };
         format!("{}{path}{mark}{query}", self.context.options.dynamic_prefix)
@@ -394,7 +394,7 @@ impl<'a> PageLinkRewriter<'a> {
         let prefix = rule.map_or(&options.prefix, |rule| &rule.prefix);
         let is_relative =
             rule.and_then(|rule| rule.has_relative_links).unwrap_or(options.has_relative_links);
-        // Files of two rules may be on two servers.
+        // Files of two rules may be on different servers.
         let is_beside = is_relative && own == rule && scheme.is_empty();
         match &self.target.file {
             Ok(from) if is_beside => {
@@ -407,7 +407,7 @@ impl<'a> PageLinkRewriter<'a> {
         }
     }
 
-    /// Returns the server before an address that is to be visited with another scheme than the page.
+    /// Returns the server prefix of an address that must be visited with another scheme than the page.
     fn other_scheme_server(&self, kind: AddressUse, target: Option<&str>) -> &'a str {
         let options = self.context.options;
         let is_secure = self.target.secure_setting.as_deref() == Some("true");
@@ -420,7 +420,7 @@ impl<'a> PageLinkRewriter<'a> {
         }
     }
 
-    /// Returns path, query and fragment (with its mark) of an address of this site.
+    /// Splits an address of this site into path, query and fragment (with `#`).
     fn split_own_address(&self, address: &str) -> Option<(String, String, String)> {
         let options = self.context.options;
         let servers = [&options.server_url, &options.secure_server_url];
@@ -438,7 +438,7 @@ impl<'a> PageLinkRewriter<'a> {
             return None;
         }
         let path = match path {
-            // The page itself; a bare fragment stays as it is.
+            // A link to the page itself; a bare fragment stays unchanged.
             "" if query.is_empty() && mine.is_none() => return None,
             "" => self.target.address.path.clone(),
             path if path.starts_with('/') => remove_dot_segments(path),
@@ -473,7 +473,7 @@ fn remove_dot_segments(path: &str) -> String {
     format!("/{}", kept.join("/"))
 }
 
-/// Writes one URL path as seen from another.
+/// Returns one URL path relative to another.
 fn relative_url(from: &str, to: &str) -> String {
     let from: Vec<&str> = from.split('/').skip(1).collect();
     let to: Vec<&str> = to.split('/').skip(1).collect();
@@ -483,14 +483,14 @@ fn relative_url(from: &str, to: &str) -> String {
     let mut parts = vec![".."; folders - common];
     parts.extend(to.get(common..).unwrap_or_default());
     let path = parts.join("/");
-    // Nothing would mean the page, and a colon a scheme.
+    // An empty path would mean the page, and a colon a scheme.
     match path.split('/').next() {
         Some(head) if head.is_empty() || head.contains(':') => format!("./{path}"),
         _ => path,
     }
 }
 
-/// Writes the page that sends browsers elsewhere, as a file cannot answer with a status.
+/// Returns a page that redirects browsers, as a file cannot set a status.
 fn redirect_page(location: &str) -> String {
     let location = crate::template::escape_html(location);
     format!(

@@ -1,65 +1,65 @@
-//! What a run did, and what it found.
+//! The result of a run and its findings.
 
 use std::fmt;
 
 use super::address_resolver::{ExportAddress, NotExportedReason};
 
-/// Findings that are kept of one run; further ones are counted.
+/// Maximum number of stored findings per run; further ones are only counted.
 const MAX_FINDINGS: usize = 10_000;
 
-/// Something that people should look at.
+/// A finding that needs attention.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ExportFinding {
-    /// A file could not be made; one that was there stays.
+    /// A file could not be created; an existing one stays.
     Failed {
         /// The address.
         address: String,
-        /// Why.
+        /// The cause.
         message: String,
     },
-    /// A page links to what is not there.
+    /// A page links to a missing target.
     BrokenLink {
         /// The page.
         address: String,
-        /// What it links to.
+        /// The target of the link.
         link: String,
     },
-    /// A page shows what changes without a change of content: data of other systems, or the time.
+    /// A page shows data that changes without a change of content: data of other systems, or the time.
     Volatile {
         /// The address.
         address: String,
     },
-    /// A page shows who asks, and is no file therefore.
+    /// A page shows the user, and is therefore not exported as a file.
     Personalized {
         /// The address.
         address: String,
     },
-    /// A resource has so many addresses that no further ones become files.
+    /// A resource has too many addresses; further ones do not become files.
     TooManyAddresses {
         /// The resource.
         source: String,
-        /// How many of them do.
+        /// The maximum number of addresses.
         limit: usize,
     },
-    /// A file that an author uploaded runs code where the web server does not keep it from that.
+    /// A file that an author uploaded may run code, and the web server does not prevent it.
     ActiveContent {
         /// The address.
         address: String,
         /// The file.
         file: String,
     },
-    /// Two files are one where names differ by more than the case of letters only.
+    /// Two file names differ only in case, and collide on case-insensitive file systems.
     CaseConflict {
         /// The file.
         file: String,
-        /// The other one.
+        /// The other file.
         other_file: String,
     },
 }
 
 impl ExportFinding {
-    /// Tells whether the export lacks something because of it.
+    /// Returns true if the export is incomplete because of this.
     #[must_use]
     pub fn is_failure(&self) -> bool {
         matches!(self, Self::Failed { .. })
@@ -101,31 +101,31 @@ impl fmt::Display for ExportFinding {
     }
 }
 
-/// What a run did.
+/// The result of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExportReport {
-    /// Addresses that were drawn.
+    /// Addresses rendered.
     pub rendered: usize,
-    /// Files that were written, as they were new or had other bytes.
+    /// Files written, because they were new or changed.
     pub written: usize,
-    /// Files that already held what was drawn.
+    /// Files that already had the rendered content.
     pub unchanged: usize,
-    /// Files that were taken away.
+    /// Files removed.
     pub removed: usize,
-    /// Files of an unfinished run that were kept.
+    /// Files of an unfinished run that were reused.
     pub resumed: usize,
-    /// Bytes that were written.
+    /// Bytes written.
     pub bytes: u64,
     /// Addresses that are not exported.
     pub not_exported: usize,
-    /// What people should look at, in order.
+    /// Findings that need attention, in order.
     pub findings: Vec<ExportFinding>,
-    /// Findings that there was no room for.
+    /// Findings over the limit, which are not stored.
     pub dropped_findings: usize,
 }
 
 impl ExportReport {
-    /// Returns how many files could not be made.
+    /// Returns the number of files that could not be created.
     #[must_use]
     pub fn failure_count(&self) -> usize {
         self.findings.iter().filter(|finding| finding.is_failure()).count()
@@ -138,25 +138,25 @@ impl ExportReport {
         }
     }
 
-    /// Notes a finding that may be made again and again.
+    /// Adds a finding unless it was added before.
     pub(super) fn add_finding_once(&mut self, finding: ExportFinding) {
         if !self.findings.contains(&finding) {
             self.add_finding(finding);
         }
     }
 
-    /// Brings the findings into an order that does not depend on which thread was faster.
+    /// Sorts the findings, so that the order does not depend on the timing of threads.
     pub(super) fn sort_findings(&mut self) {
         self.findings.sort();
         self.findings.dedup();
     }
 }
 
-/// An address that would be exported, or would not.
+/// An address with its export decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportListEntry {
     /// The address.
     pub address: ExportAddress,
-    /// The file, or why there is none.
+    /// The file, or the reason why there is none.
     pub file: Result<String, NotExportedReason>,
 }

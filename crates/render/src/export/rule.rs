@@ -1,19 +1,19 @@
-//! Rules that give parts of a site a folder and a prefix of their own, as the `rfs-rules` of OpenCms do: several sites in
+//! Rules that assign parts of a site their own folder and prefix, as the `rfs-rules` of OpenCms do: several sites in
 //! one export, each served from its own folder.
 //!
-//! In: the path of a resource in content. Out: the first rule whose pattern is the whole path.
+//! Input: the path of a resource in content. Output: the first rule whose pattern matches the whole path.
 
 use regex::Regex;
 
-/// A rule for the resources whose paths fit a pattern.
+/// A rule for the resources whose paths match a pattern.
 #[derive(Debug, Clone)]
 pub struct ExportRule {
     source_pattern: Regex,
-    /// What stands before the file in its URL: a path such as `/export`, or a server such as `http://www.example.org`.
+    /// URL prefix of its files: a path such as `/export`, or a server such as `http://www.example.org`.
     pub prefix: String,
-    /// The folder of the tree that its files go to, without slashes at the ends; empty for the top.
+    /// The folder of its files in the tree, without leading or trailing slashes; empty for the root.
     pub folder: String,
-    /// Whether links between its pages are relative; nothing for what holds for all.
+    /// Whether links between its pages are relative; `None` for the global setting.
     pub has_relative_links: Option<bool>,
 }
 
@@ -26,10 +26,10 @@ impl PartialEq for ExportRule {
 impl Eq for ExportRule {}
 
 impl ExportRule {
-    /// Makes a rule of a regular expression, which has to fit a path from its beginning to its end.
+    /// Creates a rule from a regular expression that has to match a whole path.
     ///
     /// # Errors
-    /// In words, if the expression cannot be read or the folder is none.
+    /// A message, if the expression or the folder is invalid.
     pub fn new(source: &str, prefix: &str, folder: &str) -> Result<Self, String> {
         let pattern = format!("^(?:{source})$");
         let source = Regex::new(&pattern)
@@ -43,24 +43,24 @@ impl ExportRule {
         Ok(Self { source_pattern: source, prefix, folder, has_relative_links: None })
     }
 
-    /// Tells whether the rule is for a resource.
+    /// Returns true if the rule applies to a resource.
     pub(super) fn matches(&self, path: &str) -> bool {
         self.source_pattern.is_match(path)
     }
 
-    /// Returns the name of a file in the tree, where it has this name in the folder of the rule.
+    /// Returns the name in the tree of a file with this name in the rule's folder.
     pub(super) fn file_in_folder(&self, name: &str) -> String {
         let name = name.trim_start_matches('/');
         if self.folder.is_empty() { name.to_owned() } else { format!("{}/{name}", self.folder) }
     }
 
-    /// Returns the name that a file of the tree has in the folder of the rule.
+    /// Returns the name of a file of the tree relative to the rule's folder.
     pub(super) fn name_in_folder<'a>(&self, file: &'a str) -> &'a str {
         let inner = file.strip_prefix(&*self.folder).and_then(|rest| rest.strip_prefix('/'));
         inner.filter(|_| !self.folder.is_empty()).unwrap_or(file)
     }
 
-    /// Returns what of a URL follows the prefix: the whole one, or its path where the server is left out.
+    /// Returns the part of a URL after the prefix: the whole prefix, or its path if the URL has no server.
     pub(super) fn strip_url_prefix<'a>(&self, url: &'a str) -> Option<&'a str> {
         let rest = |prefix: &str| url.strip_prefix(prefix).filter(|rest| rest.starts_with('/'));
         let path = match self.prefix.split_once("://") {
@@ -70,7 +70,7 @@ impl ExportRule {
         rest(&self.prefix).or_else(|| rest(path))
     }
 
-    /// Returns all that decides about bytes and names.
+    /// Returns everything that affects file contents and names.
     pub(super) fn fingerprint_parts(&self) -> (&str, &str, &str, Option<bool>) {
         (self.source_pattern.as_str(), &self.prefix, &self.folder, self.has_relative_links)
     }

@@ -1,6 +1,6 @@
-//! Runs: everything anew, what a change concerns, or only a list.
+//! Runs: full exports, exports of changes, and listings.
 //!
-//! Not here: which addresses there are ([`super::seed_address`]), drawing and placing ([`super::run_state`]).
+//! Not here: the set of addresses ([`super::seed_address`]), rendering and storing ([`super::run_state`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,27 +19,27 @@ use super::{
 };
 use crate::changed_aspects::ChangedAspects;
 
-/// How a full run begins.
+/// The start of a full run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FullExportStart {
-    /// From nothing.
+    /// Start with an empty tree.
     #[default]
     FromScratch,
-    /// With what an unfinished run left, where there is one.
+    /// Resume an unfinished run if there is one.
     Resume,
 }
 
-/// Whether a run writes.
+/// The write mode of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ExportWriteMode {
-    /// It writes files.
+    /// Write files.
     #[default]
     WriteFiles,
-    /// It draws everything and writes nothing.
+    /// Render everything and write nothing.
     DryRun,
 }
 
-/// Hears how far a run is: addresses done, and known so far.
+/// Receives the progress of a run: the number of addresses done, and the number known so far.
 pub type ExportProgressFn<'a> = &'a (dyn Fn(usize, usize) + Sync);
 
 impl StaticExporter {
@@ -61,7 +61,8 @@ impl StaticExporter {
         ExportContext::new(press, &self.options, self.export_view(press.repository, snapshot)?)
     }
 
-    /// Lists what would be exported, and why the rest would not. What only links lead to is not in the list.
+    /// Lists the addresses that would be exported, and why the others would not. Addresses that only links name are not
+    /// listed.
     ///
     /// # Errors
     /// If content cannot be read.
@@ -77,10 +78,10 @@ impl StaticExporter {
         })
     }
 
-    /// Exports everything into a new tree and makes it the served one.
+    /// Exports everything into a new tree and serves it.
     ///
     /// # Errors
-    /// If content cannot be read or the disk refuses; what is served stays, and the run can be gone on with.
+    /// If content cannot be read or the disk fails; the served tree stays, and the run can be resumed.
     pub fn export_all(
         &self,
         press: ExportEnvironment<'_>,
@@ -110,10 +111,10 @@ impl StaticExporter {
         let settled = tree.manifest.record_exported_root(&snapshot.root_id().to_string(), &due);
         settled.map_err(|error| self.folder_error(error))?;
         {
-            // Requests must not place files in the old tree while this becomes the served one.
+            // Requests must not store files in the old tree while this one becomes the served tree.
             let mut served = self.tree.lock();
             let switched = self.folder.switch_current(number);
-            // It may have become the served one although the disk failed afterwards.
+            // The switch may have happened although the disk failed afterwards.
             if self.folder.current_tree() == Some(number) {
                 *served = Some(tree);
                 self.followed_changes.fetch_add(1, Ordering::Relaxed);
@@ -126,7 +127,7 @@ impl StaticExporter {
         Ok(report)
     }
 
-    /// Begins a tree, or finds the unfinished one and what of it can be kept.
+    /// Begins a tree, or finds the unfinished one and its reusable files.
     fn begin_tree(
         &self,
         repository: &Repository,
@@ -146,7 +147,7 @@ impl StaticExporter {
         }
         unfinished.iter().try_for_each(|tree| self.folder.discard_tree(*tree)).map_err(failed)?;
         let number = served.max(trees.last().copied().unwrap_or(0)) + 1;
-        // A crash may have left a tree that has no manifest any more.
+        // A crash may have left a tree without a manifest.
         self.folder.discard_tree(number).map_err(failed)?;
         std::fs::create_dir_all(self.folder.tree_path(number)).map_err(failed)?;
         let path = self.folder.manifest_path(number);
@@ -158,7 +159,7 @@ impl StaticExporter {
         Ok((ExportTree { number, manifest }, BTreeSet::new()))
     }
 
-    /// Returns the addresses of an unfinished tree whose files are whole and show the present state.
+    /// Returns the addresses of an unfinished tree whose files are intact and show the present state.
     fn reusable_addresses(
         &self,
         tree: &ExportTree,
@@ -178,7 +179,7 @@ impl StaticExporter {
         Ok(Some(whole.map(|(address, _)| address.to_owned()).collect()))
     }
 
-    /// Returns the state that a tree shows, if it still exists.
+    /// Returns the state that a tree shows; `None` if it no longer exists.
     pub(super) fn exported_snapshot(
         &self,
         tree: &ExportTree,
@@ -187,7 +188,7 @@ impl StaticExporter {
         repository.snapshot_at(tree.manifest.exported_root()?.parse().ok()?).ok()
     }
 
-    /// Forgets names without files, which earlier pages of an unfinished run asked for.
+    /// Removes names without files that earlier pages of an unfinished run linked to.
     fn remove_unrequested_names(
         &self,
         tree: &mut ExportTree,
@@ -196,7 +197,7 @@ impl StaticExporter {
         let stale: Vec<String> = tree
             .manifest
             .iter()
-            // What shows who asks has no file either, and was drawn.
+            // Personalized pages have no file either, and were rendered.
             .filter(|(_, entry)| entry.hash.is_none() && entry.dependencies.is_empty())
             .map(|(address, _)| address.to_owned())
             .collect();
@@ -207,10 +208,12 @@ impl StaticExporter {
             .map_err(|error| self.folder_error(error))
     }
 
-    /// Exports what changed since the last run, as the handler of the options says. Without a change it does nothing.
+    /// Exports the changes since the last run according to the handler in the options. Without a change it does
+    /// nothing.
     ///
     /// # Errors
-    /// [`ExportError::NoUnfinishedRun`] if nothing is exported yet; others as [`StaticExporter::export_all`]. The next run tries again.
+    /// [`ExportError::NoUnfinishedRun`] if nothing is exported yet; others as [`StaticExporter::export_all`]. The next
+    /// run retries.
     pub fn export_pending_changes(
         &self,
         press: ExportEnvironment<'_>,
@@ -228,7 +231,7 @@ impl StaticExporter {
         }
     }
 
-    /// Exports what changed since the last run, whatever the handler.
+    /// Exports the changes since the last run, regardless of the handler.
     ///
     /// # Errors
     /// As [`StaticExporter::export_pending_changes`].
@@ -254,7 +257,7 @@ impl StaticExporter {
         let root = snapshot.root_id().to_string();
         // The tree is taken out for the run, so that its manifest has one writer.
         let known = self.tree.lock().take();
-        // An earlier run may have failed to open it again.
+        // An earlier run may have failed to reopen the tree.
         let tree = known.map_or_else(|| self.open_served_tree(), |tree| Ok(Some(tree)))?;
         let tree = tree.ok_or_else(not_begun)?;
         if tree.manifest.exported_root() == Some(&*root) && tree.manifest.pending().next().is_none()
@@ -272,7 +275,7 @@ impl StaticExporter {
                 Ok(report)
             }
             Err(error) => {
-                // What was recorded stands in the file.
+                // The recorded entries are in the file.
                 *place = self.open_tree(number)?;
                 Err(error)
             }
@@ -298,7 +301,7 @@ impl StaticExporter {
                 let before = self.export_view(press.repository, &before)?;
                 addresses.extend(self.new_seed_addresses(&before, &desk.snapshot, &touched)?);
             }
-            // Nobody knows what changed.
+            // The changes are unknown.
             None => {
                 addresses
                     .extend(tree.manifest.iter().map(|(address, _)| ExportAddress::parse(address)));
@@ -323,7 +326,7 @@ impl StaticExporter {
         Ok((tree, report))
     }
 
-    /// Takes the files away that a change concerns; visitors who ask for them have them made.
+    /// Removes the files that a change affects; requests of visitors re-create them.
     fn remove_changed_files(
         &self,
         press: ExportEnvironment<'_>,
@@ -372,7 +375,7 @@ impl StaticExporter {
                 self.folder.remove_file(tree.number, &entry.file).map_err(failed)?;
                 report.removed += 1;
             }
-            // A name of a variant is kept, as pages that link to it stay.
+            // The name of a variant stays, as the pages that link to it do.
             let kept = ExportManifestEntry { hash: None, ..entry };
             tree.manifest.record_entry(address, kept).map_err(failed)?;
         }
@@ -391,7 +394,7 @@ pub(super) fn compare_snapshots(
         .map_err(|error| ExportError::Comparison(Box::new(error)))
 }
 
-/// Returns the pages in the folders of what changed.
+/// Returns the pages in the folders of the changed resources.
 fn folder_neighbors(manifest: &ExportManifest, touched: &ChangedAspects) -> BTreeSet<Arc<str>> {
     let changed: BTreeSet<&str> = touched.changed_documents().map(NodePath::as_str).collect();
     let files = manifest.iter().filter(|(_, entry)| {

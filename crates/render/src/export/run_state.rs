@@ -1,6 +1,6 @@
-//! The work of one run: threads draw what is due, and one after another places the files.
+//! The work of one run: threads render the due addresses in parallel, and store the files one at a time.
 //!
-//! Invariant: a file's record and its bytes go to the disk before its name.
+//! Invariant: a file's record and its bytes are on disk before its name.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,29 +16,29 @@ use super::report::{ExportFinding, ExportReport};
 use super::run::{ExportProgressFn, ExportWriteMode};
 use super::{ExportError, ExportResult, ExportTree, StaticExporter, is_disk_full};
 
-/// Threads that draw at most.
+/// Maximum number of render threads.
 const MAX_RENDER_THREADS: usize = 8;
-/// The stack of each: what templates may take, and more than the rest needs.
+/// The stack size of each thread, in bytes: the limit of templates, and more than the rest needs.
 const THREAD_STACK_BYTES: usize = 4 << 20;
-/// Files of the served tree whose records go to the disk together.
+/// Number of files of the served tree whose records are synced together.
 const MANIFEST_BATCH_SIZE: usize = 64;
-/// Addresses of one resource that links name and that become files, with a query and in all. A calendar links to the next
-/// month for ever.
+/// Maximum number of linked addresses per resource that become files, with a query and in total. A calendar links to
+/// the next month without end.
 const MAX_QUERY_ADDRESSES: usize = 1000;
 const MAX_RESOURCE_ADDRESSES: usize = 100_000;
 
-/// What a run has to do, and has done.
+/// The state of a run.
 pub(super) struct ExportRun<'a> {
     exporter: &'a StaticExporter,
     context: &'a ExportContext<'a>,
     state: Mutex<ExportRunState>,
     work_available: Condvar,
     pub(super) write_mode: ExportWriteMode,
-    /// Whether visitors see the tree while it changes.
+    /// True if visitors see the tree while it changes.
     pub(super) is_served: bool,
 }
 
-/// A drawing whose bytes have no name yet.
+/// A rendering whose file has no name yet.
 struct StagedRendering {
     address: ExportAddress,
     target: ResolvedExportAddress,
@@ -50,17 +50,17 @@ struct ExportRunState {
     tree: Option<ExportTree>,
     queue: VecDeque<ExportAddress>,
     seen_addresses: BTreeSet<ExportAddress>,
-    /// What an earlier run has done.
+    /// Addresses that an earlier run completed.
     resumed_addresses: BTreeSet<String>,
-    /// Drawings that are not placed yet.
+    /// Renderings that are not stored yet.
     staged: Vec<StagedRendering>,
-    /// Drawings whose names belong to addresses that this run draws, too, and may name otherwise.
+    /// Renderings whose names belong to addresses that this run renders, too, and may rename.
     name_conflicts: Vec<StagedRendering>,
-    /// How many addresses there are of each resource, once links name one that is not its own: with a query, and in all.
+    /// Number of addresses of each resource that has addresses other than its own: with a query, and in total.
     addresses_per_resource: Option<HashMap<String, (usize, usize)>>,
-    /// Names of files, where the case of letters does not count.
+    /// File names, keyed without regard to case.
     case_folded_names: HashMap<String, String>,
-    /// What has to be drawn again with the next run.
+    /// Addresses that the next run has to render again.
     pending: BTreeSet<String>,
     active_workers: usize,
     finished_addresses: usize,
@@ -108,7 +108,7 @@ impl<'a> ExportRun<'a> {
         self.state.get_mut().add_address(address);
     }
 
-    /// Adds what an unfinished run has recorded and not drawn.
+    /// Adds the addresses that an unfinished run recorded and did not render.
     pub(super) fn add_unrendered_addresses(&mut self) {
         let state = self.state.get_mut();
         let all = state.tree.iter().flat_map(|tree| tree.manifest.iter());
@@ -117,7 +117,7 @@ impl<'a> ExportRun<'a> {
         known.into_iter().for_each(|address| state.add_address(address));
     }
 
-    /// Draws and places everything; gives the tree back, and what has to be drawn again.
+    /// Renders and stores everything; returns the tree, and the addresses that have to be rendered again.
     pub(super) fn run_to_completion(
         self,
         report: &mut ExportReport,
@@ -188,12 +188,12 @@ impl<'a> ExportRun<'a> {
         }
     }
 
-    /// Draws an address and writes its bytes under no name.
+    /// Renders an address and writes its bytes to a staged file.
     fn render_and_stage(
         &self,
         address: &ExportAddress,
     ) -> ExportResult<(ExportOutcome, Option<StagedExportFile>)> {
-        // Others would wait for ever for a thread that is gone.
+        // Otherwise other threads would wait forever for a thread that panicked.
         let drawn = catch_unwind(AssertUnwindSafe(|| self.context.render_address(address)));
         let Ok(fate) = drawn else {
             let reason = "it cannot be drawn: the program has a fault; the log says where";
@@ -209,14 +209,14 @@ impl<'a> ExportRun<'a> {
             Err(error) => return Ok((ExportOutcome::Failed(error.to_string()), None)),
         };
         let mut waiting = staged.map_err(|error| self.exporter.folder_error(error))?;
-        // Here, as others need not wait for it. What is there already is not written again.
+        // Sync here, as other threads need not wait for it. Unchanged files are not written again.
         if self.is_served && !self.state.lock().is_file_current(address, &waiting.hash) {
             waiting.sync().map_err(|error| self.exporter.folder_error(error))?;
         }
         Ok((fate, Some(waiting)))
     }
 
-    /// Takes up what an address has become.
+    /// Processes the outcome of an address.
     fn accept_outcome(
         &self,
         state: &mut ExportRunState,
@@ -251,7 +251,7 @@ impl<'a> ExportRun<'a> {
                     if !state.is_link_accepted(&link) {
                         continue;
                     }
-                    // A page that an unfinished run has drawn is not looked at again for what it links to.
+                    // The links of a page that an unfinished run rendered are not processed again.
                     if !self.is_served
                         && let Some(tree) = &mut state.tree
                     {
@@ -276,7 +276,7 @@ impl<'a> ExportRun<'a> {
                     entry,
                     staged_file: waiting,
                 });
-                // What visitors do not see yet need not be on the disk at once.
+                // Files that visitors do not see yet need not be on disk at once.
                 match !self.is_served || state.staged.len() >= MANIFEST_BATCH_SIZE {
                     true => state.publish_staged(self.exporter, self.is_served),
                     false => Ok(()),
@@ -301,7 +301,7 @@ impl ExportRunState {
             .add_finding(ExportFinding::Failed { address: address.to_string(), message: reason });
     }
 
-    /// Tells of an exported resource whose name cannot be a file's.
+    /// Reports an exported resource whose name is no valid file name.
     fn report_invalid_name(&mut self, address: &ExportAddress, reason: &NotExportedReason) {
         if let NotExportedReason::InvalidName(reason) = reason {
             let (address, reason) = (address.to_string(), reason.clone());
@@ -309,7 +309,7 @@ impl ExportRunState {
         }
     }
 
-    /// Takes the file of an address away that shows who asks, and records what decides about that.
+    /// Removes the file of a personalized address, and records the dependencies of that decision.
     fn exclude_personalized(
         &mut self,
         exporter: &StaticExporter,
@@ -331,13 +331,13 @@ impl ExportRunState {
         }
     }
 
-    /// Tells whether a file holds these bytes, as far as is known.
+    /// Returns true if a file has this hash according to the manifest.
     fn is_file_current(&self, address: &ExportAddress, hash: &str) -> bool {
         let entry = self.tree.as_ref().and_then(|tree| tree.manifest.get(&address.to_string()));
         entry.is_some_and(|entry| entry.hash.as_deref() == Some(hash))
     }
 
-    /// Tells whether what a link leads to is drawn: unless there are too many addresses of its resource.
+    /// Returns true if a link's target is rendered, which it is unless its resource has too many addresses.
     fn is_link_accepted(&mut self, link: &ResolvedExportAddress) -> bool {
         let text = link.address.to_string();
         let tree = self.tree.as_ref();
@@ -380,7 +380,7 @@ impl ExportRunState {
         }
     }
 
-    /// Takes the file of an address away.
+    /// Removes the file of an address.
     fn remove_address(
         &mut self,
         exporter: &StaticExporter,
@@ -403,7 +403,7 @@ impl ExportRunState {
         forgotten.map_err(|error| exporter.folder_error(error))
     }
 
-    /// Records what is drawn, then gives the files their names.
+    /// Records the staged renderings, then gives the files their names.
     fn publish_staged(&mut self, exporter: &StaticExporter, is_served: bool) -> ExportResult<()> {
         let failed = |error| exporter.folder_error(error);
         let waiting = std::mem::take(&mut self.staged);
@@ -418,12 +418,12 @@ impl ExportRunState {
             }
             let other = tree.manifest.address_of_file(&drawing.entry.file);
             if let Some(other) = other.filter(|other| **other != text).map(str::to_owned) {
-                // It may be given another name before this run ends.
+                // The address may get another name before this run ends.
                 if self.seen_addresses.contains(&ExportAddress::parse(&other)) {
                     self.name_conflicts.push(drawing);
                     continue;
                 }
-                // A resource's own address has a better claim to a name than others.
+                // A resource's own address takes precedence.
                 if !drawing.target.is_canonical {
                     self.report_name_conflict(&drawing, &other);
                     continue;
@@ -436,8 +436,8 @@ impl ExportRunState {
         self.record_and_publish(exporter, named, is_served)
     }
 
-    /// Does the same for drawings whose names belonged to others while these were drawn: where these have other names now,
-    /// or are about to exchange them, the names are free.
+    /// Publishes the renderings whose names belonged to others when these were rendered. A name is free if its owner
+    /// has another name now, or is about to exchange names.
     fn publish_contested(
         &mut self,
         exporter: &StaticExporter,
@@ -469,7 +469,7 @@ impl ExportRunState {
             if refused.is_empty() {
                 return self.record_and_publish(exporter, contested, is_served);
             }
-            // Who keeps its name may be in the way of another one.
+            // An address that keeps its name may conflict with another one.
             for (drawing, other) in refused {
                 self.report_name_conflict(&drawing, &other);
             }
@@ -485,7 +485,7 @@ impl ExportRunState {
         self.record_failure(&drawing.address, reason);
     }
 
-    /// Records drawings whose names are free, then gives the files these names.
+    /// Records renderings whose names are free, then gives the files these names.
     fn record_and_publish(
         &mut self,
         exporter: &StaticExporter,
@@ -509,8 +509,8 @@ impl ExportRunState {
             tree.manifest.sync().map_err(failed)?;
         }
         let number = tree.number;
-        // What a run that was broken off left may be half of a file, and so may what an earlier version of this program did
-        // before a power failure.
+        // An interrupted run may have left partial files, and so may an earlier version of this program after a power
+        // failure.
         let is_suspect = !is_served || exporter.followed_changes.load(Ordering::Relaxed) == 0;
         for StagedRendering { address, entry, staged_file: mut waiting, .. } in drawings {
             let text = address.to_string();
@@ -546,7 +546,7 @@ impl ExportRunState {
                     continue;
                 }
             }
-            // A resource that was given another name leaves its old one.
+            // A renamed resource releases its old name.
             let left = known.map(|known| &known.file).filter(|left| **left != entry.file);
             let is_free = |name: &str| {
                 self.tree.as_ref().is_some_and(|tree| tree.manifest.address_of_file(name).is_none())

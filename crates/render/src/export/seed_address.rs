@@ -1,6 +1,6 @@
-//! Where an export begins: the addresses of pages, files and assets, and those that a change may have made new.
+//! The initial addresses of an export: those of pages, files and assets, and those that a change may have added.
 //!
-//! Not here: addresses that only links lead to, which drawing finds.
+//! Not here: addresses that only links name, which rendering finds.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::changed_aspects::ChangedAspects;
 use crate::link::encode_path;
 
 impl StaticExporter {
-    /// Tells whether a change may give files other names.
+    /// Returns true if a change may rename files.
     pub(super) fn may_rename_files(
         &self,
         before: &Snapshot,
@@ -29,7 +29,7 @@ impl StaticExporter {
         Ok(touched.is_everything_changed())
     }
 
-    /// Walks the addresses of all pages, files and assets.
+    /// Calls a function with the addresses of all pages, files and assets.
     pub(super) fn for_each_seed(
         &self,
         snapshot: &Snapshot,
@@ -68,7 +68,7 @@ impl StaticExporter {
         }
     }
 
-    /// Returns the addresses that a change may have made new.
+    /// Returns the addresses that a change may have added.
     pub(super) fn new_seed_addresses(
         &self,
         before: &Snapshot,
@@ -90,7 +90,7 @@ impl StaticExporter {
             let decides_below =
                 inherited_settings(before, path)? != inherited_settings(after, path)?;
             if decides_below {
-                // What is below is decided anew, up to the roots.
+                // The decision for everything below changes, up to the roots.
                 for root in &self.options.content_roots {
                     let begin =
                         if is_at_or_below(root, path.as_str()) { root } else { path.as_str() };
@@ -123,7 +123,7 @@ fn seed_address(node: &Node) -> Option<ExportAddress> {
     Some(ExportAddress { path, query: String::new() })
 }
 
-/// Returns what a node says about everything below it.
+/// Returns the settings of a node that apply to everything below it.
 fn inherited_settings(snapshot: &Snapshot, path: &NodePath) -> ExportResult<Vec<Option<String>>> {
     let Some(node) = snapshot.node(path)? else { return Ok(Vec::new()) };
     let content = node.content_node()?;

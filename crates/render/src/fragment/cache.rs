@@ -1,4 +1,4 @@
-//! Kept fragments: found by the place of a component and the variation of a request.
+//! Cached fragments, keyed by the component's path and the request's variation.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -16,38 +16,38 @@ use crate::content_reader::RequestFacts;
 use crate::dependency::{DependencySet, hash_bytes};
 use crate::dynamic_inclusion::DynamicChildInclusions;
 
-/// How long a request waits for another one that draws the same.
+/// How long a request waits for another one that renders the same fragment.
 const RENDER_WAIT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Look-ups that count in full for whether the cache is large enough.
+/// Number of recent lookups that fully count for judging the size of the cache.
 const RECENT_LOOKUP_WINDOW: u64 = 20_000;
-/// What a fragment takes beside its text and dependencies.
+/// Memory overhead of a fragment beside its text and dependencies, in bytes.
 const FRAGMENT_OVERHEAD_BYTES: usize = 256;
 
-/// What a change removes.
+/// The fragments that a change removes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum FragmentInvalidationMode {
-    /// Everything, as OpenCms does unless told otherwise.
+    /// All fragments, the default of OpenCms.
     Full,
-    /// Everything if a changed path lies below one of the first; else the fragments whose places lie in a bucket with a
-    /// changed path. A bucket is a list of paths.
+    /// All fragments if a changed path lies below one of the first list; else the fragments whose components lie in a
+    /// bucket with a changed path. A bucket is a list of paths.
     Buckets(Vec<String>, Vec<Vec<String>>),
-    /// What was drawn from something that changed.
+    /// The fragments that depend on something that changed.
     #[default]
     Tags,
 }
 
-/// The bounds of a cache, by OpenCms's names.
+/// The limits of a cache, named as in OpenCms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FragmentCacheOptions {
-    /// Bytes that fragments may take together.
+    /// Maximum total size of the fragments, in bytes.
     pub max_bytes: usize,
-    /// Bytes that are left when fragments had to go.
+    /// Total size that remains after an eviction, in bytes.
     pub avg_bytes: usize,
-    /// Larger fragments are not kept.
+    /// Maximum size of a fragment, in bytes; larger ones are not cached.
     pub max_entry_bytes: usize,
-    /// Places of components that are known at once.
+    /// Maximum number of components.
     pub max_components: usize,
-    /// What a change removes.
+    /// The fragments that a change removes.
     pub invalidation: FragmentInvalidationMode,
 }
 
@@ -72,23 +72,23 @@ pub(crate) enum FragmentPiece {
     Hole(FragmentHole),
 }
 
-/// A component that is included, and looked up for itself each time.
+/// An included component, which is looked up separately each time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FragmentHole {
     pub path: tympan_content::NodePath,
     pub forced_type: Option<String>,
     pub selectors: Arc<[String]>,
-    /// Whether it is the node itself that is drawn, and not the content of the page that it may be.
+    /// True if the node itself is rendered, even if it is a page; otherwise a page's content is rendered.
     pub renders_node_itself: bool,
-    /// What the component around it says of those that it includes.
+    /// The inclusions that the enclosing component declares for its children.
     pub child_inclusions: Option<Arc<DynamicChildInclusions>>,
 }
 
-/// A kept drawing.
+/// A cached rendering.
 #[derive(Debug)]
 pub(crate) struct CachedFragment {
     pub pieces: Box<[FragmentPiece]>,
-    /// What was read for it, but by the components in its holes: these are looked up for themselves.
+    /// The reads of the rendering, except those of the components in its holes, which are looked up separately.
     pub dependencies: Arc<DependencySet>,
     pub request_facts: RequestFacts,
     pub render_time: Duration,
@@ -108,22 +108,22 @@ impl CachedFragment {
     }
 }
 
-/// What is known of a component at its place.
+/// Known properties of a component at its path.
 #[derive(Debug, Clone)]
 pub(crate) struct ComponentTraits {
     pub directives: Arc<FragmentDirectives>,
-    /// What its drawings used of requests so far.
+    /// The facts of requests that its renderings used so far.
     pub request_facts: RequestFacts,
 }
 
-/// The answer to a look-up.
+/// The result of a lookup.
 pub(crate) enum FragmentLookup {
     Hit(Arc<CachedFragment>),
-    /// It is to be drawn; with a permit it may be kept.
+    /// The fragment has to be rendered; with a permit it may be cached.
     Miss(Option<FragmentRenderPermit>),
 }
 
-/// The permit to draw and keep a fragment; others wait until it is dropped.
+/// The permit to render and cache a fragment; other requests wait until it is dropped.
 pub(crate) struct FragmentRenderPermit {
     cache: Arc<FragmentCache>,
     component: Arc<str>,
@@ -134,17 +134,17 @@ pub(crate) struct FragmentRenderPermit {
     is_released: bool,
 }
 
-/// How a request looks for fragments.
+/// The identity and mode of a request that looks up fragments.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FragmentRequester {
-    /// What tells it from others that look at the same time.
+    /// Identifies the request among concurrent ones.
     pub id: u64,
     pub now: SystemTime,
-    /// Whether it draws anew what is kept.
+    /// True if the request renders cached fragments again.
     pub bypasses_cached: bool,
 }
 
-/// A place of a component.
+/// The cache entry of a component.
 #[derive(Debug, Default)]
 struct ComponentCacheEntry {
     traits: Option<ComponentTraits>,
@@ -158,7 +158,7 @@ struct ComponentCacheEntry {
 
 #[derive(Debug)]
 enum FragmentSlot {
-    /// A request draws it. Others get the one whose time is over, or that is renewed, as long as that takes.
+    /// A request renders it. Meanwhile others get the previous fragment if it is expired or being renewed.
     Rendering {
         requester_id: u64,
         previous: Option<StoredFragment>,
@@ -166,30 +166,30 @@ enum FragmentSlot {
     Ready(StoredFragment),
 }
 
-/// A fragment in its slot.
+/// A cached fragment in its slot.
 #[derive(Debug)]
 struct StoredFragment {
     fragment: Arc<CachedFragment>,
     bytes: usize,
     last_used: u64,
     expires_at: Option<SystemTime>,
-    /// Whether it came back after it had gone for want of room.
+    /// True if it was cached again after an eviction.
     is_returning: bool,
 }
 
 #[derive(Debug, Default)]
 struct FragmentCacheState {
-    /// The state of content that everything kept is true for.
+    /// The content state for which all cached fragments are valid.
     snapshot: Option<Snapshot>,
     components: HashMap<Arc<str>, ComponentCacheEntry>,
     bytes: usize,
     clock: u64,
-    /// For each request that waits for a drawing, the request that draws it.
+    /// Maps each waiting request to the request that renders the fragment.
     waiting_for: HashMap<u64, u64>,
     ghosts: GhostFragmentList,
-    /// Look-ups that a larger cache would have answered.
+    /// Lookups that a larger cache would have hit.
     ghost_hits: u64,
-    /// Look-ups of late, and how many of them a larger cache would have answered.
+    /// Recent lookups, and how many of them a larger cache would have hit.
     recent_lookups: u64,
     recent_ghost_hits: u64,
     evicted: u64,
@@ -197,14 +197,13 @@ struct FragmentCacheState {
     stored: u64,
 }
 
-/// Fragments by their addresses in memory, which nothing else has as long as they are held here, and whether a change
-/// concerns them.
+/// Fragments by their memory address, which is not reused while they are held here, and whether a change affects them.
 type AffectedFragments = HashMap<usize, (Arc<CachedFragment>, bool)>;
 
-/// The fragments of one instance.
+/// The fragment cache of one instance.
 pub struct FragmentCache {
     state: Mutex<FragmentCacheState>,
-    /// Held by who brings the cache to another state of content.
+    /// Held while the cache advances to another content state.
     advance_lock: Mutex<()>,
     rendering_finished: Condvar,
     options: FragmentCacheOptions,
@@ -218,7 +217,7 @@ impl fmt::Debug for FragmentCache {
 }
 
 impl FragmentCache {
-    /// Makes an empty cache.
+    /// Creates an empty cache.
     #[must_use]
     pub fn new(options: FragmentCacheOptions) -> Arc<Self> {
         let options =
@@ -233,13 +232,14 @@ impl FragmentCache {
         })
     }
 
-    /// Returns what tells a request from all others.
+    /// Returns a unique request identifier.
     pub(crate) fn new_requester_id(&self) -> u64 {
         self.requester_count.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Brings the cache to the state of a request; false if the request looks at another state than the newest, and has to
-    /// draw for itself: the cache never goes back, nor to a branch. Requests of the state before go on meanwhile.
+    /// Advances the cache to the state of a request. Returns false if the request does not use the newest state and has
+    /// to render without the cache: the cache never goes back, nor to a branch. Requests of the previous state continue
+    /// concurrently.
     pub(crate) fn advance_to(&self, snapshot: &Snapshot) -> bool {
         let root = snapshot.root_id();
         let is_there = || {
@@ -253,7 +253,7 @@ impl FragmentCache {
         if is_there() {
             return true;
         }
-        // Asked while nobody else can move the cache, so that of two requests the later state stays.
+        // Checked under the lock, so that of two requests the later state wins.
         if !snapshot.is_newest().unwrap_or(false) {
             return false;
         }
@@ -278,7 +278,7 @@ impl FragmentCache {
         true
     }
 
-    /// Tells of each fragment whether a change concerns it: what takes its time is done while others use the cache.
+    /// Determines for each fragment whether a change affects it. The expensive work runs while others use the cache.
     fn affected_fragments(&self, touched: &ChangedAspects) -> AffectedFragments {
         let kept: Vec<Arc<CachedFragment>> = {
             let state = self.state.lock();
@@ -302,7 +302,7 @@ impl FragmentCache {
         concerned: &AffectedFragments,
     ) {
         if ["/apps", "/libs"].iter().any(|root| touched.has_change_below(root)) {
-            // What components say, and what they use of requests, may be something else now.
+            // The directives of components, and the facts that they use, may have changed.
             state.components.values_mut().for_each(|place| place.traits = None);
         }
         match &self.options.invalidation {
@@ -310,7 +310,7 @@ impl FragmentCache {
             FragmentInvalidationMode::Tags => state.remove_if(|_, fragment| {
                 match concerned.get(&std::ptr::from_ref(fragment).addr()) {
                     Some((_, is_concerned)) => *is_concerned,
-                    // It was kept meanwhile.
+                    // The fragment was cached in the meantime.
                     None => touched.affects(&fragment.dependencies),
                 }
             }),
@@ -334,12 +334,13 @@ impl FragmentCache {
         }
     }
 
-    /// Returns what is known of a component at its place.
+    /// Returns the known traits of a component.
     pub(crate) fn component_traits(&self, place: &str) -> Option<ComponentTraits> {
         self.state.lock().components.get(place)?.traits.clone()
     }
 
-    /// Counts that a component is not kept, if it says so as far as is known; returns what it says then.
+    /// Counts a rendering that is not cached, if the component's known directives forbid caching; returns these
+    /// directives then.
     pub(crate) fn record_if_uncached(&self, place: &str) -> Option<Arc<FragmentDirectives>> {
         let mut state = self.state.lock();
         let known = state.components.get_mut(place)?;
@@ -349,7 +350,7 @@ impl FragmentCache {
         Some(directives)
     }
 
-    /// Looks for a fragment. Waits for one that another request draws, unless that one waits for this request.
+    /// Looks up a fragment. Waits for one that another request renders, unless that one waits for this request.
     pub(crate) fn look_up(
         self: &Arc<Self>,
         place: &Arc<str>,
@@ -418,7 +419,7 @@ impl FragmentCache {
         }
     }
 
-    /// Notes that a component was drawn and not kept.
+    /// Records that a component was rendered and not cached.
     pub(crate) fn record_uncached(&self, place: &Arc<str>, reason: UncachedReason) {
         let mut state = self.state.lock();
         *state
@@ -431,7 +432,7 @@ impl FragmentCache {
         self.enforce_component_limit(&mut state);
     }
 
-    /// Notes what is known of a component.
+    /// Records the traits of a component.
     pub(crate) fn record_component_traits(
         &self,
         place: &Arc<str>,
@@ -444,7 +445,7 @@ impl FragmentCache {
         *known = Some(ComponentTraits { directives: Arc::clone(directives), request_facts: facts });
     }
 
-    /// Drops fragments until memory is below its bound again.
+    /// Evicts fragments until memory is below the limit.
     fn enforce_memory_limit(&self, state: &mut FragmentCacheState) {
         if state.bytes <= self.options.max_bytes {
             return;
@@ -471,7 +472,7 @@ impl FragmentCache {
         }
     }
 
-    /// Drops the places that were not used for longest, a tenth of them, if there are too many.
+    /// Evicts the least recently used tenth of the components if there are too many.
     fn enforce_component_limit(&self, state: &mut FragmentCacheState) {
         if state.components.len() <= self.options.max_components {
             return;
@@ -489,19 +490,19 @@ impl FragmentCache {
         }
     }
 
-    /// Drops everything; the answer to `_flex=clearcache`.
+    /// Removes everything; implements `_flex=clearcache`.
     pub fn clear(&self) {
         let mut state = self.state.lock();
         state.clear_fragments();
         state.components.clear();
     }
 
-    /// Drops what was drawn, and keeps what is known of components; the answer to `_flex=clearvariations`.
+    /// Removes the fragments and retains the traits of components; implements `_flex=clearvariations`.
     pub fn clear_fragments(&self) {
         self.state.lock().clear_fragments();
     }
 
-    /// Returns counts, and the places of components with the most bytes.
+    /// Returns counters, and the components with the most bytes.
     #[must_use]
     pub fn report(&self, most: usize) -> FragmentCacheReport {
         let state = self.state.lock();
@@ -551,7 +552,8 @@ impl FragmentCache {
 }
 
 impl FragmentCacheState {
-    /// Removes fragments; those that are being drawn are not kept when they are done, as their root is old then.
+    /// Removes fragments; those that are being rendered are not cached when they are done, as their root is outdated
+    /// then.
     fn remove_if(&mut self, mut is_gone: impl FnMut(&str, &CachedFragment) -> bool) {
         for (place, known) in &mut self.components {
             known.slots.retain(|_, slot| {
@@ -576,7 +578,7 @@ impl FragmentCacheState {
         self.ghosts = GhostFragmentList::default();
     }
 
-    /// Counts a miss; tells whether the fragment had gone for want of room.
+    /// Counts a miss; returns true if the fragment was evicted before.
     fn record_miss(&mut self, place: &str, variation: &str) -> bool {
         let has_gone = self.ghosts.take_recent(ghost_key(place, variation), self.clock);
         self.ghost_hits += u64::from(has_gone);
@@ -584,7 +586,7 @@ impl FragmentCacheState {
         has_gone
     }
 
-    /// Counts a look-up among those of late; earlier ones count for less and less.
+    /// Counts a recent lookup; older ones count for less and less.
     fn record_recent_lookup(&mut self, is_regretted: bool) {
         if self.recent_lookups >= RECENT_LOOKUP_WINDOW {
             self.recent_lookups /= 2;
@@ -594,10 +596,10 @@ impl FragmentCacheState {
         self.recent_ghost_hits += u64::from(is_regretted);
     }
 
-    /// Tells whether a request is another one, or that one waits for it, perhaps for others between.
+    /// Returns true if a request is the other one, or the other one waits for it, directly or not.
     fn would_deadlock(&self, seeker: u64, by: u64) -> bool {
         let mut next = Some(by);
-        // Nobody begins to wait in a circle, so that this ends.
+        // Requests never begin to wait in a cycle, so that this loop ends.
         while let Some(one) = next {
             if one == seeker {
                 return true;
@@ -609,20 +611,20 @@ impl FragmentCacheState {
 }
 
 impl FragmentSlot {
-    /// Returns what a request may use of it.
+    /// Returns the fragment that a request may use.
     fn usable_fragment(&mut self, seeker: FragmentRequester) -> Option<&mut StoredFragment> {
         let is_good =
             |kept: &&mut StoredFragment| kept.expires_at.is_none_or(|expires| seeker.now < expires);
         match self {
             Self::Ready(kept) => Some(kept).filter(|_| !seeker.bypasses_cached).filter(is_good),
-            // Another one is on its way.
+            // Another request renders it.
             Self::Rendering { requester_id: by, previous: last } => {
                 last.as_mut().filter(|_| !seeker.bypasses_cached && *by != seeker.id)
             }
         }
     }
 
-    /// Returns the fragment in it.
+    /// Returns the stored fragment.
     fn stored_fragment(&self) -> Option<&StoredFragment> {
         match self {
             Self::Rendering { previous: last, .. } => last.as_ref(),
@@ -645,7 +647,7 @@ fn is_at_or_below(path: &str, outer: &str) -> bool {
 }
 
 impl FragmentRenderPermit {
-    /// Keeps what was drawn, or says why not.
+    /// Caches the rendering, or returns the reason why not.
     pub(crate) fn store(
         mut self,
         fragment: CachedFragment,
@@ -680,7 +682,7 @@ impl FragmentRenderPermit {
         Ok(())
     }
 
-    /// Keeps under another variation, as the drawing used more of the request than was known.
+    /// Selects another variation, because the rendering used more facts of the request than were known.
     pub(crate) fn change_variation(&mut self, variation: String) {
         if variation == self.variation {
             return;
@@ -693,7 +695,7 @@ impl FragmentRenderPermit {
         &self.variation
     }
 
-    /// Lets others draw it.
+    /// Releases the slot, so that other requests may render it.
     fn release_slot(&self, then: ReplacedFragmentFate) {
         let mut state = self.cache.state.lock();
         let state = &mut *state;
@@ -713,11 +715,11 @@ impl FragmentRenderPermit {
     }
 }
 
-/// What becomes of a fragment in whose stead another one was to be kept.
+/// The fate of a fragment that was to be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReplacedFragmentFate {
     Restored,
-    /// Nobody looks for it any more.
+    /// It is no longer needed.
     Dropped,
 }
 
@@ -729,50 +731,50 @@ impl Drop for FragmentRenderPermit {
     }
 }
 
-/// What a cache holds and has done.
+/// Contents and counters of a cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FragmentCacheReport {
-    /// Places of components.
+    /// Number of components.
     pub component_count: usize,
-    /// Kept fragments.
+    /// Number of cached fragments.
     pub fragment_count: usize,
-    /// What they take.
+    /// Their total size, in bytes.
     pub bytes: usize,
-    /// What they may take.
+    /// Maximum total size, in bytes.
     pub max_bytes: usize,
-    /// Look-ups that were answered.
+    /// Lookups that hit.
     pub hits: u64,
-    /// Look-ups that were not.
+    /// Lookups that missed.
     pub misses: u64,
-    /// Fragments that went for want of room.
+    /// Fragments evicted.
     pub evicted: u64,
     /// Fragments that changes removed.
     pub removed: u64,
-    /// Fragments kept.
+    /// Fragments cached.
     pub stored: u64,
-    /// Look-ups of fragments that had gone for want of room.
+    /// Lookups of evicted fragments.
     pub ghost_hits: u64,
-    /// Look-ups of late.
+    /// Recent lookups.
     pub recent_lookups: u64,
-    /// How many of them were of fragments that had gone for want of room.
+    /// Recent lookups of evicted fragments.
     pub recent_ghost_hits: u64,
-    /// About how many bytes the site needs at once.
+    /// Approximate size of the site's working set, in bytes.
     pub working_set_bytes: usize,
-    /// Drawings that were not kept, by reason.
+    /// Renderings that were not cached, by reason.
     pub uncached_counts: Vec<(UncachedReason, u64)>,
-    /// The places with the most bytes.
+    /// The components with the most bytes.
     pub components: Vec<ComponentCacheReport>,
 }
 
 impl FragmentCacheReport {
-    /// Returns what an operator should do, if anything.
+    /// Returns a recommendation to the operator; `None` if there is none.
     #[must_use]
     pub fn operator_warning(&self) -> Option<String> {
         let (looked, regretted) = (self.recent_lookups, self.recent_ghost_hits);
         if looked < 1000 || regretted * 20 < looked {
             return None;
         }
-        // Some room, so that the next look does not name a larger one.
+        // Add some margin, so that the next report does not name a larger size.
         let fitting = (self.working_set_bytes + self.working_set_bytes / 4) >> 20;
         Some(format!(
             "the fragment cache is too small: {regretted} of the last {looked} look-ups were for fragments that went for want \
@@ -782,22 +784,22 @@ impl FragmentCacheReport {
     }
 }
 
-/// What is kept of a component at one place.
+/// Cached fragments of one component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ComponentCacheReport {
-    /// The path, then the type that was forced, the selectors and the extension.
+    /// The path, then the forced type, the selectors and the extension.
     pub component_key: String,
-    /// Kept variations.
+    /// Cached variations.
     pub variation_count: usize,
-    /// What they take.
+    /// Their size, in bytes.
     pub bytes: usize,
-    /// Look-ups that were answered.
+    /// Lookups that hit.
     pub hits: u64,
-    /// Look-ups that were not.
+    /// Lookups that missed.
     pub misses: u64,
-    /// The time that drawings would have taken.
+    /// Render time saved by hits.
     pub saved_time: Duration,
-    /// Why drawings were not kept.
+    /// Renderings that were not cached, by reason.
     pub uncached_counts: Vec<(UncachedReason, u64)>,
 }
 
@@ -807,7 +809,7 @@ mod tests {
 
     use super::*;
 
-    /// A cache that follows an empty state.
+    /// A cache at an empty content state.
     fn cache() -> (Arc<FragmentCache>, ChunkId) {
         let (cache, snapshot) = (
             FragmentCache::new(FragmentCacheOptions::default()),
@@ -827,7 +829,7 @@ mod tests {
         }
     }
 
-    /// Looks for the fragment of a place at a second.
+    /// Looks up the fragment of a component at a time in seconds.
     fn look(cache: &Arc<FragmentCache>, root: ChunkId, (place, at): (&str, u64)) -> FragmentLookup {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(at);
         look_as(
@@ -874,14 +876,14 @@ mod tests {
         assert_eq!(text(look(&cache, root, ("/a", 9))), "first");
         let second = drawing(look(&cache, root, ("/a", 10)));
         assert_eq!(text(look(&cache, root, ("/a", 11))), "first", "nobody waits");
-        // Where it cannot be drawn, the next one tries.
+        // If the rendering fails, the next request tries.
         drop(second);
         let third = drawing(look(&cache, root, ("/a", 12)));
         let bytes = cache.report(0).bytes;
         third.store(fragment("third"), expires(20)).unwrap();
         assert_eq!(text(look(&cache, root, ("/a", 13))), "third");
         assert_eq!(cache.report(0).bytes, bytes, "the first one counts no more");
-        // What a change concerns is given out to nobody.
+        // A fragment affected by a change is never returned.
         let fourth = drawing(look(&cache, root, ("/a", 21)));
         cache.state.lock().remove_if(|_, _| true);
         assert_eq!(cache.report(0).bytes, 0);
@@ -921,7 +923,8 @@ mod tests {
             while !cache.state.lock().waiting_for.contains_key(&other.id) {
                 std::thread::yield_now();
             }
-            // The other one waits for this one, so that this one draws for itself, and neither waits for ever.
+            // The other request waits for this one, so that this one renders without the cache, and neither waits
+            // forever.
             assert_eq!(text(look_as(&cache, root, "/b", one)), "to draw for itself");
             assert_eq!(text(look_as(&cache, root, "/a", one)), "to draw for itself");
             a.store(fragment("a"), None).unwrap();

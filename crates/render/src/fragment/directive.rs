@@ -1,19 +1,19 @@
-//! What a component says about the keeping of its output: the words of OpenCms's property `cache`.
+//! Cache directives of a component: the keywords of OpenCms's property `cache`.
 //!
-//! In: a text such as `uri;params=(page,sort);timeout=10`. Out: [`FragmentDirectives`], and the variation of a request under
-//! them: the text that tells apart what may differ.
+//! Input: a text such as `uri;params=(page,sort);timeout=10`. Output: [`FragmentDirectives`], and the variation of a
+//! request under them: a text that distinguishes outputs that may differ.
 //!
-//! Differences from OpenCms: the order of words does not matter (there, `locale;always` means something else than
-//! `always;locale`); all values of a parameter count, in the order of names, with their lengths, so that no two requests
-//! share a text by accident; what is over at a multiple of minutes since midnight is over at a time of its own for each
-//! variation, unless `aligned` is said.
+//! Differences from OpenCms: the order of keywords does not matter (there, `locale;always` differs from
+//! `always;locale`). All values of a parameter count, sorted by name, with their lengths, so that no two requests share
+//! a text by accident. Fragments that expire at multiples of minutes since midnight expire at a different time for each
+//! variation, unless `aligned` is given.
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
 use crate::request::RequestParameters;
 
-/// Which of the named things a word is about.
+/// The named items that a keyword applies to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum ParameterSelection {
     #[default]
@@ -32,7 +32,7 @@ impl ParameterSelection {
     }
 }
 
-/// A word without values that adds something to the variation.
+/// A keyword without values that adds something to the variation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum VaryDirective {
     Uri,
@@ -46,7 +46,7 @@ pub(crate) enum VaryDirective {
     User,
 }
 
-/// The words, in the order in which they add to a variation.
+/// The keywords, in the order in which they add to a variation.
 const VARY_DIRECTIVES: [(&str, VaryDirective); 9] = [
     ("uri", VaryDirective::Uri),
     ("site", VaryDirective::Site),
@@ -59,32 +59,32 @@ const VARY_DIRECTIVES: [(&str, VaryDirective); 9] = [
     ("user", VaryDirective::User),
 ];
 
-/// Why something is not kept.
+/// Reason why a fragment is not cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UncachedReason {
-    /// The component says `never`, or says nothing.
+    /// The component declares `never`, or declares nothing.
     Never,
-    /// What it says makes no sense.
+    /// Its directives are invalid.
     Malformed,
-    /// What it says adds nothing to a variation.
+    /// Its directives add nothing to a variation.
     NoVariation,
-    /// It says `stream` or `bypass`.
+    /// It declares `stream` or `bypass`.
     Stream,
-    /// The request has a parameter that forbids it.
+    /// The request has a parameter that forbids caching.
     Parameter,
-    /// The scheme or port is none of those that are listed.
+    /// The scheme or port is not listed.
     SchemeOrPort,
     /// A component in it failed.
     Failed,
-    /// It is larger than an entry may be.
+    /// It exceeds the maximum entry size.
     TooLarge,
-    /// It answered with something else than text, or read the time of day.
+    /// Its output is not text, or it read the time of day.
     Uncacheable,
-    /// Its output stands changed in the text of what includes it.
+    /// The including component changes its output.
     Transformed,
-    /// Content changed while it was drawn.
+    /// Content changed during the rendering.
     Outdated,
-    /// The user asked for it to be drawn anew.
+    /// The user requested a new rendering.
     Bypassed,
 }
 
@@ -105,7 +105,7 @@ impl UncachedReason {
         Self::Bypassed,
     ];
 
-    /// Returns the word for logs and counters.
+    /// Returns the name for logs and counters.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -125,7 +125,7 @@ impl UncachedReason {
     }
 }
 
-/// What of a request may be in a variation.
+/// The parts of a request that may be in a variation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VariationInput<'a> {
     /// The path of the requested page with selectors, extension and suffix.
@@ -140,7 +140,7 @@ pub(crate) struct VariationInput<'a> {
     pub parameters: &'a RequestParameters,
 }
 
-/// The words of one component.
+/// The directives of one component.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct FragmentDirectives {
     has_always: bool,
@@ -152,17 +152,17 @@ pub(crate) struct FragmentDirectives {
     ports: Option<Vec<u16>>,
     timeout: Option<Duration>,
     is_aligned: bool,
-    /// Whether a word was given that adds to variations even if this request adds nothing.
+    /// True if a keyword adds to variations, even if it adds nothing for this request.
     adds_to_variation: bool,
 }
 
 impl FragmentDirectives {
-    /// The directives of a component that says nothing.
+    /// Returns the directives of a component without any.
     pub(crate) fn never() -> Self {
         Self { refusal_reason: Some(UncachedReason::Never), ..Self::default() }
     }
 
-    /// Reads the words; the message of a mistake, which makes it as if `never` had been said.
+    /// Parses directives. Returns a message if they are invalid; they then count as `never`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut directives = Self::default();
         for word in text.split(';').map(str::trim).filter(|word| !word.is_empty()) {
@@ -185,7 +185,7 @@ impl FragmentDirectives {
         Ok(directives)
     }
 
-    /// The directives of a component whose words make no sense.
+    /// Returns the directives of a component with invalid ones.
     pub(crate) fn malformed() -> Self {
         Self { refusal_reason: Some(UncachedReason::Malformed), ..Self::default() }
     }
@@ -220,13 +220,13 @@ impl FragmentDirectives {
                 self.forbidden_params = parse_parameter_selection(value);
                 Ok(())
             }
-            // Templates hand nothing down but selectors, which are a part of what is kept anyway.
+            // Templates pass nothing on but selectors, which are part of the key anyway.
             "attrs" => {
                 self.adds_to_variation = true;
                 Ok(())
             }
             "no-attrs" => Ok(()),
-            // There are no sessions, so that none of their values is there and the part is left out.
+            // There are no sessions, so that their values are absent and the part is omitted.
             "session" => match parse_parameter_selection(value) {
                 ParameterSelection::Listed(_) => Ok(()),
                 _ => Err("`session` wants names: `session=(name)`".to_owned()),
@@ -256,12 +256,12 @@ impl FragmentDirectives {
         }
     }
 
-    /// Returns why no output is kept, whatever is asked for.
+    /// Returns the reason why no output is cached for any request; `None` if caching is possible.
     pub(crate) fn refusal_reason(&self) -> Option<UncachedReason> {
         self.refusal_reason
     }
 
-    /// Returns the variation of a request, or why its output is not kept.
+    /// Returns the variation of a request, or the reason why its output is not cached.
     pub(crate) fn variation(&self, asker: &VariationInput<'_>) -> Result<String, UncachedReason> {
         if let Some(reason) = self.refusal_reason {
             return Err(reason);
@@ -279,7 +279,7 @@ impl FragmentDirectives {
         }
         let mut text = String::new();
         let mut add = |name: &str, value: &str| {
-            // Writing into a string cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(text, "{name}={}:{value};", value.len());
         };
         for vary in &self.vary {
@@ -290,7 +290,7 @@ impl FragmentDirectives {
                     add("element", &join_parameter_values(asker.parameters, "__element"))
                 }
                 VaryDirective::Device => add("device", asker.device),
-                // What is kept is kept for each place of a component already.
+                // Fragments are cached per component path already.
                 VaryDirective::ContainerElement => {}
                 VaryDirective::Locale => add("locale", asker.locale),
                 VaryDirective::Encoding => add("encoding", "UTF-8"),
@@ -314,11 +314,11 @@ impl FragmentDirectives {
         Ok(text)
     }
 
-    /// Returns when output that is kept now is over; `spread` tells variations apart.
+    /// Returns the expiry time of output that is cached now; `spread` distinguishes variations.
     pub(crate) fn expiry_time(&self, now: SystemTime, spread: u64) -> Option<SystemTime> {
         let timeout = self.timeout?;
         if !self.is_aligned {
-            // Up to a tenth earlier, so that what was kept together is not over together.
+            // Up to a tenth earlier, so that fragments cached at the same time do not expire at the same time.
             let early = timeout.as_millis() as u64 / 10;
             return Some(now + timeout - Duration::from_millis(spread % early.max(1)));
         }
@@ -336,7 +336,7 @@ fn join_parameter_values(parameters: &RequestParameters, name: &str) -> String {
     values.iter().map(|value| format!("{}:{value},", value.len())).collect()
 }
 
-/// Reads `(a,b)`; nothing or `()` means all.
+/// Parses `(a,b)`; no value or `()` means all.
 fn parse_parameter_selection(value: Option<&str>) -> ParameterSelection {
     let names = value.map(split_names).unwrap_or_default();
     if names.is_empty() { ParameterSelection::All } else { ParameterSelection::Listed(names) }
@@ -360,7 +360,7 @@ fn split_names(value: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Returns the variation of a request for `/a.html` with a query, or why there is none.
+    /// Returns the variation of a request for `/a.html` with a query, or the reason why there is none.
     fn variation(text: &str, query: &str) -> String {
         let parameters = RequestParameters::parse(query);
         let asker = VariationInput {

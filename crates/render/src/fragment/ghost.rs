@@ -1,37 +1,37 @@
-//! Fragments that went for want of room, to tell how large the cache should be.
+//! Evicted fragments, used to estimate the required size of the cache.
 //!
-//! In: what goes, and what is looked for. Out: the bytes of what comes back again and again, and is not there now.
+//! Input: evictions and lookups. Output: the bytes of evicted fragments that are requested again and again.
 //!
-//! Invariant: what is asked for once, as by a crawler, is never counted; nor is anything twice.
+//! Invariant: fragments that are requested once, as by a crawler, are never counted; nor is anything counted twice.
 
 use std::collections::{HashMap, VecDeque};
 
-/// Fragments that are remembered.
+/// Maximum number of remembered fragments.
 const MAX_GHOSTS: usize = 50_000;
-/// What comes back within so many look-ups belongs to what the site needs at once.
+/// A fragment that is requested again within this number of lookups belongs to the working set.
 const RETURN_WINDOW_LOOKUPS: u64 = 50_000;
 
-/// A fragment that is not there.
+/// An evicted fragment.
 #[derive(Debug, Clone, Copy)]
 struct GhostFragment {
     bytes: usize,
-    /// At which look-up it went.
+    /// The lookup count at its eviction.
     evicted_at: u64,
-    /// Whether it had come back before.
+    /// True if it had returned before.
     is_returning: bool,
 }
 
-/// The fragments that went lately.
+/// The recently evicted fragments.
 #[derive(Debug, Default)]
 pub(super) struct GhostFragmentList {
     by_key: HashMap<u64, GhostFragment>,
-    /// Keys in the order of their going; those that came back since, or went again later, are passed over.
+    /// Keys in eviction order; those that returned since, or were evicted again later, are skipped.
     eviction_order: VecDeque<(u64, u64)>,
     returning_bytes: usize,
 }
 
 impl GhostFragmentList {
-    /// Adds a fragment that goes, with its bytes and whether it had come back before.
+    /// Adds an evicted fragment with its bytes and whether it had returned before.
     pub(super) fn add(&mut self, key: u64, (bytes, returns): (usize, bool), clock: u64) {
         self.remove(key);
         self.by_key.insert(key, GhostFragment { bytes, evicted_at: clock, is_returning: returns });
@@ -42,13 +42,13 @@ impl GhostFragmentList {
         self.drop_old(clock);
     }
 
-    /// Takes a fragment out that is looked for; tells whether it went lately.
+    /// Removes a fragment that is looked up; returns true if it was evicted recently.
     pub(super) fn take_recent(&mut self, key: u64, clock: u64) -> bool {
         self.drop_old(clock);
         self.remove(key)
     }
 
-    /// Returns the bytes of what comes back again and again, and is not there now.
+    /// Returns the bytes of evicted fragments that return again and again.
     pub(super) fn returning_bytes(&self) -> usize {
         self.returning_bytes
     }
@@ -61,7 +61,7 @@ impl GhostFragmentList {
         true
     }
 
-    /// Forgets those that went too long ago, or are too many.
+    /// Drops the oldest fragments, if they are too old or too many.
     fn drop_old(&mut self, clock: u64) {
         while let Some((key, went)) = self.eviction_order.front().copied() {
             let is_known = self.by_key.get(&key).is_some_and(|ghost| ghost.evicted_at == went);

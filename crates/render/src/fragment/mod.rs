@@ -1,19 +1,20 @@
-//! The fragment cache: drawn pieces of pages, reused while what they were drawn from is unchanged.
+//! The fragment cache: rendered pieces of pages, reused while their dependencies are unchanged.
 //!
-//! In: what a component says ([`FragmentDirectives`]), what of the request its drawing used, and everything that it read. Out:
-//! pieces of text with holes, where included components are looked up for themselves.
+//! Input: the component's directives ([`FragmentDirectives`]), the facts of the request that its rendering used, and
+//! all its reads. Output: pieces of text with holes, where included components are looked up separately.
 //!
 //! Invariants
-//! * A fragment is given out only for a state in which nothing that it was drawn from differs from its own state.
-//! * What a drawing used of its request is a part of its variation, whatever the component says: a component that forgets
-//!   to say `uri` shows nobody the navigation of another page.
-//! * One request draws what many look for at the same time. The others wait, or get what was kept before and is only over
-//!   its time. No two requests wait for each other.
-//! * Memory stays below `max_bytes`; when it would not, what was not used for longest goes until `avg_bytes` are left.
+//! * A fragment is returned only for a state in which none of its dependencies differs from its own state.
+//! * The facts of the request that a rendering used are part of its variation, regardless of the directives: a
+//!   component that omits `uri` never shows the navigation of another page.
+//! * Of concurrent requests for a fragment, one renders it. The others wait, or get the previous one if it is only
+//!   expired. No two requests wait for each other.
+//! * Memory stays below `max_bytes`. Above it, the least recently used fragments are evicted until `avg_bytes` are
+//!   left.
 //!
-//! On failure: a fragment that cannot be kept is drawn again; a request never fails because of this cache.
+//! On failure: a fragment that cannot be cached is rendered again; this cache never fails a request.
 //!
-//! Not here: storing whole pages (`dispatcher`), what components say (`script`).
+//! Not here: storing whole pages (`dispatcher`), directives in templates (`script`).
 
 mod cache;
 mod directive;

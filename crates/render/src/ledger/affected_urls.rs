@@ -1,7 +1,7 @@
-//! Answers: which URLs a change concerns, and which of them are owed until their flushes are stored.
+//! Determines the URLs that a change affects, and which of them are pending until their flushes are stored.
 //!
-//! What differs is held against what was drawn; lists are asked again, and pages drawn again, as long as that is not too
-//! much.
+//! Changed aspects are compared with the recorded dependencies. Lists are queried again and pages rendered again,
+//! within limits.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,47 +20,47 @@ use crate::dependency::DependencySet;
 use crate::request::RenderRequest;
 use crate::response::RenderResponse;
 
-/// The most URLs of one change that are drawn to see whether they show it. A drawing takes about a millisecond, and a
-/// flush waits for all of them.
+/// Maximum number of URLs per change that are rendered to see whether they show it. A rendering takes about a
+/// millisecond, and a flush waits for all of them.
 const MAX_COMPARED_URLS: usize = 200;
-/// How long they are drawn, however few were. Pages that took long when they were asked for are left out from the
-/// beginning ([`ResponseFingerprint::from_response`]); this is for those that take long now.
+/// Time limit of these renderings. Pages that were slow when they were requested are excluded from the beginning
+/// ([`ResponseFingerprint::from_response`]); this limit is for those that are slow now.
 const COMPARISON_TIMEOUT: Duration = Duration::from_secs(2);
-/// The most lists that are asked again for one change; of more, all count as if they had another answer.
+/// Maximum number of lists that are queried again per change; if there are more, all count as changed.
 const MAX_REPEATED_QUERIES: usize = 500;
-/// The most look-ups for lists that are asked again for one change; the other lists count as if they had another answer.
+/// Maximum number of lookups per change for repeated list queries; the remaining lists count as changed.
 const MAX_QUERY_LOOKUPS: u64 = 200_000;
 
-/// Draws a request as visitors get it from a state; nothing if that cannot be done now.
+/// Renders a request from a state as visitors get it; `None` if that is not possible now.
 pub type UrlRenderFn<'a> = &'a dyn Fn(&Snapshot, &RenderRequest<'_>) -> Option<RenderResponse>;
 
-/// What a change concerns.
+/// The URLs that a change affects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AffectedUrls {
-    /// Paths of URLs, as they were asked for, sorted.
+    /// Paths of URLs as they were requested, sorted.
     pub urls: Vec<String>,
-    /// Paths below which there may be URLs that are not known one by one; `/` means anything.
+    /// Paths below which there may be URLs that are not known individually; `/` means all.
     pub scopes: Vec<String>,
-    /// How many documents differ.
+    /// Number of documents that differ.
     pub changed_documents: usize,
-    /// How many URLs were drawn from what differs and look the same.
+    /// Number of URLs that depend on changed content but look the same.
     pub unchanged_urls: usize,
-    /// The answer's number, for [`DependencyLedger::acknowledge`].
+    /// The number of this answer, for [`DependencyLedger::acknowledge`].
     answer_number: u64,
-    /// When it was found out what the change concerns, and the state in which it ends.
+    /// The time at which the effect of the change was computed, and the state in which it ends.
     step_end: Option<(u64, ChunkId)>,
     unchanged: Vec<UnchangedUrl>,
 }
 
 impl AffectedUrls {
-    /// Tells whether nothing has to be flushed.
+    /// Returns true if there is nothing to flush.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.urls.is_empty() && self.scopes.is_empty()
     }
 }
 
-/// What lists answer in a state.
+/// The results of lists in a state.
 #[derive(Debug, Default)]
 pub(super) struct ListQueryResults {
     root: Option<ChunkId>,
@@ -68,7 +68,7 @@ pub(super) struct ListQueryResults {
 }
 
 impl DependencyLedger {
-    /// Returns the URLs that a change of content concerns, those of changes that were not settled included.
+    /// Returns the URLs that a change of content affects, including those of changes that were not acknowledged.
     ///
     /// # Errors
     /// If the two states cannot be compared.
@@ -76,8 +76,8 @@ impl DependencyLedger {
         self.visibly_affected_urls(before, after, &|_, _| None)
     }
 
-    /// Returns the URLs that show a change of content, those of changes that were not settled included: what was drawn
-    /// from something that differs is drawn again and compared, as long as that is not too much.
+    /// Returns the URLs that visibly change with content, including those of changes that were not acknowledged. URLs
+    /// that depend on a change are rendered again and compared, within limits.
     ///
     /// # Errors
     /// If the two states cannot be compared.
@@ -88,7 +88,8 @@ impl DependencyLedger {
         draw: UrlRenderFn<'_>,
     ) -> LedgerResult<AffectedUrls> {
         let to = after.root_id();
-        // Answers go on where the last one ended, stored or not: what that one named is owed until it is.
+        // An answer continues where the last one ended, stored or not: the URLs of that one are pending until it is
+        // stored.
         let begin = self.0.index.lock().answered_root().filter(|end| *end != before.root_id());
         let earlier = begin
             .and_then(|end| self.snapshot_of_last_answer(after, end).transpose())
@@ -107,7 +108,7 @@ impl DependencyLedger {
             .fetch_add(u64::from(touched.is_everything_changed()), Ordering::Relaxed);
         let documents = touched.document_count();
         let is_idle = touched.is_empty() && !is_lost;
-        // What visitors see of the state before is told of that state alone that was given.
+        // The visible state before the change is known only for the given state.
         let same = match touched.is_empty() || begin.is_some() {
             true => HashSet::new(),
             false => self.unchanged_list_queries(&touched, before, after),
@@ -142,7 +143,7 @@ impl DependencyLedger {
         })
     }
 
-    /// Reads the state in which the last answer ended; nothing if it is gone, and everything is owed.
+    /// Opens the state in which the last answer ended; `None` if it no longer exists, and everything is pending.
     fn snapshot_of_last_answer(
         &self,
         newer: &Snapshot,
@@ -161,7 +162,7 @@ impl DependencyLedger {
         }
     }
 
-    /// Compares the states that strays are of with the one in which a step ends. One that cannot be read is left out.
+    /// Compares the states of strays with the one in which a step ends. States that cannot be read are omitted.
     fn changes_since_strays(
         &self,
         ends: [ChunkId; 2],
@@ -175,7 +176,8 @@ impl DependencyLedger {
         compared.collect()
     }
 
-    /// Asks the lists again whose answers a change may have changed; returns those with the same answer before and after it.
+    /// Repeats the list queries whose results a change may have changed; returns those with the same result before and
+    /// after it.
     fn unchanged_list_queries(
         &self,
         touched: &ChangedAspects,
@@ -191,12 +193,12 @@ impl DependencyLedger {
         let doubtful = {
             let mut index = self.0.index.lock();
             let doubtful = index.possibly_changed_queries(touched);
-            // Of a list that nobody notes any more, later changes would not be noticed.
+            // Later changes of a list that is no longer recorded would not be noticed.
             known.retain(|id, _| index.has_list_query(*id));
             doubtful
         };
         if touched.is_everything_changed() || doubtful.len() > MAX_REPEATED_QUERIES {
-            // Also what is known of others may not hold for what visitors see now.
+            // The results of the others may not match what visitors see now, either.
             known.clear();
             return HashSet::new();
         }
@@ -223,7 +225,7 @@ impl DependencyLedger {
         same
     }
 
-    /// Draws URLs that a change concerns again; returns those that show it or may, and the others.
+    /// Renders affected URLs again; returns those that show the change or may, and the others.
     fn split_by_comparison(
         &self,
         candidates: Vec<FlushCandidate>,
@@ -231,7 +233,7 @@ impl DependencyLedger {
         draw: UrlRenderFn<'_>,
     ) -> (Vec<Arc<str>>, Vec<UnchangedUrl>) {
         let (mut named, mut same, mut left) = (Vec::new(), Vec::new(), MAX_COMPARED_URLS);
-        // Of very many only those are worth a drawing of which it is doubtful.
+        // Of very many URLs, render only the doubtful ones.
         let is_few = candidates.len() <= MAX_COMPARED_URLS;
         let begun = Instant::now();
         for candidate in candidates {
@@ -260,9 +262,10 @@ impl DependencyLedger {
         (named, same)
     }
 
-    /// Returns the URLs that a step from one state to the next concerns, for a follower that stores its place together
-    /// with the flushes and then tells so ([`DependencyLedger::acknowledge_step`]). A step that is asked for again gets the same answer, or more.
-    /// A follower asks also where nothing seems to differ: copies of states in between may be about.
+    /// Returns the URLs that a step from one state to the next affects, for a follower that stores its position
+    /// together with the flushes and then acknowledges the step ([`DependencyLedger::acknowledge_step`]). A repeated
+    /// request for a step gets the same answer, or more. A follower also requests steps without a difference, because
+    /// copies of intermediate states may exist.
     ///
     /// # Errors
     /// If the two states cannot be compared.
@@ -278,8 +281,8 @@ impl DependencyLedger {
         Ok(affected)
     }
 
-    /// Notes that the flushes for the last step are stored, and that the follower stands at a state. If no step was asked
-    /// for that ends there, nobody was to be told of what led there, and what was drawn before is held against it.
+    /// Records that the flushes of the last step are stored, and that the follower is at a state. If no requested step
+    /// ends there, the changes that led there need no flush, and earlier renderings are compared with this state.
     pub fn acknowledge_step(&self, root: ChunkId) {
         let answered = self.0.unacknowledged_answer.lock().take();
         match answered.filter(|answer| answer.step_end.is_some_and(|(_, end)| end == root)) {
@@ -291,7 +294,7 @@ impl DependencyLedger {
         }
     }
 
-    /// Notes that the flushes for an answer are stored, so that they will be sent whatever happens.
+    /// Records that the flushes of an answer are stored, so that they will be sent in any case.
     pub fn acknowledge(&self, affected: &AffectedUrls) {
         let AffectedUrls { urls, scopes, answer_number: number, step_end: end, .. } = affected;
         let mut index = self.0.index.lock();
@@ -306,14 +309,14 @@ impl DependencyLedger {
         self.0.store_signal.notify_one();
     }
 
-    /// Tells whether something waits to be named by the next answer although no change concerns it: URLs of a publisher that
-    /// is gone, of which nobody told what changed since, what was named and not flushed, and that a publisher is gone.
+    /// Returns true if the next answer includes URLs regardless of the change: URLs of a removed publisher whose later
+    /// changes are unknown, URLs that were named but not flushed, or the removal of a publisher.
     #[must_use]
     pub fn has_pending_flushes(&self) -> bool {
         self.0.index.lock().has_pending() || !self.0.taken_over_publishers.lock().is_empty()
     }
 
-    /// Returns what is owed, as an answer to no change.
+    /// Returns the pending URLs, as an answer to an empty change.
     #[must_use]
     pub fn pending_flushes(&self) -> AffectedUrls {
         let (number, urls, scopes) = self.0.index.lock().take_pending();

@@ -1,15 +1,15 @@
-//! What a ledger counts.
+//! Counters of a ledger.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident),+ $(,)?) => {
-        /// What a ledger counts.
+        /// Counters of a ledger.
         #[derive(Debug, Default)]
         pub struct LedgerCounters { $($(#[doc = $doc])+ pub $name: AtomicU64,)+ }
 
         impl LedgerCounters {
-            /// Returns name, meaning and value of each counter.
+            /// Returns name, description and value of each counter.
             pub fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
                 [$((stringify!($name), concat!($($doc),+).trim_ascii(), self.$name.load(Ordering::Relaxed)),)+].into_iter()
             }
@@ -18,39 +18,39 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Drawings recorded.
+    /// Renderings recorded.
     recorded,
-    /// Drawings that read what no earlier one of their URL had read; rows are stored for these.
+    /// Renderings that read more than earlier ones of their URL; each stores a row.
     grown,
-    /// Drawings done again, as a change overtook them, or may have.
+    /// Renderings repeated because a change overtook them, or may have.
     outdated,
-    /// Drawings that could not be noted; a rise means that the disk is full or broken.
+    /// Renderings that could not be recorded; a rise means that the disk is full or broken.
     lost,
-    /// Changes answered.
+    /// Changes processed.
     changes,
-    /// URLs named by answers.
+    /// URLs in answers.
     named,
-    /// Drawings made to see whether a URL shows a change.
+    /// Renderings made to see whether a URL shows a change.
     compared,
-    /// URLs that were drawn from what changed, and do not show it.
+    /// URLs that depend on changed content, but do not show it.
     spared,
-    /// Lists that were asked again, as a change may have changed their answers.
+    /// Lists queried again because a change may have changed their results.
     asked,
-    /// Those of them with the same answer as before.
+    /// Repeated lists with an unchanged result.
     unchanged,
-    /// Drawings of URLs with nothing to show that were not noted, and so not cached; a rise means that somebody makes up
+    /// Renderings of URLs without content that were not recorded, and so not cached; a rise means that a client invents
     /// addresses.
     crowded,
-    /// URLs that a change concerns for a copy of a state that it passed over; many mean that activations follow each other
-    /// faster than they are answered.
+    /// URLs affected because of a copy of a skipped state; many mean that activations follow each other faster than
+    /// they are processed.
     strays,
-    /// Answers that named every URL, as rights were changed.
+    /// Answers that named every URL, because access rights changed.
     everything,
-    /// URLs given up, so that memory stays bounded; a rise means that the bound is too low.
+    /// URLs evicted to bound memory; a rise means that the limit is too low.
     given_up,
-    /// Drawings that read so much that the ledger keeps subtrees instead.
+    /// Renderings with so many reads that the ledger stores subtrees instead.
     coarse,
-    /// URLs taken over from publishers that are gone.
+    /// URLs taken over from removed publishers.
     taken_over,
     /// Rows stored.
     stored,

@@ -1,10 +1,13 @@
-//! The ledger in memory: URLs and what they were drawn from, found by what a change touches.
+//! The ledger in memory: URLs and their dependencies, indexed by the aspects that a change touches.
 //!
 //! Invariants
-//! * `slots_by_path` names every URL whose set holds a path. It may name others; the set of a URL decides.
-//! * Nothing is kept that the journal does not name or a stored row does not hold, also not that a URL has strays.
-//! * A copy that is no stray looks as one of the state in which the latest step ended would, unless its URL is owed.
-//! * URLs that show faults take no room from others: there are at most a tenth as many, and of one more no copy may be kept.
+//! * `slots_by_path` lists every URL whose set contains a path. It may list others; the set of a URL decides.
+//! * Nothing is held in memory that is neither in the journal nor in a stored row, including the fact that a URL has
+//!   strays.
+//! * A copy that is no stray looks like a rendering of the state in which the latest step ended, unless its URL is
+//!   pending.
+//! * URLs that show faults do not displace others: there are at most a tenth as many, and copies of further ones must
+//!   not be cached.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -25,35 +28,35 @@ use crate::changed_aspects::ChangedAspects;
 use crate::dependency::{DependencySet, PathAspects};
 use crate::list_query::ListQuery;
 
-/// Steps that are remembered for drawings that take longer than they.
+/// Number of steps remembered for renderings that take longer than they do.
 const MAX_RECENT_STEPS: usize = 256;
-/// Longer URLs are known by their folder only: indexes of databases have limits.
+/// Maximum length of a URL, in bytes; longer ones are known by their folder only, because database indexes have limits.
 const MAX_URL_BYTES: usize = 1024;
-/// Links that may be left over from earlier sets before all are made anew.
+/// Maximum number of obsolete links of earlier sets before all links are rebuilt.
 const MAX_OBSOLETE_LINKS: usize = 100_000;
 
-/// A URL that was drawn.
+/// A URL that was rendered.
 #[derive(Debug)]
 struct UrlDependencyEntry {
     url: Arc<str>,
     dependencies: Arc<DependencySet>,
-    /// The digest of a drawing that read just this, if there was one.
+    /// The digest of a rendering with exactly these reads, if there was one.
     digest: Option<u64>,
-    /// How all copies look; nothing if they differ or nobody knows.
+    /// The fingerprint common to all copies; `None` if they differ or it is unknown.
     fingerprint: Option<Arc<ResponseFingerprint>>,
-    /// What was drawn since an answer named it: the flushes for that answer need not reach these copies.
+    /// The renderings since an answer named the URL: the flushes of that answer need not reach these copies.
     since_answer: Option<(Arc<DependencySet>, Option<Arc<ResponseFingerprint>>)>,
-    /// When it was last drawn, as a count of drawings.
+    /// The rendering count at its last rendering.
     last_rendered: u64,
-    /// Whether flushes for it are stored, so that the next drawing begins a new set.
+    /// True if flushes for it are stored, so that the next rendering begins a new set.
     is_flushed: bool,
     is_dirty: bool,
-    /// Whether all drawings of it showed that nothing is there: such URLs can be made up without end.
+    /// True if all renderings of it showed "not found": the number of such URLs is unlimited.
     is_fault: bool,
 }
 
 impl UrlDependencyEntry {
-    /// Notes a drawing after an answer that named the URL.
+    /// Records a rendering after an answer that named the URL.
     fn record_since_answer(
         &mut self,
         read: &DependencySet,
@@ -68,7 +71,7 @@ impl UrlDependencyEntry {
     }
 }
 
-/// Returns how all copies of two kinds look; nothing if they differ or nobody knows.
+/// Returns the fingerprint common to copies of two kinds; `None` if they differ or it is unknown.
 fn join_fingerprints(
     one: Option<&Arc<ResponseFingerprint>>,
     other: Option<&Arc<ResponseFingerprint>>,
@@ -77,7 +80,7 @@ fn join_fingerprints(
     if one == other { Some(Arc::clone(one)) } else { one.join(other).map(Arc::new) }
 }
 
-/// Hashes what is a hash already.
+/// A hasher for values that are hashes already.
 #[derive(Debug, Default)]
 struct IdentityHasher(u64);
 
@@ -97,7 +100,7 @@ impl Hasher for IdentityHasher {
     }
 }
 
-/// What is known.
+/// An index of URLs by their dependencies.
 #[derive(Debug)]
 pub(super) struct UrlDependencyIndex {
     journal: LedgerJournal,
@@ -106,35 +109,35 @@ pub(super) struct UrlDependencyIndex {
     entries: Vec<Option<UrlDependencyEntry>>,
     free_slots: Vec<u32>,
     slots_by_path: HashMap<u64, Vec<u32>, BuildHasherDefault<IdentityHasher>>,
-    /// The lists of all sets, and perhaps others.
+    /// The lists of all sets, and possibly others.
     list_queries: HashMap<u64, Arc<ListQuery>, BuildHasherDefault<IdentityHasher>>,
-    /// How many URLs show faults.
+    /// Number of URLs that show faults.
     fault_count: usize,
-    /// How many links `slots_by_path` holds, and how many of them sets need.
+    /// Number of links in `slots_by_path`, and number of those that sets need.
     link_count: usize,
     needed_link_count: usize,
     /// The newest steps; the last one has the number `number`.
     recent_steps: VecDeque<FollowerStep>,
     step_number: u64,
-    /// The state in which the last step ended that was answered, and the one whose flushes are stored.
+    /// The state in which the last answered step ended, and the one whose flushes are stored.
     answered_root: Option<ChunkId>,
     acknowledged_root: Option<ChunkId>,
     /// The number of the answer that led to `base`.
     acknowledged_number: u64,
     stray_copies: StrayCopies,
-    /// Counts drawings and answers.
+    /// Counts renderings and answers.
     clock: u64,
     dirty_slots: Vec<u32>,
     removed_urls: Vec<Arc<str>>,
     /// Folders that have to be flushed as a whole.
     scopes: FlushScopes,
-    /// URLs to be named by the next answer, whatever it is about.
+    /// URLs that the next answer includes, regardless of the change.
     pending_urls: BTreeSet<Arc<str>>,
-    /// Whether URLs are in doubt that no answer was about since.
+    /// True if there are doubtful URLs that no answer has covered since.
     has_doubtful_urls: bool,
-    /// Whether the same content may be drawn otherwise since the last step.
+    /// True if the same content may render differently since the last step.
     is_rendering_changed: bool,
-    /// Drawings that began before this step may be of templates of before.
+    /// Renderings that began before this step may use earlier templates.
     rendering_changed_at: u64,
 }
 
@@ -168,32 +171,32 @@ impl UrlDependencyIndex {
         }
     }
 
-    /// Returns how many steps were answered.
+    /// Returns the number of answered steps.
     pub(super) fn step_count(&self) -> u64 {
         self.step_number
     }
 
-    /// Returns the state in which the last step ended that was answered.
+    /// Returns the state in which the last answered step ended.
     pub(super) fn answered_root(&self) -> Option<ChunkId> {
         self.answered_root
     }
 
-    /// Returns the states of strays that a step between two others has to look at.
+    /// Returns the states of strays that a step between two others has to compare.
     pub(super) fn stray_roots(&self, ends: [ChunkId; 2]) -> Vec<ChunkId> {
         self.stray_copies.roots_to_compare(ends)
     }
 
-    /// Returns how many URLs have copies of states at which no follower stands.
+    /// Returns the number of URLs with copies of states at which no follower is.
     pub(super) fn stray_url_count(&self) -> usize {
         self.stray_copies.url_count()
     }
 
-    /// Returns how many URLs there are, and how many dependencies.
+    /// Returns the number of URLs, and the number of dependencies.
     pub(super) fn url_and_dependency_counts(&self) -> (usize, usize) {
         (self.slot_by_url.len(), self.needed_link_count)
     }
 
-    /// Takes up a stored row.
+    /// Loads a stored row.
     pub(super) fn load_row(&mut self, row: LedgerRow) {
         match row.kind {
             LedgerRowKind::Url => {
@@ -202,7 +205,7 @@ impl UrlDependencyIndex {
                 self.set_fault(at, row.is_fault);
                 if row.is_stray {
                     self.stray_copies.add_copy(at, None, self.clock);
-                    // Perhaps what it shows is told of no change to come.
+                    // No later change may cover what it shows.
                     self.has_doubtful_urls = true;
                 }
             }
@@ -210,7 +213,7 @@ impl UrlDependencyIndex {
         }
     }
 
-    /// Takes up a URL whose drawing was not stored in time.
+    /// Loads a URL whose rendering was not stored in time.
     pub(super) fn load_unstored_url(&mut self, url: &str) {
         let read = self.dependencies_of(url).map_or_else(DependencySet::on_anything, |known| {
             known.union(&DependencySet::on_anything())
@@ -222,7 +225,7 @@ impl UrlDependencyIndex {
         self.mark_dirty(at);
     }
 
-    /// Takes every URL for one of which copies of an unknown state are about.
+    /// Marks every URL as having copies of an unknown state.
     pub(super) fn mark_all_doubtful(&mut self) {
         let all: Vec<u32> = self.slot_by_url.values().copied().collect();
         for at in all {
@@ -232,19 +235,19 @@ impl UrlDependencyIndex {
         self.has_doubtful_urls = !self.slot_by_url.is_empty();
     }
 
-    /// Takes every copy for one that would be drawn otherwise now, also those that are drawn until the next step: nobody knows
-    /// of which templates they are.
+    /// Marks every copy as outdated by changed rendering, including those that are rendered until the next step,
+    /// because their templates are unknown.
     pub(super) fn mark_rendering_changed(&mut self) {
         self.mark_all_doubtful();
         self.is_rendering_changed = true;
     }
 
-    /// Tells whether the next step is about everything that was drawn.
+    /// Returns true if the next step affects everything that was rendered.
     pub(super) fn is_rendering_changed(&self) -> bool {
         self.is_rendering_changed
     }
 
-    /// Takes up a row of a publisher that is gone.
+    /// Adopts a row of a removed publisher.
     pub(super) fn adopt_row(&mut self, row: LedgerRow) {
         if row.kind == LedgerRowKind::Scope {
             return self.add_pending_scope(&row.url);
@@ -253,16 +256,16 @@ impl UrlDependencyIndex {
             .dependencies_of(&row.url)
             .map_or_else(|| row.dependencies.clone(), |known| known.union(&row.dependencies));
         let at = self.set_dependencies(&row.url, Arc::new(read));
-        // What this publisher draws is not what the other one drew.
+        // This publisher's output differs from that of the other one.
         self.set_fingerprint(at, None);
         self.set_fault(at, false);
-        // That it is owed has to be known after a kill, too.
+        // The pending state must survive a kill, too.
         self.stray_copies.add_copy(at, None, self.clock);
         self.mark_dirty(at);
         self.pending_urls.insert(row.url.into());
     }
 
-    /// Forgets the URLs that the journal names, as all of them are stored.
+    /// Clears the journaled URLs, as all of them are stored.
     pub(super) fn clear_journal(&mut self) {
         [0, 1].into_iter().for_each(|file| self.journal.clear_file(file));
     }
@@ -280,16 +283,17 @@ impl UrlDependencyIndex {
         self.entries.get_mut(at as usize)?.as_mut()
     }
 
-    /// Tells whether copies of a state are strays: no follower stands there. While an answer waits for its flushes to be
-    /// stored, the next step begins where that one ends, and after a kill where it began; so all copies are strays then.
+    /// Returns true if copies of a state are strays, because no follower is at that state. While an answer waits for
+    /// its flushes to be stored, the next step begins where that one ends, and after a kill where it began; so all
+    /// copies are strays then.
     fn is_stray_root(&self, root: Option<ChunkId>) -> bool {
         root.is_none()
             || root != self.acknowledged_root
             || self.acknowledged_root != self.answered_root
     }
 
-    /// Tells whether a drawing that began after the step with a number read, looks and is like the URL is known, as
-    /// most are; nothing else need be recorded of it then.
+    /// Returns true if a rendering that began after the step with a number has the recorded reads, fingerprint and kind
+    /// of its URL, as most have; nothing else need be recorded then.
     pub(super) fn record_if_known(&mut self, began: u64, sketch: UrlRenderingDigest<'_>) -> bool {
         let UrlRenderingDigest { url, root, digest, fingerprint: look, is_fault } = sketch;
         if began != self.step_number
@@ -302,7 +306,7 @@ impl UrlDependencyIndex {
         let is_astray = self.is_stray_root(root);
         let Some(entry) = self.entry_mut(at) else { return false };
         let looks_alike = match (entry.fingerprint.as_deref(), look) {
-            // The first copy after a flush begins anew.
+            // The first copy after a flush starts anew.
             (known, look) if entry.is_flushed => known == look,
             (Some(known), Some(look)) => known.covers(look),
             (known, _) => known.is_none(),
@@ -318,7 +322,7 @@ impl UrlDependencyIndex {
         true
     }
 
-    /// Records a drawing that began after the step with a number.
+    /// Records a rendering that began after the step with a number.
     pub(super) fn record(&mut self, began: u64, drawn: UrlRendering<'_>) -> IndexRecordOutcome {
         let UrlRendering { url, root, dependencies: read, digest, fingerprint: look, is_fault } =
             drawn;
@@ -347,7 +351,7 @@ impl UrlDependencyIndex {
                 entry.record_since_answer(read, look.as_ref());
             }
             if !entry.is_flushed {
-                // Copies of an earlier drawing may be about that look otherwise.
+                // Copies of an earlier rendering with another fingerprint may exist.
                 look = join_fingerprints(entry.fingerprint.as_ref(), look.as_ref());
                 only_faults &= entry.is_fault;
             }
@@ -356,7 +360,7 @@ impl UrlDependencyIndex {
             } else {
                 entry.dependencies.contains(read)
             };
-            // A row with an older look would let a change pass that leads back to it.
+            // A row with an older fingerprint would hide a change back to it.
             if is_known && entry.fingerprint == look && entry.is_fault == only_faults {
                 entry.is_flushed = false;
                 entry.digest = digest.filter(|_| *entry.dependencies == *read).or(entry.digest);
@@ -365,7 +369,7 @@ impl UrlDependencyIndex {
                 grown = (!entry.is_flushed).then(|| entry.dependencies.union(read));
             }
         }
-        // That there are strays must be known after a kill, too; that there are more of them need not.
+        // The existence of strays must survive a kill, too; their number need not.
         if let Some(at) = known_at.filter(|at| !is_astray || self.stray_copies.has_copies(*at)) {
             if is_astray {
                 self.stray_copies.add_copy(at, root, clock);
@@ -395,7 +399,7 @@ impl UrlDependencyIndex {
         IndexRecordOutcome::Changed { evicted_count: self.evict_if_full() }
     }
 
-    /// Returns how many URLs may show faults.
+    /// Returns the maximum number of URLs that may show faults.
     fn max_faults(&self) -> usize {
         self.max_urls / 10
     }
@@ -406,8 +410,8 @@ impl UrlDependencyIndex {
         self.fault_count = self.fault_count + usize::from(is_fault) - usize::from(was_fault);
     }
 
-    /// Tells whether a step that was answered since a drawing began concerns it, or may: one of a state between the ends of
-    /// steps has nothing that it could be held against.
+    /// Returns true if a step answered since a rendering began affects it, or may: a rendering of a state between the
+    /// ends of steps cannot be compared with anything.
     fn is_outdated(&self, began: u64, root: Option<ChunkId>, read: &DependencySet) -> bool {
         let missed = usize::try_from(self.step_number.saturating_sub(began)).unwrap_or(usize::MAX);
         if missed == 0 {
@@ -418,14 +422,14 @@ impl UrlDependencyIndex {
         }
         let Some(first) = self.recent_steps.len().checked_sub(missed) else { return true };
         let steps = || self.recent_steps.range(first..);
-        // States with the same root are the same, whichever way led there.
+        // States with the same root are equal, regardless of their history.
         let ended = steps().rposition(|step| Some(step.end_roots[1]) == root).map(|at| at + 1);
         let begun = steps().next().filter(|step| Some(step.end_roots[0]) == root).map(|_| 0);
         let Some(later) = ended.or(begun) else { return true };
         steps().skip(later).any(|step| step.changes.affects(read))
     }
 
-    /// Sets what a URL was drawn from.
+    /// Sets the dependencies of a URL.
     fn set_dependencies(&mut self, url: &str, read: Arc<DependencySet>) -> u32 {
         let known = self.slot_by_url.get(url).copied();
         let at = known.unwrap_or_else(|| {
@@ -484,7 +488,7 @@ impl UrlDependencyIndex {
         }
     }
 
-    /// Makes all links anew, without those that no set needs any more.
+    /// Rebuilds all links, without those that no set needs.
     fn rebuild_links(&mut self) {
         self.slots_by_path.clear();
         self.list_queries.clear();
@@ -503,7 +507,7 @@ impl UrlDependencyIndex {
         self.link_count = self.needed_link_count;
     }
 
-    /// Notes that a row has to be stored.
+    /// Marks a row to be stored.
     fn mark_dirty(&mut self, at: u32) {
         if let Some(entry) = self.entry_mut(at).filter(|entry| !entry.is_dirty) {
             entry.is_dirty = true;
@@ -511,14 +515,14 @@ impl UrlDependencyIndex {
         }
     }
 
-    /// Notes that all rows have to be stored.
+    /// Marks all rows to be stored.
     pub(super) fn mark_all_dirty(&mut self) {
         let all: Vec<u32> = self.slot_by_url.values().copied().collect();
         all.into_iter().for_each(|at| self.mark_dirty(at));
         self.scopes.mark_all_dirty();
     }
 
-    /// Gives up a tenth of the URLs, those not drawn for longest, if there are too many; returns how many.
+    /// Evicts the tenth of the URLs that was not rendered for longest, if there are too many; returns their number.
     fn evict_if_full(&mut self) -> u64 {
         if self.slot_by_url.len() - self.fault_count <= self.max_urls {
             return 0;
@@ -539,7 +543,7 @@ impl UrlDependencyIndex {
         count as u64
     }
 
-    /// Forgets a URL.
+    /// Removes a URL.
     fn remove_url(&mut self, at: u32) -> Option<Arc<str>> {
         let entry = self.entries.get_mut(at as usize).and_then(Option::take)?;
         self.slot_by_url.remove(&entry.url);
@@ -551,24 +555,24 @@ impl UrlDependencyIndex {
         Some(entry.url)
     }
 
-    /// Notes that anything below a path may depend on anything.
+    /// Records that anything below a path may depend on anything.
     pub(super) fn add_scope(&mut self, scope: &str) {
         self.clock += 1;
         self.scopes.add_scope(scope, self.clock);
     }
 
-    /// Notes that anything below a path may have depended on what changed already.
+    /// Records that anything below a path may have depended on an earlier change.
     pub(super) fn add_pending_scope(&mut self, scope: &str) {
         self.clock += 1;
         self.scopes.add_pending_scope(scope, self.clock);
     }
 
-    /// Returns those of some folders that are flushed although nothing changed.
+    /// Returns those of the given folders that are flushed without a change.
     pub(super) fn pending_scopes(&self, scopes: Vec<String>) -> Vec<String> {
         self.scopes.filter_pending(scopes)
     }
 
-    /// Returns the lists of URLs whose answers a change may have changed.
+    /// Returns the lists of URLs whose results a change may have changed.
     pub(super) fn possibly_changed_queries(
         &mut self,
         touched: &ChangedAspects,
@@ -600,14 +604,14 @@ impl UrlDependencyIndex {
         doubtful
     }
 
-    /// Tells whether a list is among those that changes are held against.
+    /// Returns true if a list is among those that are compared with changes.
     pub(super) fn has_list_query(&self, id: u64) -> bool {
         self.list_queries.contains_key(&id)
     }
 
-    /// Counts a step and returns the URLs that it concerns, those first of which it is not sure that they show it. Of
-    /// some lists it is known that their answers are the same at both ends, of some states of strays what differs from them
-    /// to the end; strays of others are taken for concerned.
+    /// Records a step and returns the URLs that it affects, doubtful ones first. For some lists the results at both
+    /// ends are known to be equal, and for some states of strays the differences to the end are known; strays of other
+    /// states count as affected.
     pub(super) fn record_step(
         &mut self,
         step: FollowerStep,
@@ -659,7 +663,7 @@ impl UrlDependencyIndex {
         StepImpact { candidates, clock: self.clock, stray_only_count: strays }
     }
 
-    /// Returns the URLs that read what differs between the ends of a step, and what of that.
+    /// Returns the URLs that read something that differs between the ends of a step, and the aspects that differ.
     fn affected_slots(
         &self,
         touched: &ChangedAspects,
@@ -670,7 +674,7 @@ impl UrlDependencyIndex {
             found.extend(self.slot_by_url.values().map(|at| (*at, PathAspects::default())));
             return found;
         }
-        // A list that was noted since the others were asked again counts like those with another answer.
+        // A list recorded since the repetition counts as changed.
         let answers = self.list_queries.values();
         let answers = answers
             .filter(|one| {
@@ -690,7 +694,8 @@ impl UrlDependencyIndex {
         found
     }
 
-    /// Notes that a URL looks the same after a change, drawn from this; nothing if that does not hold for all its copies.
+    /// Records that a URL looks the same after a change, with these dependencies; `None` if that does not hold for all
+    /// its copies.
     pub(super) fn record_unchanged(
         &mut self,
         candidate: &FlushCandidate,
@@ -717,12 +722,12 @@ impl UrlDependencyIndex {
         Some(UnchangedUrl { url, joined_dependencies: joined, dependencies: read })
     }
 
-    /// Returns what is owed without a change.
+    /// Takes the URLs that are pending without a change.
     pub(super) fn take_pending(&mut self) -> (u64, Vec<String>, Vec<String>) {
         self.collect_answer(&[])
     }
 
-    /// Tells whether anything is owed without a change.
+    /// Returns true if something is pending without a change.
     pub(super) fn has_pending(&self) -> bool {
         !self.pending_urls.is_empty()
             || self.has_doubtful_urls
@@ -730,7 +735,8 @@ impl UrlDependencyIndex {
             || self.scopes.has_pending()
     }
 
-    /// Returns the URLs that have to be flushed and the folders to be flushed as a whole, those not settled included.
+    /// Returns the URLs that have to be flushed and the folders to be flushed as a whole, including unacknowledged
+    /// ones.
     pub(super) fn collect_answer(&mut self, urls: &[Arc<str>]) -> (u64, Vec<String>, Vec<String>) {
         self.clock += 1;
         self.pending_urls.extend(urls.iter().cloned());
@@ -738,7 +744,7 @@ impl UrlDependencyIndex {
         (self.clock, urls, self.scopes.to_vec())
     }
 
-    /// Notes that flushes for an answer are stored.
+    /// Records that the flushes of an answer are stored.
     pub(super) fn acknowledge(&mut self, answer: AcknowledgedAnswer<'_>) {
         let AcknowledgedAnswer { answer_number: answered, step_end: end, urls, scopes } = answer;
         if let Some((seen, end)) = end.filter(|_| self.acknowledged_number < answered) {
@@ -757,7 +763,7 @@ impl UrlDependencyIndex {
             let Some((read, look)) = entry.since_answer.take() else {
                 entry.is_flushed = drawn <= answered;
                 if entry.is_flushed && entry.is_fault {
-                    // Nobody has a copy any more, and perhaps nobody asks again.
+                    // No copy exists any more, and the URL may never be requested again.
                     self.remove_url(at);
                 }
                 continue;
@@ -772,7 +778,7 @@ impl UrlDependencyIndex {
         self.scopes.acknowledge(scopes, answered);
     }
 
-    /// Notes that the follower stands at a state although no step that ends there was answered: nobody was to be told.
+    /// Records that the follower is at a state although no answered step ends there: no flush was needed.
     pub(super) fn skip_to_root(&mut self, root: ChunkId) {
         if self.acknowledged_root == Some(root) && self.answered_root == self.acknowledged_root {
             return;
@@ -783,7 +789,7 @@ impl UrlDependencyIndex {
         over.into_iter().for_each(|at| self.mark_dirty(at));
     }
 
-    /// Forgets what spared URLs were drawn from before the change: nobody asks any more from the state before it.
+    /// Drops the dependencies of unchanged URLs before the change: no more requests come from the state before it.
     pub(super) fn acknowledge_unchanged(&mut self, spared: &[UnchangedUrl]) {
         for UnchangedUrl { url, joined_dependencies: joined, dependencies: read } in spared {
             let known = self.slot_by_url.get(url).and_then(|at| self.entry(*at));
@@ -800,7 +806,7 @@ impl UrlDependencyIndex {
         }
     }
 
-    /// Takes what has to be stored.
+    /// Takes the rows that have to be stored.
     pub(super) fn take_batch(&mut self) -> Option<LedgerBatch> {
         if self.dirty_slots.is_empty() && self.removed_urls.is_empty() && !self.scopes.has_unsaved()
         {
@@ -808,7 +814,7 @@ impl UrlDependencyIndex {
         }
         let mut rows = Vec::with_capacity(self.dirty_slots.len());
         for at in std::mem::take(&mut self.dirty_slots) {
-            // The place of a URL that was given up may be another one's by now, and be here twice.
+            // The slot of an evicted URL may be reused, and occur twice here.
             if let Some(entry) = self.entry_mut(at).filter(|entry| entry.is_dirty) {
                 entry.is_dirty = false;
                 let (url, read) = (Arc::clone(&entry.url), Arc::clone(&entry.dependencies));
@@ -826,7 +832,7 @@ impl UrlDependencyIndex {
         Some(LedgerBatch { rows, removed_urls: gone, scopes, journal_file: self.journal.rotate() })
     }
 
-    /// Empties the journal of what was stored, or takes back what was not.
+    /// Removes stored URLs from the journal, or restores what was not stored.
     pub(super) fn finish_batch(&mut self, batch: &LedgerBatch, is_stored: bool) {
         if is_stored {
             return self.journal.clear_file(batch.journal_file);

@@ -1,35 +1,35 @@
-//! Folders below which nobody knows one by one what was drawn from what: they are flushed as a whole.
+//! Folders whose URLs have no individually known dependencies: they are flushed as a whole.
 //!
 //! Invariants
 //! * No folder lies below another one of them.
-//! * A folder stays until a flush for it is stored that was told after it was last added.
+//! * A folder stays until a flush is stored that was issued after the folder was last added.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// More folders than this are replaced by those above them.
+/// Maximum number of folders; more are replaced by their parents.
 const MAX_SCOPES: usize = 64;
 
-/// The folders, with what of them has to be stored.
+/// The folders, and their unsaved changes.
 #[derive(Debug, Default)]
 pub(super) struct FlushScopes {
-    /// Since when each has to be flushed.
+    /// The time since which each has to be flushed.
     added_at: BTreeMap<String, u64>,
-    /// Those that wait for no further change.
+    /// Folders to be flushed without a further change.
     pending: BTreeSet<String>,
-    /// Those whose rows have to be stored or deleted.
+    /// Folders whose rows have to be stored or deleted.
     unsaved: BTreeSet<String>,
 }
 
-/// What has to be stored of them.
+/// The rows of folders to store.
 #[derive(Debug)]
 pub(super) struct FlushScopeRows {
-    /// Folders, and whether each waits for no further change.
+    /// Folders, and whether each is to be flushed without a further change.
     pub(super) upserts: Vec<(bool, String)>,
     pub(super) deletions: Vec<String>,
 }
 
 impl FlushScopes {
-    /// Takes up a stored one.
+    /// Loads a stored folder.
     pub(super) fn load_scope(&mut self, scope: String, is_due: bool, now: u64) {
         if is_due {
             self.pending.insert(scope.clone());
@@ -37,7 +37,7 @@ impl FlushScopes {
         self.added_at.insert(scope, now);
     }
 
-    /// Notes that anything below a path may depend on anything.
+    /// Records that anything below a path may depend on anything.
     pub(super) fn add_scope(&mut self, scope: &str, now: u64) {
         let is_within = |outer: &String| is_at_or_below(scope, outer);
         if let Some((_, since)) = self.added_at.iter_mut().find(|(outer, _)| is_within(outer)) {
@@ -53,7 +53,7 @@ impl FlushScopes {
         }
     }
 
-    /// Puts one in place of all below it.
+    /// Replaces all folders below a folder by that one.
     fn replace_scopes_below(&mut self, outer: &str, now: u64) {
         let within: Vec<String> =
             self.added_at.keys().filter(|one| is_at_or_below(one, outer)).cloned().collect();
@@ -68,7 +68,7 @@ impl FlushScopes {
         self.unsaved.insert(outer.to_owned());
     }
 
-    /// Notes that anything below a path may have depended on what changed already.
+    /// Records that anything below a path may have depended on an earlier change.
     pub(super) fn add_pending_scope(&mut self, scope: &str, now: u64) {
         self.add_scope(scope, now);
         for outer in self.added_at.keys().filter(|outer| is_at_or_below(scope, outer)) {
@@ -77,22 +77,22 @@ impl FlushScopes {
         }
     }
 
-    /// Returns all.
+    /// Returns all folders.
     pub(super) fn to_vec(&self) -> Vec<String> {
         self.added_at.keys().cloned().collect()
     }
 
-    /// Returns those of some that are flushed although nothing changed.
+    /// Returns those of the given folders that are flushed without a change.
     pub(super) fn filter_pending(&self, scopes: Vec<String>) -> Vec<String> {
         scopes.into_iter().filter(|scope| self.pending.contains(scope)).collect()
     }
 
-    /// Tells whether one waits for no further change.
+    /// Returns true if a folder is flushed without a further change.
     pub(super) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Notes that flushes for an answer are stored.
+    /// Records that the flushes of an answer are stored.
     pub(super) fn acknowledge(&mut self, scopes: &[String], answered: u64) {
         for scope in scopes {
             if self.added_at.get(scope).is_some_and(|since| *since <= answered) {
@@ -103,17 +103,17 @@ impl FlushScopes {
         }
     }
 
-    /// Notes that all rows have to be stored.
+    /// Marks all rows to be stored.
     pub(super) fn mark_all_dirty(&mut self) {
         self.unsaved.extend(self.added_at.keys().cloned());
     }
 
-    /// Tells whether there is something to store.
+    /// Returns true if there are unsaved rows.
     pub(super) fn has_unsaved(&self) -> bool {
         !self.unsaved.is_empty()
     }
 
-    /// Takes what has to be stored.
+    /// Takes the unsaved rows.
     pub(super) fn take_rows(&mut self) -> FlushScopeRows {
         let changed = std::mem::take(&mut self.unsaved);
         let (kept, dropped): (Vec<String>, Vec<String>) =
@@ -122,14 +122,14 @@ impl FlushScopes {
         FlushScopeRows { upserts: kept, deletions: dropped }
     }
 
-    /// Takes back what was not stored.
+    /// Restores rows that could not be stored.
     pub(super) fn restore_rows(&mut self, rows: &FlushScopeRows) {
         let kept = rows.upserts.iter().map(|(_, scope)| scope);
         self.unsaved.extend(kept.chain(&rows.deletions).cloned());
     }
 }
 
-/// Returns the folder of a URL or of a folder.
+/// Returns the folder that contains a URL or folder.
 pub(super) fn url_folder(url: &str) -> &str {
     match url.trim_end_matches('/').rfind('/') {
         None | Some(0) => "/",
@@ -137,7 +137,7 @@ pub(super) fn url_folder(url: &str) -> &str {
     }
 }
 
-/// Tells whether a path is at or below another one.
+/// Returns true if a path is at or below another one.
 fn is_at_or_below(path: &str, outer: &str) -> bool {
     outer == "/"
         || path.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -173,7 +173,7 @@ mod tests {
             scopes.add_scope(&format!("/a/b/{number}"), 2);
         }
         assert_eq!(scopes.filter_pending(scopes.to_vec()), ["/a/b"]);
-        // One that holds it is due in its stead.
+        // An enclosing folder is pending in its place.
         scopes.add_pending_scope("/x/y", 3);
         assert_eq!(scopes.filter_pending(scopes.to_vec()), ["/a/b", "/x"]);
         let rows = scopes.take_rows();

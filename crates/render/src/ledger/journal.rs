@@ -1,8 +1,8 @@
-//! Two files that name URLs before their rows are stored, so that a killed process leaves none unknown.
+//! Two files that name URLs before their rows are stored, so that a killed process leaves no URL unknown.
 //!
-//! A line is a URL. It is handed to the kernel before the response goes out and never synced: what the kernel has
-//! survives the process. When a batch of rows begins to be stored, lines go on in the other file; when it is stored, the
-//! file behind it is emptied.
+//! A line is a URL. It is written to the kernel before the response is sent, and never synced: the kernel's buffers
+//! survive the process. When storing a batch of rows begins, lines go to the other file; when it is stored, the first
+//! file is emptied.
 
 use std::fs::File;
 use std::io::Write;
@@ -19,7 +19,7 @@ pub(super) struct LedgerJournal {
     files: [File; 2],
     paths: [PathBuf; 2],
     current_file: usize,
-    /// Whether the last line of a file may be without its end, as the disk was full.
+    /// True if the last line of a file may be truncated because the disk was full.
     is_maybe_truncated: [bool; 2],
 }
 
@@ -32,8 +32,8 @@ impl LedgerJournal {
             match std::fs::read(path) {
                 Ok(bytes) => {
                     let text = String::from_utf8_lossy(&bytes);
-                    // A line without its end was cut by a kill within the call, before its response went out; it does no
-                    // harm to have it.
+                    // A line without its end was truncated by a kill during the write, before its response was sent;
+                    // including it does no harm.
                     urls.extend(text.lines().filter(|url| !url.is_empty()).map(str::to_owned));
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -46,13 +46,13 @@ impl LedgerJournal {
         };
         let [first, second] = &paths;
         let files = [open(first)?, open(second)?];
-        // Nor does it to have a kill's line ended once more.
+        // Terminating a truncated line once more does no harm, either.
         Ok((Self { files, paths, current_file: 0, is_maybe_truncated: [true; 2] }, urls))
     }
 
-    /// Adds a line.
+    /// Appends a line.
     pub(super) fn append_url(&mut self, url: &str) -> std::io::Result<()> {
-        // No URL of a request holds a line break, but one from elsewhere must not make two of it.
+        // No requested URL contains a line break, but one from another source must not become two lines.
         let mut line = url.replace(['\n', '\r'], "%0A");
         line.push('\n');
         let (Some(file), Some(is_torn)) = (
@@ -62,7 +62,7 @@ impl LedgerJournal {
             return Ok(());
         };
         if *is_torn {
-            // Behind a part of another line this one would not be found.
+            // Appended to a partial line, this one would not be found.
             line.insert(0, '\n');
         }
         let written = file.write_all(line.as_bytes());
@@ -70,7 +70,7 @@ impl LedgerJournal {
         written
     }
 
-    /// Goes on in the other file; returns which one to empty when what it names is stored.
+    /// Switches to the other file; returns the one to empty when its URLs are stored.
     pub(super) fn rotate(&mut self) -> usize {
         let before = self.current_file;
         self.current_file = 1 - self.current_file;
@@ -82,7 +82,7 @@ impl LedgerJournal {
         if let (Some(file), Some(path)) = (self.files.get(which), self.paths.get(which))
             && let Err(error) = file.set_len(0)
         {
-            // Its URLs are taken for uncertain at the next start, which costs drawings and harms nobody.
+            // At the next start its URLs count as doubtful, which costs renderings and does no harm.
             tracing::warn!(file = %path.display(), error = %error, "cannot empty a file of the ledger");
         }
     }
@@ -101,11 +101,11 @@ mod tests {
         journal.files[0] = File::options().write(true).open("/dev/full").unwrap();
         journal.append_url("/cut.html").unwrap_err();
         journal.files[0] = whole;
-        // What a full disk had taken of it.
+        // The partial line that a full disk accepted.
         journal.files[0].write_all(b"/cut").unwrap();
         journal.append_url("/b.html").unwrap();
         journal.append_url("/c.html").unwrap();
-        // A process that was killed within a line left one, too.
+        // A process killed during a write leaves a partial line, too.
         journal.files[0].write_all(b"/kil").unwrap();
         let (mut journal, _) = LedgerJournal::open(folder.path()).unwrap();
         journal.append_url("/d.html").unwrap();

@@ -1,5 +1,4 @@
-//! What is done beside recording and answering: rows are stored, a publisher says that it is alive, and those that are gone
-//! are taken over.
+//! Maintenance of the ledger: storing rows, sending heartbeats, and taking over the rows of dead publishers.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
@@ -7,16 +6,16 @@ use std::time::{Duration, SystemTime};
 use super::table::{LedgerRow, StoredLedger};
 use super::{DependencyLedger, LedgerResult};
 
-/// How long rows wait for company before they are stored.
+/// Time for which rows are collected before they are stored.
 const STORE_BATCH_DELAY: Duration = Duration::from_millis(100);
-/// How often a publisher says that it is alive.
+/// Interval of a publisher's heartbeats.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
-/// A publisher that was silent for longer is dead, and its URLs are taken over.
+/// A publisher without a heartbeat for longer is dead, and its URLs are taken over.
 const PUBLISHER_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl DependencyLedger {
-    /// Stores rows when there are some, says that this publisher is alive, and takes over from those that are not, until
-    /// told to stop. Then everything is stored.
+    /// Stores rows when there are some, sends heartbeats, and takes over the rows of dead publishers, until stopped.
+    /// Then stores everything.
     pub async fn run_maintenance(self, mut stop: tokio::sync::watch::Receiver<bool>) {
         let mut beat = tokio::time::interval(HEARTBEAT_INTERVAL);
         while !*stop.borrow() {
@@ -33,7 +32,7 @@ impl DependencyLedger {
         self.log_failure("close", closed);
     }
 
-    /// Does what has to be done now and then.
+    /// Runs one round of the periodic work.
     async fn maintain_once(&self) -> LedgerResult<()> {
         match self.0.table.is_shared() {
             true => self.renew_and_take_over(SystemTime::now()).await,
@@ -45,11 +44,11 @@ impl DependencyLedger {
         if let Err(error) = result {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             tracing::warn!(action, error = %error, reason = cause, "the ledger is behind");
-            // Tried again with the next beat at the latest.
+            // Retried with the next heartbeat at the latest.
         }
     }
 
-    /// Stores what was recorded since the last call; returns when it is durable.
+    /// Stores everything recorded since the last call; returns when it is durable.
     ///
     /// # Errors
     /// If the database cannot be written; nothing is lost then.
@@ -61,7 +60,7 @@ impl DependencyLedger {
             let mut index = self.0.index.lock();
             index.finish_batch(&batch, stored.is_ok());
             if matches!(stored, Ok(false)) {
-                // Another one took this publisher for dead and has its other rows.
+                // Another publisher considered this one dead and took over its other rows.
                 index.mark_all_dirty();
                 self.0.store_signal.notify_one();
             }
@@ -70,13 +69,13 @@ impl DependencyLedger {
         stored.map(drop)
     }
 
-    /// Says that this publisher is alive and takes over the URLs of those that are not.
+    /// Sends a heartbeat and takes over the URLs of dead publishers.
     ///
     /// # Errors
     /// If the database cannot be used.
     pub async fn renew_and_take_over(&self, now: SystemTime) -> LedgerResult<()> {
         if !self.0.table.send_heartbeat(now).await? {
-            // Another one took this publisher for dead and has its rows.
+            // Another publisher considered this one dead and took over its rows.
             self.0.index.lock().mark_all_dirty();
             self.0.store_signal.notify_one();
         }
@@ -100,7 +99,7 @@ impl DependencyLedger {
         Ok(())
     }
 
-    /// Takes up rows of a publisher that is gone: changes that came since it went were answered without them.
+    /// Adopts rows of a dead publisher: changes since its death were answered without them.
     fn adopt_rows(&self, rows: Vec<LedgerRow>, is_whole: bool) {
         let mut index = self.0.index.lock();
         rows.into_iter().for_each(|row| index.adopt_row(row));
@@ -109,7 +108,7 @@ impl DependencyLedger {
         }
     }
 
-    /// Stores everything and notes that nothing is missing.
+    /// Stores everything and records that nothing is missing.
     ///
     /// # Errors
     /// If the database cannot be written; the next start finds the URLs in the files.

@@ -1,7 +1,7 @@
-//! The dependency ledger: which URLs were drawn from what, so that a change names exactly the URLs that show it.
+//! The dependency ledger: records the dependencies of URLs, so that a change names exactly the URLs that show it.
 //!
-//! In: for each drawing its URL and [`DependencySet`]; two states of content. Out: [`AffectedUrls`]: the URLs whose drawings
-//! may differ between the two.
+//! Input: for each rendering its URL and [`DependencySet`]; two states of content. Output: [`AffectedUrls`], the URLs
+//! whose renderings may differ between the two.
 //!
 //! ```text
 //! ticket ─> snapshot ─> render ─> record ─> the response goes out
@@ -9,34 +9,35 @@
 //! ```
 //!
 //! Invariants
-//! * A response that goes out after [`DependencyLedger::record`] said [`RecordOutcome::Recorded`] is named by every later answer whose
-//!   change concerns it, whenever the process ends: the URL is in a file before, and a URL whose dependencies were not
-//!   stored in time depends on everything.
-//! * A drawing that began before a change and is recorded after it was answered is not kept if the change concerns it, or
-//!   if it is of a state that is neither end of the changes that were answered: [`RecordOutcome::Outdated`].
-//! * A copy of a state that a change passes over, as content went on before anybody asked, is named by the answer to that
-//!   change if what it was drawn from differs at its end. That holds also where nothing differs between both ends of the
-//!   change, or a list answers the same at both.
-//! * What is recorded for a URL grows until the URL was flushed, as copies of several drawings may be about.
-//! * A URL that a change concerns is left out of an answer only if it was drawn again from the state after the change and
-//!   every copy that is about looks the same; or if the change concerns it through lists alone, and these were asked again
-//!   in both states and answer the same.
-//! * Memory is bounded: the URLs that were not drawn for longest are given up, and their folder is flushed as a whole
+//! * A response that is sent after [`DependencyLedger::record`] returned [`RecordOutcome::Recorded`] is named by every
+//!   later answer whose change affects it, even if the process is killed: the URL is written to a file before, and a
+//!   URL whose dependencies were not stored in time depends on everything.
+//! * A rendering that began before a change and is recorded after the change was answered is rejected if the change
+//!   affects it, or if its state is neither end of the answered changes: [`RecordOutcome::Outdated`].
+//! * A copy of a state that a change skips, because content moved on before an answer was requested, is named by the
+//!   answer to that change if its dependencies differ at the end of the change. That also holds if nothing differs
+//!   between both ends of the change, or a list has the same result at both.
+//! * The recorded dependencies of a URL grow until the URL is flushed, as copies of several renderings may exist.
+//! * An affected URL is omitted from an answer only if it was rendered again from the state after the change and every
+//!   existing copy looks the same; or if the change affects it through lists alone, and these were queried again in
+//!   both states with the same result.
+//! * Memory is bounded: the URLs that were not rendered for longest are evicted, and their folder is flushed as a whole
 //!   with the next change.
 //!
-//! On failure: a database that cannot be written is tried again; meanwhile the file grows. Without the file nothing is
-//! kept, and [`RecordOutcome::NotRecorded`] says that no copy of the response may be kept either.
+//! On failure: writes to the database are retried; until then the file grows. Without the file nothing is recorded, and
+//! [`RecordOutcome::NotRecorded`] says that the response must not be cached, either.
 //!
-//! A follower that stands at a state has stored the flushes for all that led there. Each copy of a state at which it does not
-//! stand is a stray: most are of the state where it will arrive a moment later, and none any more when it has.
+//! A follower at a state has stored the flushes of all changes that led there. Each copy of another state is a stray:
+//! most are of the state that the follower reaches a moment later, and are strays no longer then.
 //!
-//! The states that are compared are given as those see them for whom drawings are recorded: visitors without a login.
+//! The compared states are those visible to anonymous visitors, for whom renderings are recorded.
 //!
-//! A program with other settings, or another program, may draw the same content otherwise. What was drawn before is in doubt
-//! then, and named by the next answer unless it looks the same. So it is where templates change while the program runs
-//! ([`DependencyLedger::set_renderer_fingerprint`]); a drawing that began before that was answered is outdated when it is recorded afterwards.
+//! Another program, or other settings, may render the same content differently. Earlier renderings are doubtful then,
+//! and named by the next answer unless they look the same. The same applies if templates change while the program runs
+//! ([`DependencyLedger::set_renderer_fingerprint`]); a rendering that began before that change was answered is outdated
+//! if it is recorded afterwards.
 //!
-//! Not here: sending flushes (`replicate`), and what of a change matters ([`crate::ChangedAspects`]).
+//! Not here: sending flushes (`replicate`), and the effect of a change ([`crate::ChangedAspects`]).
 
 mod affected_urls;
 mod counters;
@@ -75,8 +76,8 @@ pub use self::counters::LedgerCounters;
 pub use self::response_fingerprint::ResponseFingerprint;
 pub use self::table::MIGRATIONS;
 
-/// How often the lock is tried by those who may not wait for it. Most hold it for about as long as that takes, and what was
-/// drawn meanwhile would be drawn again.
+/// Number of attempts to take the lock for callers that may not wait for it. Most holders need about that time, and a
+/// failed attempt means that a page is rendered again.
 const TRY_LOCK_COUNT: u32 = 64;
 
 /// The result of everything here that can fail.
@@ -92,12 +93,12 @@ pub enum LedgerError {
     /// The database could not be read or written.
     #[error("cannot {action} the ledger of what pages were drawn from")]
     Database {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The cause.
         source: sqlx::Error,
     },
-    /// The file of URLs whose rows are on their way cannot be used.
+    /// The journal of URLs whose rows are not stored yet cannot be used.
     #[error("cannot use `{}`, which names the URLs that were drawn lately", file.display())]
     JournalFile {
         /// The file.
@@ -107,73 +108,73 @@ pub enum LedgerError {
     },
 }
 
-/// How a ledger is opened.
+/// Options of a ledger.
 #[derive(Debug, Clone)]
 pub struct LedgerOptions {
-    /// The database of small state, with [`MIGRATIONS`] applied.
+    /// The database for small state, with [`MIGRATIONS`] applied.
     pub pool: AnyPool,
     /// The folder of the two files that name URLs before their rows are stored.
     pub folder: PathBuf,
-    /// The name of this publisher among all that use the database.
+    /// The name of this publisher, unique in the database.
     pub publisher: String,
-    /// Changes with each start of the machine: files that were not synced survive the process, not the machine.
+    /// Identifies the boot of the machine: unsynced files survive the process, but not the machine.
     pub boot: String,
-    /// More URLs than this are not kept one by one.
+    /// Maximum number of URLs that are recorded individually.
     pub max_urls: usize,
-    /// Names what decides about drawings beside content: the program and its settings. What was drawn under another name may
-    /// look otherwise now.
+    /// Identifies everything besides content that affects renderings: the program and its settings. Renderings of
+    /// another fingerprint may look different now.
     pub renderer_fingerprint: String,
 }
 
-/// How many URLs are kept one by one unless configured: about 100 MiB of memory for pages of 50 dependencies.
+/// Default maximum number of URLs: about 100 MiB of memory for pages with 50 dependencies.
 pub const DEFAULT_MAX_URLS: usize = 100_000;
 
-/// The moment at which a drawing began.
+/// The step count at the beginning of a rendering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RenderTicket(u64);
 
-/// Tells what an answer read from what others did, for as long as the process lives.
+/// Distinguishes the reads of responses for the lifetime of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DependencyDigest(u64);
 
-/// What became of a drawing that was recorded.
+/// The result of recording a rendering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordOutcome {
-    /// Changes will find it.
+    /// Later changes will find it.
     Recorded,
-    /// A change that concerns it was answered while it was drawn: draw it anew.
+    /// A change that affects it was answered during the rendering: render it again.
     Outdated,
-    /// It could not be noted, so that no copy of it may be kept anywhere.
+    /// It could not be recorded, so that no copy of it may be cached anywhere.
     NotRecorded,
-    /// It shows that nothing is there, as too many URLs do by now: no copy of it may be kept anywhere.
+    /// It shows "not found", and too many URLs already do: no copy of it may be cached anywhere.
     TooManyFaults,
 }
 
-/// The ledger of one publisher. Clones share it.
+/// The ledger of one publisher. Clones share the state.
 #[derive(Clone)]
 pub struct DependencyLedger(Arc<LedgerState>);
 
 struct LedgerState {
     index: Mutex<UrlDependencyIndex>,
-    /// How many steps were answered, as the index says.
+    /// The number of answered steps, copied from the index.
     step_count: AtomicU64,
     table: LedgerTable,
     counters: LedgerCounters,
-    /// Rings when there are rows to store.
+    /// Notified when there are rows to store.
     store_signal: Notify,
     /// Held while a batch is stored.
     write_lock: tokio::sync::Mutex<()>,
     /// The newest answer to a follower whose flushes are not stored yet.
     unacknowledged_answer: Mutex<Option<AffectedUrls>>,
     query_results: Mutex<ListQueryResults>,
-    /// Publishers whose rows were taken over, and nobody asked for yet.
+    /// Publishers whose rows were taken over, and that were not returned to a caller yet.
     taken_over_publishers: Mutex<Vec<String>>,
-    /// What digests of reads begin with, so that nobody who decides about reads can aim at one.
+    /// Secret keys of the digests of reads, so that collisions cannot be provoked.
     digest_keys: [u64; 2],
 }
 
 impl DependencyLedger {
-    /// Opens the ledger: reads what was stored, and what the last process had no time to store.
+    /// Opens the ledger: reads the stored rows, and the URLs that the last process did not store in time.
     ///
     /// # Errors
     /// If the database or the files cannot be used.
@@ -221,22 +222,23 @@ impl DependencyLedger {
         ledger.store_pending().await?;
         ledger.0.index.lock().clear_journal();
         if !is_drawn_alike {
-            // All rows say by now that they are in doubt.
+            // At this point all rows are marked as doubtful.
             ledger.0.table.set_renderer_fingerprint(&options.renderer_fingerprint).await?;
         }
         Ok(ledger)
     }
 
-    /// Begins a drawing; the snapshot must be taken after this. Never waits.
+    /// Begins a rendering; the snapshot must be taken after this. Never waits.
     #[must_use]
     pub fn begin_rendering(&self) -> RenderTicket {
-        // Whoever sees a step's number sees at least the state in which it ends: that was read before.
+        // A reader of a step's number sees at least the state in which the step ends, because that state was read
+        // before.
         RenderTicket(self.0.step_count.load(Ordering::Acquire))
     }
 
-    /// Records what a URL was drawn from, before the drawing goes out, and of which state it is: nothing if that does not
-    /// follow from one state alone ([`tympan_content::Snapshot::visible_root_id`]). The URL is its path as it was asked for, without the query:
-    /// copies of all its variants are kept under it.
+    /// Records the dependencies of a URL before the rendering is sent, and its state, which is `None` if it does not
+    /// derive from one state alone ([`tympan_content::Snapshot::visible_root_id`]). The URL is the path as it was
+    /// requested, without the query: copies of all its variants are cached under it.
     pub fn record(
         &self,
         (ticket, root): (RenderTicket, Option<ChunkId>),
@@ -254,15 +256,15 @@ impl DependencyLedger {
         self.record_rendering(ticket, drawn)
     }
 
-    /// Digests what an answer read, for [`DependencyLedger::record_if_known`].
+    /// Digests the reads of a response, for [`DependencyLedger::record_if_known`].
     #[must_use]
     pub fn digest_dependencies(&self, answer: &RenderResponse) -> DependencyDigest {
         DependencyDigest(answer.reads.digest(self.0.digest_keys))
     }
 
-    /// Records an answer that shows something and was recorded before, as [`DependencyLedger::record_answer`] would, if that can be
-    /// done without waiting for anything: neither for a disk nor, longer than a moment, for the ledger's lock. Tells whether
-    /// it was.
+    /// Records a response that shows content and was recorded before, as [`DependencyLedger::record_answer`] would, if
+    /// that is possible without waiting for a disk or, longer than a moment, for the ledger's lock. Returns true if it
+    /// was recorded.
     #[must_use]
     pub fn record_if_known(
         &self,
@@ -288,7 +290,7 @@ impl DependencyLedger {
         is_known
     }
 
-    /// Records an answer before it goes out. What is one visitor's or one moment's alone is kept by nobody, and not noted.
+    /// Records a response before it is sent. Responses for one visitor or one moment are not cached, and not recorded.
     pub fn record_answer(
         &self,
         (ticket, root): (RenderTicket, Option<ChunkId>),
@@ -303,7 +305,7 @@ impl DependencyLedger {
             answer.outcome,
             RenderOutcome::NotFound | RenderOutcome::BadRequest | RenderOutcome::MethodNotAllowed
         );
-        // Most answers are like the one before, and a digest costs less than a set.
+        // Most responses equal the one before, and a digest costs less than a set.
         let digest = answer.reads.digest(self.0.digest_keys);
         let sketch = UrlRenderingDigest { url, root, digest, fingerprint: look.as_ref(), is_fault };
         if self.0.index.lock().record_if_known(ticket.0, sketch) {
@@ -345,21 +347,21 @@ impl DependencyLedger {
         }
     }
 
-    /// Takes note that the same content may be drawn otherwise from now on, as templates or settings changed: the next answer
-    /// names all that was drawn before, but for what looks the same. `renderer_fingerprint` is what decides about answers now, as in
-    /// [`LedgerOptions::renderer_fingerprint`].
+    /// Records that the same content may render differently from now on, because templates or settings changed: the
+    /// next answer names all earlier renderings, except those that look the same. `renderer_fingerprint` identifies
+    /// what affects responses now, as in [`LedgerOptions::renderer_fingerprint`].
     ///
     /// # Errors
-    /// If the database cannot be written. The next answer names all the same; call it again, as a process that is killed
-    /// would not know of it.
+    /// If the database cannot be written. The next answer names the renderings all the same; call this again, as the
+    /// change would be lost if the process is killed.
     pub async fn set_renderer_fingerprint(&self, drawn_by: &str) -> LedgerResult<()> {
         self.0.index.lock().mark_rendering_changed();
-        // That all are in doubt must be known before nobody can tell any more that something changed.
+        // The doubtful marks must be durable before the evidence of the change is lost.
         self.store_pending().await?;
         self.0.table.set_renderer_fingerprint(drawn_by).await
     }
 
-    /// Returns the names of all publishers that have a ledger in the database, this one among them, but for those whose
+    /// Returns the names of all publishers with a ledger in the database, including this one, but without those whose
     /// URLs were taken over.
     ///
     /// # Errors
@@ -369,8 +371,8 @@ impl DependencyLedger {
         Ok(here)
     }
 
-    /// Returns the publishers whose URLs were taken over since the last call; the first call of a process also names those
-    /// of earlier ones.
+    /// Returns the publishers whose URLs were taken over since the last call; the first call of a process also returns
+    /// those of earlier processes.
     #[must_use]
     pub fn take_taken_over_publishers(&self) -> Vec<String> {
         std::mem::take(&mut self.0.taken_over_publishers.lock())
@@ -382,13 +384,13 @@ impl DependencyLedger {
         &self.0.counters
     }
 
-    /// Returns how many URLs have copies of states at which the follower does not stand: none, while nothing changes.
+    /// Returns the number of URLs with copies of states at which the follower is not: zero while nothing changes.
     #[must_use]
     pub fn stray_url_count(&self) -> usize {
         self.0.index.lock().stray_url_count()
     }
 
-    /// Returns how many URLs and how many dependencies are kept.
+    /// Returns the number of URLs and the number of dependencies.
     #[must_use]
     pub fn url_and_dependency_counts(&self) -> (usize, usize) {
         self.0.index.lock().url_and_dependency_counts()
@@ -406,7 +408,7 @@ mod tests {
     use super::*;
     use crate::request::RenderRequest;
 
-    /// A ledger whose database is never asked.
+    /// A ledger whose database is never used.
     fn ledger(folder: &std::path::Path) -> DependencyLedger {
         sqlx::any::install_default_drivers();
         let pool = AnyPool::connect_lazy("sqlite::memory:").unwrap();
@@ -451,7 +453,7 @@ mod tests {
         let kept = ledger.record_answer(when, "/a.png", &answer, Some(look.clone()));
         assert_eq!(kept, RecordOutcome::Recorded);
         assert!(is_known());
-        // Whoever held the lock and waited for it again would wait for ever.
+        // A holder of the lock that waits for it again would deadlock.
         let held = ledger.0.index.lock();
         assert!(!is_known());
         drop(held);

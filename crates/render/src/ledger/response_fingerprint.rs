@@ -1,14 +1,15 @@
-//! How answers look: what has to be known of one to draw it again later and to tell whether anything differs.
+//! Fingerprints of responses: the information needed to render a response again and to detect any difference.
 //!
-//! Invariant: two answers whose looks are equal have the same status, headers and body, and whoever has the one need not
-//! fetch the other.
+//! Invariant: two responses with equal fingerprints have the same status, headers and body, and a client that has one
+//! need not fetch the other.
 //!
-//! Only what everybody gets can be drawn again: an answer that used more of its request than the URL, the scheme and the
-//! host has no look, nor has one that used parameters which were given, or asked an index, which follows content in its own
-//! time. One that took long has none either: a flush would wait while it is drawn to find out that nobody needs to fetch it.
+//! Only responses for everyone can be rendered again. A response has no fingerprint if it used more of its request than
+//! the URL, the scheme and the host, if it used query parameters that were present, or if it queried an index, which
+//! follows content with a delay. A slow response has none either: a flush would wait for its rendering only to find
+//! that it need not be fetched.
 //!
-//! Caches that fill in includes and those that do not may get the same bytes now and others after a change. So a look
-//! remembers which of them asked, and is drawn again for each.
+//! Caches that fill in includes and other clients may get the same bytes now and different ones after a change. So a
+//! fingerprint stores which of them requested it, and is rendered again for each.
 
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::dependency::{folded_multiply, mix_bits};
 use crate::request::{FragmentCacheOverride, RenderRequest};
 use crate::response::{RenderOutcome, RenderResponse, RenderResponseBody};
 
-/// What an answer may have used of its request.
+/// The facts of its request that a response with a fingerprint may have used.
 const REPEATABLE_FACTS: RequestFacts = RequestFacts::PAGE
     .combine(RequestFacts::URL)
     .combine(RequestFacts::EDIT)
@@ -26,35 +27,36 @@ const REPEATABLE_FACTS: RequestFacts = RequestFacts::PAGE
     .combine(RequestFacts::FAULT)
     .combine(RequestFacts::PARAMETERS)
     .combine(RequestFacts::ACCOUNTS);
-/// What took longer is not drawn again to be compared. Most pages take a millisecond or a few.
+/// Maximum render time of a response that is rendered again for comparison. Most pages take a few milliseconds at most.
 const MAX_COMPARED_RENDER_TIME: Duration = Duration::from_millis(250);
-/// Longer hosts are not kept.
+/// Maximum length of a stored host, in bytes.
 const MAX_HOST_BYTES: usize = 255;
 
-/// Bits of the byte behind the digest: whether a host follows, and by which scheme it was asked; and who asked.
+/// Flags in the byte after the digest: whether a host follows, the scheme of its request, and the kinds of clients.
 const HOST_FLAG: u8 = 1;
 const TLS_FLAG: u8 = 2;
 const PLAIN_CLIENT_FLAG: u8 = 4;
 const FILLING_CACHE_FLAG: u8 = 8;
-/// Whether parameters of the query would show.
+/// Set if query parameters would affect the response.
 const QUERY_FLAG: u8 = 16;
 
-/// How an answer looked, and how it was asked for.
+/// The fingerprint of a response, and the properties of its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponseFingerprint {
     /// Covers status, headers and body.
     digest: [u64; 2],
-    /// The host and whether it was asked over TLS, where addresses are mapped by them.
+    /// The host and whether the request used TLS, if address mappings depend on them.
     host_and_tls: Option<(Box<str>, bool)>,
-    /// Who got it: [`PLAIN_CLIENT_FLAG`] caches and visitors, those that are [`FILLING_CACHE_FLAG`] includes, or both.
+    /// The kinds of clients that got it: [`PLAIN_CLIENT_FLAG`] for caches and visitors, [`FILLING_CACHE_FLAG`] for
+    /// caches that fill in includes, or both.
     client_flags: u8,
-    /// Whether parameters were looked for, of which there were none. Copies that were asked for with some are like those
-    /// without, as long as nobody looks.
+    /// True if the response looked up query parameters and found none. As long as it does not, copies requested with
+    /// parameters equal those without.
     reads_parameters: bool,
 }
 
 impl ResponseFingerprint {
-    /// Returns the look of an answer, if the same can be asked for again.
+    /// Returns the fingerprint of a response; `None` if the request cannot be repeated.
     #[must_use]
     pub fn from_response(drawn: &RenderResponse, request: &RenderRequest<'_>) -> Option<Self> {
         let reads = &drawn.reads;
@@ -83,26 +85,26 @@ impl ResponseFingerprint {
         })
     }
 
-    /// Tells whether this is how all copies look that the other one is about, whoever asked for them.
+    /// Returns true if both have the same content, regardless of the clients.
     pub(super) fn equals_ignoring_client(&self, other: &Self) -> bool {
         self.digest == other.digest
             && self.host_and_tls == other.host_and_tls
             && self.reads_parameters == other.reads_parameters
     }
 
-    /// Tells whether the other one is how a part of these copies look, or all of them.
+    /// Returns true if the other fingerprint is that of all or some of these copies.
     pub(super) fn covers(&self, other: &Self) -> bool {
         self.equals_ignoring_client(other)
             && self.client_flags & other.client_flags == other.client_flags
     }
 
-    /// Returns the look of the copies of both; nothing if they differ.
+    /// Returns the fingerprint of the copies of both; `None` if they differ.
     pub(super) fn join(&self, other: &Self) -> Option<Self> {
         let askers = self.client_flags | other.client_flags;
         self.equals_ignoring_client(other).then(|| Self { client_flags: askers, ..self.clone() })
     }
 
-    /// Writes the look as bytes: the digest, who asked, and the host where it decides.
+    /// Encodes the fingerprint: the digest, the kinds of clients, and the host if it matters.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.digest.map(u64::to_le_bytes).concat();
         let by = self
@@ -116,7 +118,7 @@ impl ResponseFingerprint {
         bytes
     }
 
-    /// Reads a look; nothing if the bytes are none.
+    /// Decodes a fingerprint; `None` if the bytes are malformed.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (digest, rest) = bytes.split_at_checked(16)?;
         let (words, _) = digest.as_chunks::<8>();
@@ -137,7 +139,7 @@ impl ResponseFingerprint {
         })
     }
 
-    /// Returns the requests that ask for the same, one for each kind of cache that did.
+    /// Returns the requests that repeat the original one, one for each kind of client.
     pub(super) fn repeat_requests<'a>(
         &'a self,
         url: &'a str,
@@ -161,7 +163,7 @@ impl ResponseFingerprint {
     }
 }
 
-/// Digests what a client gets.
+/// Digests the parts of a response that a client gets.
 fn digest_response(drawn: &RenderResponse) -> [u64; 2] {
     let mut digest = ResponseHasher::default();
     let RenderResponse { outcome, content_type, headers, body, .. } = drawn;
@@ -184,12 +186,12 @@ fn digest_response(drawn: &RenderResponse) -> [u64; 2] {
     digest.words()
 }
 
-/// What keeps a word of zeros from being the end of a lane.
+/// Keep a word of zeros from equaling the end of a lane.
 const LANE_END_MARKS: [u64; 4] =
     [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93, 0xa409_3822_299f_31d0, 0x082e_fa98_ec4e_6c89];
 
-/// 128 bits out of four lanes: nobody gains by making two pages of a site collide, and a render must not wait for more. One lane
-/// waits for its own multiplications alone.
+/// A 128-bit hash with four lanes. It need not resist deliberate collisions, because nobody gains by making two pages
+/// of a site collide, and it must not delay renders. Each lane waits only for its own multiplications.
 struct ResponseHasher([u64; 4]);
 
 impl Default for ResponseHasher {
@@ -214,10 +216,10 @@ impl ResponseHasher {
 }
 
 impl Hasher for ResponseHasher {
-    /// Takes 64 bytes at a time, a quarter of them into each lane: a page is read once, as fast as memory gives it.
+    /// Processes 64 bytes at a time, a quarter of them in each lane: a page is read once, at the speed of memory.
     fn write(&mut self, bytes: &[u8]) {
         let (blocks, rest) = bytes.as_chunks::<64>();
-        // Held apart from `self` and from each other, the lanes stay in registers.
+        // As separate local variables, the lanes stay in registers.
         let Self([mut first, mut second, mut third, mut fourth]) = *self;
         let word = u64::from_le_bytes;
         for block in blocks {
@@ -237,7 +239,7 @@ impl Hasher for ResponseHasher {
         self.write_u64(bytes.len() as u64);
     }
 
-    // What stands between texts is a number each, and needs no length of its own.
+    // The separators between texts are single numbers, and need no length.
     fn write_u8(&mut self, byte: u8) {
         self.write_u64(byte.into());
     }
@@ -282,7 +284,7 @@ mod tests {
         assert_ne!(digest_of(&[b"a\0"]), digest_of(&[b"a"]));
         assert_ne!(digest_of(&[&[0; 8]]), digest_of(&[&[0; 16]]));
         assert_eq!(digest_of(&[b"same"]), digest_of(&[b"same"]));
-        // Wherever one byte of a long text differs.
+        // A difference in one byte at any position of a long text.
         let text = vec![b'x'; 200];
         let whole = digest_of(&[&text]);
         for at in 0..text.len() {
@@ -292,7 +294,7 @@ mod tests {
             assert!(first != whole[0] && second != whole[1], "{at}");
         }
         assert_ne!(digest_of(&[&[0; 64]]), digest_of(&[&[0; 128]]));
-        // Whichever two parts of a block change places.
+        // Two swapped parts of a block.
         let block: Vec<u8> = (0..64).collect();
         for (one, other) in (0..8).flat_map(|one| (0..one).map(move |other| (one, other))) {
             let mut swapped = block.clone();
@@ -319,7 +321,7 @@ mod tests {
                 assert_eq!(ResponseFingerprint::from_bytes(&look.to_bytes()), Some(look));
             }
         }
-        // Too short, asked by nobody, a host where none is told, and one that is no text.
+        // Too short, without a client, a missing host, and a host that is not text.
         for bytes in
             [&[0; 16][..], &[0; 17], &[[0; 16].as_slice(), &[PLAIN_CLIENT_FLAG, b'x']].concat()]
         {

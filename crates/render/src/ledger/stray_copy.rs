@@ -1,38 +1,39 @@
-//! Strays: copies that were drawn from a state at which no follower stands.
+//! Strays: copies rendered from a state at which no follower is.
 //!
-//! A follower goes from one state to the next, and what differs between the two says nothing about a copy of a state in
-//! between. A text that is published and taken back within one step is in no difference at all, and the page that was
-//! drawn meanwhile shows it. So the states of such copies are noted, and each is held against the state in which a step ends.
+//! A follower goes from one state to the next, and the difference between the two says nothing about a copy of an
+//! intermediate state. A text that is published and withdrawn within one step appears in no difference, but the page
+//! rendered in between shows it. So the states of such copies are recorded, and each is compared with the state in
+//! which a step ends.
 //!
 //! Invariants
-//! * The states of a URL's strays are few; of one with more nobody knows from which they were drawn.
-//! * A copy that was noted after a step was looked at is a stray after that step, too, unless it is of the state in which the
-//!   step ends.
+//! * The number of states of a URL's strays is limited; a URL with more has strays of unknown state.
+//! * A copy that was recorded after a step was processed is a stray after that step, too, unless it is of the state in
+//!   which the step ends.
 
 use std::collections::{BTreeSet, HashMap};
 
 use tympan_content::ChunkId;
 
-/// The most states that are told apart for one URL.
+/// Maximum number of distinct states per URL.
 const MAX_ROOTS_PER_URL: usize = 4;
-/// The most states that are compared with the one in which a step ends.
+/// Maximum number of states that are compared with the one in which a step ends.
 const MAX_COMPARED_ROOTS: usize = 16;
 
-/// Copies of a URL that were drawn from one state.
+/// Copies of a URL that were rendered from one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct StrayCopy {
-    /// The state; nothing if nobody knows.
+    /// The state; `None` if unknown.
     root: Option<ChunkId>,
-    /// When the last of them was noted.
+    /// The time of the latest record of one of them.
     recorded_at: u64,
 }
 
-/// The strays of all URLs, by the places of these.
+/// The strays of all URLs, by slot.
 #[derive(Debug, Default)]
 pub(super) struct StrayCopies(HashMap<u32, Vec<StrayCopy>>);
 
 impl StrayCopies {
-    /// Notes a copy once more; tells whether there was one of that state.
+    /// Records a copy again; returns false if there was none of that state.
     pub(super) fn refresh_copy(&mut self, at: u32, root: Option<ChunkId>, now: u64) -> bool {
         let mut strays = self.0.get_mut(&at).into_iter().flatten();
         let known = strays.find(|one| one.root == root || one.root.is_none());
@@ -42,7 +43,7 @@ impl StrayCopies {
         })
     }
 
-    /// Notes a copy; tells whether it is the URL's first stray.
+    /// Records a copy; returns true if it is the URL's first stray.
     pub(super) fn add_copy(&mut self, at: u32, root: Option<ChunkId>, now: u64) -> bool {
         if self.refresh_copy(at, root, now) {
             return false;
@@ -61,17 +62,17 @@ impl StrayCopies {
         self.0.contains_key(&at)
     }
 
-    /// Returns how many URLs have strays.
+    /// Returns the number of URLs with strays.
     pub(super) fn url_count(&self) -> usize {
         self.0.len()
     }
 
-    /// Forgets the strays of a URL that is given up.
+    /// Removes the strays of an evicted URL.
     pub(super) fn remove_url(&mut self, at: u32) {
         self.0.remove(&at);
     }
 
-    /// Forgets those of a URL that were noted up to a moment; tells whether it had some and has none left.
+    /// Removes those of a URL that were recorded up to a time; returns true if it had some and has none left.
     pub(super) fn remove_recorded_until(&mut self, at: u32, moment: u64) -> bool {
         let Some(strays) = self.0.get_mut(&at) else { return false };
         strays.retain(|one| one.recorded_at > moment);
@@ -82,7 +83,7 @@ impl StrayCopies {
         is_over
     }
 
-    /// Forgets those that were noted up to a moment, and those of a state; returns the URLs that have none left.
+    /// Removes those that were recorded up to a time, and those of a state; returns the URLs that have none left.
     pub(super) fn remove_acknowledged(&mut self, moment: u64, root: ChunkId) -> Vec<u32> {
         let mut over = Vec::new();
         self.0.retain(|at, strays| {
@@ -95,19 +96,19 @@ impl StrayCopies {
         over
     }
 
-    /// Forgets all; returns their URLs.
+    /// Removes all; returns their URLs.
     pub(super) fn clear(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.0).into_keys().collect()
     }
 
-    /// Returns the states to compare with the one in which a step ends, those aside that the step compares itself.
+    /// Returns the states to compare with the one in which a step ends, except those that the step itself compares.
     pub(super) fn roots_to_compare(&self, ends: [ChunkId; 2]) -> Vec<ChunkId> {
         let all = self.0.values().flatten().filter_map(|one| one.root);
         let others: BTreeSet<ChunkId> = all.filter(|root| !ends.contains(root)).collect();
         others.into_iter().take(MAX_COMPARED_ROOTS).collect()
     }
 
-    /// Returns each URL that has strays, with their states.
+    /// Returns each URL with strays, and their states.
     pub(super) fn iter(
         &self,
     ) -> impl Iterator<Item = (u32, impl Iterator<Item = Option<ChunkId>>)> {
@@ -131,11 +132,11 @@ mod tests {
         assert!(!strays.add_copy(1, Some(root(2)), 12), "another one of the same URL");
         assert!(strays.add_copy(2, Some(root(3)), 13));
         assert_eq!(strays.roots_to_compare([root(1), root(9)]), [root(2), root(3)]);
-        // Looked at when the clock said 11: the later ones wait for the next step, but for those of the end.
+        // Processed at clock 11: later copies wait for the next step, except for those of the end state.
         assert_eq!(strays.remove_acknowledged(11, root(3)), [2]);
         assert!(strays.has_copies(1) && !strays.has_copies(2));
         assert_eq!(strays.roots_to_compare([root(8), root(9)]), [root(2)]);
-        // Noted once more since.
+        // Recorded again since.
         assert!(strays.refresh_copy(1, Some(root(2)), 20));
         assert_eq!(strays.remove_acknowledged(19, root(9)), [0_u32; 0]);
         assert!(
@@ -161,7 +162,7 @@ mod tests {
         );
         assert_eq!(strays.remove_acknowledged(49, root(99)), [0_u32; 0]);
         assert_eq!(strays.remove_acknowledged(50, root(99)), [1]);
-        // One that nobody knows makes the others as unknown.
+        // An unknown state makes the other states unknown.
         strays.add_copy(2, Some(root(1)), 60);
         assert!(!strays.add_copy(2, None, 61));
         assert_eq!(strays.roots_to_compare([root(8), root(9)]), [] as [ChunkId; 0]);

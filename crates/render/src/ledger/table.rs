@@ -1,7 +1,7 @@
 //! The ledger in the database: one row for each URL, and one for each publisher.
 //!
-//! A row holds the whole set: to find URLs by path is the memory's work, which makes a row cost a tenth of one row for
-//! each dependency. Publishers that share a database have rows of their own.
+//! A row holds the whole set. URLs are found by path in memory only, so that a row costs a tenth of one row per
+//! dependency. Publishers that share a database have separate rows.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::response_fingerprint::ResponseFingerprint;
 use super::{LedgerError, LedgerResult};
 use crate::dependency::{DEPENDENCY_FORMAT, DependencySet};
 
-/// The tables of the ledger; a step that has been released never changes.
+/// The tables of the ledger; a released step never changes.
 pub const MIGRATIONS: &[&str] = &[
     "CREATE TABLE ledger_publisher (
         publisher TEXT PRIMARY KEY,
@@ -22,7 +22,7 @@ pub const MIGRATIONS: &[&str] = &[
         state BIGINT NOT NULL,
         format BIGINT NOT NULL,
         seen BIGINT NOT NULL)",
-    // SQLite keeps bytes as they are under any name of a type; this is PostgreSQL's.
+    // SQLite stores bytes unchanged under any type name; this one is PostgreSQL's.
     "CREATE TABLE ledger_url (
         publisher TEXT NOT NULL,
         kind BIGINT NOT NULL,
@@ -33,24 +33,24 @@ pub const MIGRATIONS: &[&str] = &[
     "ALTER TABLE ledger_publisher ADD COLUMN drawn_by TEXT",
 ];
 
-/// Rows of one statement: enough to make its cost that of the rows.
+/// Rows per statement: enough to make the cost of the statement negligible.
 const ROWS_PER_STATEMENT: usize = 100;
 
-/// Bits before the dependencies: only faults were drawn; copies may be of a state at which no follower stood.
+/// Flags before the dependencies: only faults were rendered; copies may be of a state at which no follower was.
 const FAULT_FLAG: u8 = 1;
 const STRAY_FLAG: u8 = 2;
 
-/// How a publisher was left.
+/// The state in which a publisher was left.
 mod publisher_state {
     /// It runs, or was killed.
     pub(super) const OPEN: i64 = 0;
-    /// It ended, and everything is stored.
+    /// It ended after storing everything.
     pub(super) const CLOSED: i64 = 1;
     /// Its rows were taken over.
     pub(super) const TAKEN_OVER: i64 = 2;
 }
 
-/// What a row is about.
+/// The kind of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LedgerRowKind {
     Url,
@@ -73,28 +73,29 @@ pub(super) struct LedgerRow {
     pub(super) url: String,
     pub(super) dependencies: DependencySet,
     pub(super) fingerprint: Option<ResponseFingerprint>,
-    /// Whether only faults were drawn.
+    /// True if only faults were rendered.
     pub(super) is_fault: bool,
-    /// Whether copies may be of a state at which no follower stood; of a folder, whether what changed already may show there.
+    /// For a URL, true if copies may be of a state at which no follower was; for a folder, true if it may show an
+    /// earlier change.
     pub(super) is_stray: bool,
 }
 
-/// What a publisher had stored.
+/// The stored state of a publisher.
 #[derive(Debug)]
 pub(super) struct StoredLedger {
     pub(super) rows: Vec<LedgerRow>,
-    /// Whether these, and the journal, are all that it drew.
+    /// True if these rows and the journal cover everything that it rendered.
     pub(super) is_complete: bool,
-    /// What decided about its drawings beside content, if that is known.
+    /// The fingerprint of everything besides content that affected its renderings; `None` if unknown.
     pub(super) renderer_fingerprint: Option<String>,
 }
 
-/// A publisher that has been silent for long.
+/// A publisher without a recent heartbeat.
 #[derive(Debug)]
 pub(super) struct DeadPublisher {
     publisher: String,
     state: i64,
-    /// When it was seen, and after it was taken over, when that was.
+    /// The time of its latest heartbeat, or of the takeover after it.
     last_seen: i64,
     format: i64,
 }
@@ -109,27 +110,27 @@ impl DeadPublisher {
 #[derive(Debug)]
 pub(super) struct UnstoredUrl {
     pub(super) url: Arc<str>,
-    /// What it was drawn from.
+    /// Its dependencies.
     pub(super) dependencies: Arc<DependencySet>,
-    /// How it looks.
+    /// The fingerprint of its response.
     pub(super) fingerprint: Option<Arc<ResponseFingerprint>>,
-    /// Whether only faults were drawn.
+    /// True if only faults were rendered.
     pub(super) is_fault: bool,
-    /// Whether copies may be of a state at which no follower stands.
+    /// True if copies may be of a state at which no follower is.
     pub(super) is_stray: bool,
 }
 
-/// What has to be stored.
+/// The changes to store.
 #[derive(Debug)]
 pub(super) struct LedgerBatch {
     pub(super) rows: Vec<UnstoredUrl>,
     pub(super) removed_urls: Vec<Arc<str>>,
     pub(super) scopes: FlushScopeRows,
-    /// The file of the journal to empty then.
+    /// The journal file to empty after storing.
     pub(super) journal_file: usize,
 }
 
-/// A row as it is written: kind, URL, dependencies and look.
+/// The columns of a row: kind, URL, dependencies and fingerprint.
 type LedgerRowColumns<'a> = (LedgerRowKind, &'a str, Vec<u8>, Option<Vec<u8>>);
 
 /// The rows of one publisher.
@@ -142,18 +143,18 @@ pub(super) struct LedgerTable {
 
 impl LedgerTable {
     pub(super) fn new(pool: AnyPool, publisher: String, boot: String) -> Self {
-        // A transaction of SQLite that begins by reading would fail at once when another one writes.
+        // A transaction of SQLite that begins with a read would fail at once if another one writes.
         let is_server = pool.connect_options().database_url.scheme().starts_with("postgres");
         let begin = if is_server { "BEGIN" } else { "BEGIN IMMEDIATE" };
         Self { pool, publisher, boot, begin_statement: begin }
     }
 
-    /// Tells whether other publishers may use the database.
+    /// Returns true if other publishers may use the database.
     pub(super) fn is_shared(&self) -> bool {
         self.begin_statement == "BEGIN"
     }
 
-    /// Reads this publisher's rows and notes that it runs.
+    /// Reads this publisher's rows and records that it is running.
     pub(super) async fn open(&self, now: SystemTime) -> LedgerResult<StoredLedger> {
         self.try_open(now).await.map_err(|source| LedgerError::Database { action: "open", source })
     }
@@ -163,7 +164,7 @@ impl LedgerTable {
         let sql = "SELECT boot, state, format, drawn_by FROM ledger_publisher WHERE publisher = $1";
         let query = sqlx::query(sql).bind(&self.publisher);
         let found = query.fetch_optional(&mut *transaction).await?;
-        // Whatever was drawn before the first start with a ledger is not known.
+        // Renderings before the first start with a ledger are unknown.
         let (mut is_whole, mut drawn_by) = (false, None);
         if let Some(found) = found {
             drawn_by = found.try_get(3)?;
@@ -172,7 +173,7 @@ impl LedgerTable {
             is_whole =
                 format == DEPENDENCY_FORMAT && (left != publisher_state::OPEN || boot == self.boot);
             if format != DEPENDENCY_FORMAT {
-                // What these say is not known any more; everything is flushed instead.
+                // The contents of these rows are no longer valid; everything is flushed instead.
                 sqlx::query("DELETE FROM ledger_url WHERE publisher = $1")
                     .bind(&self.publisher)
                     .execute(&mut *transaction)
@@ -195,15 +196,15 @@ impl LedgerTable {
         Ok(StoredLedger { rows, is_complete: is_whole, renderer_fingerprint: drawn_by })
     }
 
-    /// Notes what decides about drawings beside content.
+    /// Stores the fingerprint of everything besides content that affects renderings.
     pub(super) async fn set_renderer_fingerprint(&self, drawn_by: &str) -> LedgerResult<()> {
         let sql = "UPDATE ledger_publisher SET drawn_by = $1 WHERE publisher = $2";
         let done = sqlx::query(sql).bind(drawn_by).bind(&self.publisher).execute(&self.pool).await;
         done.map(drop).map_err(|source| LedgerError::Database { action: "open", source })
     }
 
-    /// Stores a batch in one transaction; tells whether this publisher was taken for alive. If not, its other rows are gone,
-    /// or go: these stay.
+    /// Stores a batch in one transaction; returns true if this publisher was considered alive. If not, its other rows
+    /// are deleted, now or later; these stay.
     pub(super) async fn write_batch(&self, batch: &LedgerBatch) -> LedgerResult<bool> {
         self.try_write_batch(batch)
             .await
@@ -212,7 +213,7 @@ impl LedgerTable {
 
     async fn try_write_batch(&self, batch: &LedgerBatch) -> sqlx::Result<bool> {
         let mut transaction = self.pool.begin_with(self.begin_statement).await?;
-        // Whoever has taken over deletes only what is taken over.
+        // The publisher that has taken over deletes only what it took over.
         let sql = "UPDATE ledger_publisher SET state = $1 WHERE publisher = $2 AND state = $3";
         let back = sqlx::query(sql)
             .bind(publisher_state::OPEN)
@@ -268,7 +269,7 @@ impl LedgerTable {
              dependencies = excluded.dependencies, look = excluded.look",
             places.join(", ")
         );
-        // The text is made of numbers of parameters.
+        // The text consists of parameter numbers.
         let mut query = sqlx::query(AssertSqlSafe(text)).bind(&self.publisher);
         for (kind, url, read, look) in rows {
             let look = look.as_deref();
@@ -277,7 +278,7 @@ impl LedgerTable {
         query.execute(connection).await.map(drop)
     }
 
-    /// Says that this publisher is alive; tells whether it was still taken for alive.
+    /// Sends a heartbeat; returns true if this publisher was still considered alive.
     pub(super) async fn send_heartbeat(&self, now: SystemTime) -> LedgerResult<bool> {
         let failed = |source| LedgerError::Database { action: "keep", source };
         let sql = "UPDATE ledger_publisher SET seen = $1 WHERE publisher = $2 AND state = $3";
@@ -298,7 +299,7 @@ impl LedgerTable {
         Ok(false)
     }
 
-    /// Returns the publishers that were silent for longer than a time.
+    /// Returns the publishers without a heartbeat for longer than a duration.
     pub(super) async fn dead_publishers(
         &self,
         now: SystemTime,
@@ -326,7 +327,7 @@ impl LedgerTable {
         read.await.map_err(|source| LedgerError::Database { action: "keep", source })
     }
 
-    /// Takes the rows of a publisher that is gone; nothing if another one was faster.
+    /// Takes the rows of a dead publisher; `None` if another publisher was faster.
     pub(super) async fn take_over(
         &self,
         gone: &mut DeadPublisher,
@@ -356,13 +357,13 @@ impl LedgerTable {
         }
         let rows = read_publisher_rows(&mut transaction, &gone.publisher).await?;
         transaction.commit().await?;
-        // The journal of one that did not end by itself lies on its own machine.
+        // The journal of a publisher that was killed lies on its own machine.
         let is_whole = gone.state == publisher_state::CLOSED && gone.format == DEPENDENCY_FORMAT;
         (gone.state, gone.last_seen) = (publisher_state::TAKEN_OVER, to_unix_millis(now));
         Ok(Some(StoredLedger { rows, is_complete: is_whole, renderer_fingerprint: None }))
     }
 
-    /// Returns the publishers that have rows here, whether they run or not, and those whose rows were taken over.
+    /// Returns the publishers that have rows here, running or not, and those whose rows were taken over.
     pub(super) async fn publisher_names(&self) -> LedgerResult<[Vec<String>; 2]> {
         let failed = |source| LedgerError::Database { action: "read", source };
         let query = sqlx::query("SELECT publisher, state FROM ledger_publisher ORDER BY publisher");
@@ -376,7 +377,7 @@ impl LedgerTable {
         Ok([here, gone])
     }
 
-    /// Deletes the rows of a publisher, as they are kept elsewhere, unless it is back: it takes them for stored then.
+    /// Deletes the rows of a publisher, as they are stored elsewhere, unless it is back: it considers them stored then.
     pub(super) async fn delete_publisher(&self, gone: &DeadPublisher) -> LedgerResult<()> {
         let done = self.try_delete_publisher(gone).await;
         done.map_err(|source| LedgerError::Database { action: "take over", source })
@@ -384,7 +385,7 @@ impl LedgerTable {
 
     async fn try_delete_publisher(&self, gone: &DeadPublisher) -> sqlx::Result<()> {
         let mut transaction = self.pool.begin_with(self.begin_statement).await?;
-        // Changes nothing, and keeps the publisher from coming back until the rows are deleted.
+        // Changes no value, but locks the publisher's row until its rows are deleted.
         let sql = "UPDATE ledger_publisher SET seen = $1 \
                    WHERE publisher = $2 AND state = $3 AND seen = $1";
         let done = sqlx::query(sql)
@@ -402,7 +403,7 @@ impl LedgerTable {
         transaction.commit().await
     }
 
-    /// Notes that everything is stored.
+    /// Records that everything is stored.
     pub(super) async fn close(&self) -> LedgerResult<()> {
         let sql = "UPDATE ledger_publisher SET state = $1 WHERE publisher = $2";
         let done = sqlx::query(sql)
@@ -420,7 +421,7 @@ impl fmt::Debug for LedgerTable {
     }
 }
 
-/// Reads the rows of a publisher. A set that does not read makes its URL depend on anything.
+/// Reads the rows of a publisher. If a set cannot be decoded, its URL depends on everything.
 async fn read_publisher_rows(
     connection: &mut AnyConnection,
     publisher: &str,
@@ -514,12 +515,12 @@ mod tests {
         slow.write_batch(&batch()).await.unwrap();
         taker.delete_publisher(&gone).await.unwrap();
         assert_eq!(count(&slow).await, 1);
-        // It was dead, and began again: it has read its rows.
+        // It was dead and restarted: it has read its rows.
         let gone = take(begin + 4 * MINUTE).await;
         assert_eq!(slow.open(begin + 4 * MINUTE).await.unwrap().rows.len(), 1);
         taker.delete_publisher(&gone).await.unwrap();
         assert_eq!(count(&slow).await, 1);
-        // It drew something before it heard of anything.
+        // It rendered something before it learned of the takeover.
         let gone = take(begin + 6 * MINUTE).await;
         assert!(
             !slow.write_batch(&batch()).await.unwrap(),

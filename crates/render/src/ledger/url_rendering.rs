@@ -1,4 +1,4 @@
-//! What the ledger's index is told and what it answers: drawings and steps, URLs that a step concerns, answers.
+//! Inputs and outputs of the ledger's index: renderings and steps, URLs that a step affects, answers.
 
 use std::sync::Arc;
 
@@ -8,37 +8,37 @@ use super::response_fingerprint::ResponseFingerprint;
 use crate::changed_aspects::ChangedAspects;
 use crate::dependency::{DependencySet, PathAspects};
 
-/// What became of a drawing.
+/// The result of recording a rendering.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum IndexRecordOutcome {
-    /// All that it read was known of its URL.
+    /// All its reads were known for its URL.
     AlreadyKnown,
     /// It has to be stored.
     Changed { evicted_count: u64 },
     /// A change overtook it.
     Outdated,
-    /// It cannot be noted.
+    /// It cannot be recorded.
     NotRecorded,
     /// It shows a fault, and there are too many such URLs.
     TooManyFaults,
 }
 
-/// A drawing of a URL.
+/// A rendering of a URL.
 #[derive(Debug, Clone)]
 pub(super) struct UrlRendering<'a> {
     pub(super) url: &'a str,
-    /// The state that it is of, if it follows from one alone.
+    /// The state of the rendering, if it derives from one alone.
     pub(super) root: Option<ChunkId>,
     pub(super) dependencies: &'a DependencySet,
-    /// A digest of what was read, with the keys of the index.
+    /// A digest of the reads, with the keys of the index.
     pub(super) digest: Option<u64>,
-    /// How it looks, if it can be drawn again.
+    /// The fingerprint of the response, if it can be repeated.
     pub(super) fingerprint: Option<ResponseFingerprint>,
-    /// Whether there is nothing at the URL that can be shown.
+    /// True if the URL shows only a fault.
     pub(super) is_fault: bool,
 }
 
-/// A drawing of a URL of which no more than a digest of what it read was made.
+/// A rendering of a URL with only a digest of its reads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UrlRenderingDigest<'a> {
     pub(super) url: &'a str,
@@ -56,13 +56,13 @@ pub(super) struct FollowerStep {
     pub(super) changes: Arc<ChangedAspects>,
 }
 
-/// What a step concerns.
+/// The effect of a step.
 #[derive(Debug)]
 pub(super) struct StepImpact {
     pub(super) candidates: Vec<FlushCandidate>,
-    /// When it was found out, as a count of drawings and answers.
+    /// The time of its computation, as a count of renderings and answers.
     pub(super) clock: u64,
-    /// How many of the candidates are there for their strays alone.
+    /// The number of candidates that are included only for their strays.
     pub(super) stray_only_count: usize,
 }
 
@@ -71,35 +71,36 @@ pub(super) struct StepImpact {
 pub(super) struct AcknowledgedAnswer<'a> {
     /// Its number.
     pub(super) answer_number: u64,
-    /// When it was found out what the step concerns, and the state in which it ended; nothing of an answer to no step.
+    /// The time at which the effect of the step was computed, and the state in which it ended; `None` for an answer
+    /// without a step.
     pub(super) step_end: Option<(u64, ChunkId)>,
     pub(super) urls: &'a [String],
     pub(super) scopes: &'a [String],
 }
 
-/// A URL whose drawing read something that a change touches.
+/// A URL whose rendering read something that a change touches.
 #[derive(Debug)]
 pub(super) struct FlushCandidate {
     pub(super) url: Arc<str>,
-    /// What of it the change touches; nothing where that cannot be told.
+    /// The touched aspects; empty if they are unknown.
     pub(super) touched_aspects: PathAspects,
-    /// How the copies of it look, if they can be compared.
+    /// The fingerprint of its copies, if they can be compared.
     pub(super) fingerprint: Option<Arc<ResponseFingerprint>>,
 }
 
 impl FlushCandidate {
-    /// Tells whether the change may well not show in it.
+    /// Returns true if the change is likely not to show in it.
     pub(super) fn may_be_unaffected(&self) -> bool {
         !self.touched_aspects.overlaps(PathAspects::USUALLY_SHOWN)
     }
 }
 
-/// A URL that looks the same after a change that touched what it was drawn from.
+/// A URL that looks the same after a change that touched its dependencies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UnchangedUrl {
     pub(super) url: Arc<str>,
-    /// What it was drawn from before or after the change.
+    /// Its dependencies before and after the change.
     pub(super) joined_dependencies: Arc<DependencySet>,
-    /// What it is drawn from after it.
+    /// Its dependencies after the change.
     pub(super) dependencies: Arc<DependencySet>,
 }

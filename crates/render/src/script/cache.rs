@@ -23,18 +23,18 @@ use crate::fragment::FragmentDirectives;
 use crate::i18n::TranslationDictionaries;
 use crate::template::{ComponentFailure, RewrittenTemplate, analyze_templates};
 
-/// How many resolutions are remembered; selectors come from visitors, so there is no end of them.
+/// Maximum number of cached resolutions; selectors come from visitors, so their number is unlimited.
 const MAX_RESOLUTIONS: usize = 4096;
 
-/// A script, and what is known of its text.
+/// A script, and the known properties of its text.
 #[derive(Debug)]
 pub(crate) struct ScriptInfo {
     path: Arc<str>,
-    /// Whether it cannot be drawn with.
+    /// True if it cannot be rendered.
     is_broken: bool,
-    /// Whether its text takes in other scripts.
+    /// True if its text includes other scripts.
     imports_scripts: bool,
-    /// Whether it puts out what it includes as it is, so that it can be found in what it draws.
+    /// True if it outputs included components unchanged, so that they can be found in its output.
     has_only_plain_includes: bool,
 }
 
@@ -44,59 +44,59 @@ impl ScriptInfo {
         &self.path
     }
 
-    /// Tells whether it puts out what it includes as it is.
+    /// Returns true if it outputs included components unchanged.
     pub(crate) fn has_only_plain_includes(&self) -> bool {
         self.has_only_plain_includes
     }
 }
 
-/// What is known of a resource type and what was asked of it.
+/// The resolution of a script for a resource type and a request.
 #[derive(Debug, Clone)]
 pub(crate) struct ScriptResolution {
     pub script: Option<Arc<ScriptInfo>>,
-    /// How many of the leading selectors the script's file name holds.
+    /// Number of leading selectors in the script's file name.
     pub named_selector_count: usize,
-    /// The hashes of the folders in which it was looked for.
+    /// The hashes of the folders that were searched.
     pub searched_folders: Arc<[u64]>,
-    /// How the type is put into pages, if for each visitor.
+    /// The inclusion of the type, if it is rendered for each visitor.
     pub dynamic: Option<DynamicInclusion>,
 }
 
-/// All scripts, compiled, with the resolutions found so far.
+/// All scripts, compiled, with cached resolutions.
 #[derive(Debug)]
 pub(crate) struct CompiledScripts {
     index: ScriptIndex,
     environment: Environment<'static>,
     failures: HashMap<String, ComponentFailure>,
-    /// The texts as their authors wrote them, for excerpts.
+    /// The original texts, for excerpts.
     originals: HashMap<String, Arc<RewrittenTemplate>>,
     resolutions: Cache<String, ScriptResolution>,
-    /// The folders in which scripts of a type are looked for, by the type and the super type of its resource.
+    /// The folders that are searched for scripts, by type and super type.
     script_folders: Cache<String, Arc<[u64]>>,
-    /// Scripts whose text takes in other scripts.
+    /// Scripts whose text includes other scripts.
     importing_scripts: HashSet<String>,
-    /// Scripts that put out what they include as it is, so that it can be found in what they draw.
+    /// Scripts that output included components unchanged, so that these can be found in their output.
     plain_include_scripts: HashSet<String>,
-    /// What folders say about keeping.
+    /// The cache directives of folders.
     folder_directives: HashMap<String, Arc<FragmentDirectives>>,
-    /// What types say, found so far.
+    /// The cached directives of types.
     type_directives: Cache<String, Arc<FragmentDirectives>>,
     never_cached: Arc<FragmentDirectives>,
-    /// Tells drawings of these scripts from those of others; empty where a commit tells of new scripts.
+    /// Distinguishes renderings of these scripts from those of others; empty if new scripts always come with a commit.
     cache_key_mark: String,
-    /// Types that are put into pages for each visitor, by their folders.
+    /// Types that are rendered for each visitor, by folder.
     folder_dynamics: HashMap<String, DynamicInclusion>,
-    /// How types are put into pages, found so far.
+    /// The cached inclusions of types.
     type_dynamics: Cache<String, Option<DynamicInclusion>>,
-    /// What types say of those that they include, by their folders.
+    /// The inclusions that types declare for their children, by folder.
     dynamic_children: HashMap<String, Arc<DynamicChildInclusions>>,
-    /// What types name of URLs, by their folders.
+    /// The URL parts that types declare, by folder.
     declared_url_parts: BTreeMap<String, DeclaredUrlParts>,
     client_libraries: ClientLibrarySet,
     dictionaries: TranslationDictionaries,
 }
 
-/// Reads what a component says of its being dynamic; nothing, with a warning, if that makes no sense.
+/// Parses a component's `dynamic` property; `None` with a warning if it is invalid.
 fn parse_dynamic(folder: &str, text: &str) -> Option<(String, DynamicInclusion)> {
     let dynamic = DynamicInclusion::parse(text);
     if dynamic.is_none() {
@@ -106,7 +106,7 @@ fn parse_dynamic(folder: &str, text: &str) -> Option<(String, DynamicInclusion)>
 }
 
 impl CompiledScripts {
-    /// Compiles a set; a script that does not compile is kept with its error.
+    /// Compiles a set; a script that does not compile is stored with its error.
     pub(crate) fn compile(set: ScriptSet, mut environment: Environment<'static>) -> Self {
         let mut index = ScriptIndex::default();
         let mut broken = HashMap::new();
@@ -171,7 +171,7 @@ impl CompiledScripts {
             if origins.contains_key(&path) || broken.contains_key(&path) {
                 continue;
             }
-            // The pass could not parse it, so this tells why.
+            // The analysis could not parse it; the compiler reports the reason.
             if let Err(error) = environment.add_template_owned(path.clone(), text) {
                 broken.insert(path, ComponentFailure::TemplateError(Arc::new(error), None));
             }
@@ -201,7 +201,7 @@ impl CompiledScripts {
         }
     }
 
-    /// Returns what a type and its super types name of URLs.
+    /// Returns the URL parts that a type and its super types declare.
     pub(crate) fn declared_url_parts(
         &self,
         resource_type: &str,
@@ -220,12 +220,12 @@ impl CompiledScripts {
         &self.client_libraries
     }
 
-    /// Returns what texts are in other languages.
+    /// Returns the translations of component texts.
     pub(crate) fn dictionaries(&self) -> &TranslationDictionaries {
         &self.dictionaries
     }
 
-    /// Tells how a type, or the nearest super type that says so, is put into pages.
+    /// Returns the inclusion of a type, or of the nearest super type that declares one.
     fn dynamic_of(
         &self,
         resource_type: &str,
@@ -248,12 +248,12 @@ impl CompiledScripts {
         found
     }
 
-    /// Tells whether any component says something of those that it includes.
+    /// Returns true if any component declares inclusions for its children.
     pub(crate) fn has_dynamic_children(&self) -> bool {
         !self.dynamic_children.is_empty()
     }
 
-    /// Returns what a type, or the nearest super type that says something, says of the components that it includes.
+    /// Returns the inclusions for children of a type, or of the nearest super type that declares some.
     pub(crate) fn dynamic_children(
         &self,
         resource_type: &str,
@@ -264,13 +264,14 @@ impl CompiledScripts {
         places.find_map(|folder| self.dynamic_children.get(&folder)).cloned()
     }
 
-    /// Tells whether any component may have a type put into its page for each visitor.
+    /// Returns true if any component may declare that a type is rendered for each visitor.
     fn is_dynamic_child(&self, resource_type: &str) -> bool {
         let kind = relative_resource_type(resource_type);
         self.dynamic_children.values().any(|children| children.contains_key(kind))
     }
 
-    /// Finds the script for a resource type, and notes where it was looked for: one that appears there later may draw it.
+    /// Finds the script for a resource type, and records the searched folders: a script that appears there later may
+    /// replace it.
     pub(crate) fn find_script(
         &self,
         reader: &ContentReader,
@@ -283,7 +284,7 @@ impl CompiledScripts {
         script
     }
 
-    /// Finds the script for a resource type, and where it was looked for, which the caller notes.
+    /// Finds the script for a resource type, and the searched folders, which the caller records.
     pub(crate) fn resolve_script(
         &self,
         (resource_type, super_type): (&str, Option<&str>),
@@ -307,7 +308,7 @@ impl CompiledScripts {
         })
     }
 
-    /// Puts together what is known of a script.
+    /// Collects the known properties of a script.
     fn script_info(&self, path: &str) -> Arc<ScriptInfo> {
         Arc::new(ScriptInfo {
             path: path.into(),
@@ -317,7 +318,7 @@ impl CompiledScripts {
         })
     }
 
-    /// Notes where scripts of a type are looked for.
+    /// Records the folders that are searched for scripts of a type.
     pub(crate) fn record_script_folders(
         &self,
         reader: &ContentReader,
@@ -327,7 +328,7 @@ impl CompiledScripts {
         reader.record_script_folders(self.script_folders(resource_type, super_type));
     }
 
-    /// Returns the hashes of the folders in which scripts of a type are looked for.
+    /// Returns the hashes of the folders that are searched for scripts of a type.
     fn script_folders(&self, resource_type: &str, super_type: Option<&str>) -> Arc<[u64]> {
         let key = match super_type {
             None => Cow::Borrowed(resource_type),
@@ -342,17 +343,18 @@ impl CompiledScripts {
         })
     }
 
-    /// Returns what tells kept drawings of these scripts from those of others, where nothing else does.
+    /// Returns the mark that distinguishes cached renderings of these scripts from those of others, if nothing else
+    /// does.
     pub(crate) fn cache_key_mark(&self) -> &str {
         &self.cache_key_mark
     }
 
-    /// Tells whether any component is kept.
+    /// Returns true if any component is cached.
     pub(crate) fn has_cached_components(&self) -> bool {
         !self.folder_directives.is_empty()
     }
 
-    /// Returns what a type says about keeping its drawings: the nearest folder at or above it, or above a super type.
+    /// Returns the cache directives of a type: those of the nearest folder at or above it, or above a super type.
     pub(crate) fn directives_of(
         &self,
         resource_type: &str,
@@ -365,7 +367,7 @@ impl CompiledScripts {
         if let Some(known) = self.type_directives.get(&key) {
             return known;
         }
-        // What stands for a dynamic component is noted in its page's answer each time.
+        // The placeholder of a dynamic component is recorded in each response of its page.
         if self.dynamic_of(resource_type, super_type).is_some()
             || self.is_dynamic_child(resource_type)
         {
@@ -384,7 +386,7 @@ impl CompiledScripts {
         found
     }
 
-    /// Notes that a script is run, and which ones it depends on besides itself.
+    /// Records that a script is run, and the scripts that it depends on.
     pub(crate) fn record_script_use(&self, reader: &ContentReader, script: &ScriptInfo) {
         reader.record_script(&script.path);
         if script.imports_scripts {
@@ -392,7 +394,7 @@ impl CompiledScripts {
         }
     }
 
-    /// Finds the script that draws an error.
+    /// Finds the script that renders an error.
     pub(crate) fn find_error_handler(
         &self,
         name: &str,
@@ -419,7 +421,7 @@ impl CompiledScripts {
         }
     }
 
-    /// Returns what keeps scripts from being drawn, in the order of their paths.
+    /// Returns the failures of scripts that cannot be rendered, sorted by path.
     pub(crate) fn script_failures(&self) -> Vec<(&str, &ComponentFailure)> {
         let mut faults: Vec<_> =
             self.failures.iter().map(|(path, failure)| (path.as_str(), failure)).collect();
@@ -427,13 +429,14 @@ impl CompiledScripts {
         faults
     }
 
-    /// Returns the text of a script as its author wrote it.
+    /// Returns the original text of a script.
     pub(crate) fn original_text(&self, name: &str) -> Option<Arc<RewrittenTemplate>> {
         self.originals.get(name).cloned()
     }
 }
 
-/// Tells whether all that a template includes is put out where it stands and as it is: never compared, filtered or captured.
+/// Returns true if a template outputs all included components in place and unchanged: never compared, filtered or
+/// captured.
 fn has_only_plain_includes(text: &str) -> bool {
     let is_free = text.split("{%").skip(1).all(|tag| {
         let tag = tag.split("%}").next().unwrap_or_default();
@@ -452,7 +455,7 @@ fn has_only_plain_includes(text: &str) -> bool {
         })
 }
 
-/// Tells whether an output is one call that includes, and nothing else.
+/// Returns true if an output is exactly one include call.
 fn is_plain_include(output: &str) -> bool {
     let output = output.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
     let calls = ["include_children", "include"];
@@ -475,7 +478,7 @@ fn is_plain_include(output: &str) -> bool {
     end == Some(arguments.len()) && !arguments.contains("include")
 }
 
-/// Tells whether a template may take in others: by a tag that does.
+/// Returns true if a template contains a tag that may include others.
 fn imports_scripts(text: &str) -> bool {
     let tags = text.split("{%").skip(1);
     let words = tags.map(|tag| tag.trim_start_matches(['-', '+']).split_whitespace().next());
@@ -483,7 +486,7 @@ fn imports_scripts(text: &str) -> bool {
     words.flatten().any(is_taking)
 }
 
-/// Reads what a folder says; a mistake counts as `never`.
+/// Parses the directives of a folder; invalid ones count as `never`.
 fn parse_directives(folder: &str, text: &str) -> Arc<FragmentDirectives> {
     Arc::new(FragmentDirectives::parse(text).unwrap_or_else(|mistake| {
         tracing::warn!(path = folder, reason = mistake, "`cache` of a component makes no sense");
@@ -491,7 +494,7 @@ fn parse_directives(folder: &str, text: &str) -> Arc<FragmentDirectives> {
     }))
 }
 
-/// Joins what a resolution depends on, with a separator that none of it holds.
+/// Joins the inputs of a resolution with a separator that occurs in none of them.
 fn resolution_key(
     resource_type: &str,
     super_type: Option<&str>,
@@ -508,7 +511,7 @@ fn resolution_key(
     key
 }
 
-/// Keeps the compiled scripts until their source changes.
+/// Caches the compiled scripts until their source changes.
 #[derive(Debug)]
 pub(crate) struct ScriptCache {
     source: Box<dyn ScriptSource>,
@@ -518,7 +521,7 @@ pub(crate) struct ScriptCache {
 
 #[derive(Debug)]
 struct CachedScripts {
-    /// The root at which the state was last compared; nothing for sources that change without a commit.
+    /// The root at the last comparison of states; `None` for sources that change without a commit.
     root: Option<ChunkId>,
     state_hash: u64,
     scripts: Arc<CompiledScripts>,
@@ -534,8 +537,8 @@ impl ScriptCache {
         &*self.source
     }
 
-    /// Returns the scripts that belong to a snapshot, compiling them if they changed. They are part of the program,
-    /// whoever the snapshot is seen by.
+    /// Returns the scripts of a snapshot, compiling them if they changed. Scripts are part of the program, independent
+    /// of the snapshot's viewer.
     pub(crate) fn scripts_at(&self, snapshot: &Snapshot) -> Result<Arc<CompiledScripts>> {
         let snapshot = &snapshot.as_viewer(&Viewer::system());
         let root = (!self.source.is_live()).then(|| snapshot.root_id());

@@ -1,6 +1,6 @@
-//! The selectors and suffixes that the scripts of a component read from the URL, as the component names them.
+//! The selectors and suffixes that a component's scripts read from the URL, as the component declares them.
 
-/// What a component's scripts read from the URL beyond the selectors that their file names hold.
+/// The URL parts that a component's scripts read beyond the selectors in their file names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeclaredUrlParts {
     /// Patterns of selectors, from `requestSelectors`: `large`, `*`, or with an extension `*.pdf`.
@@ -10,13 +10,13 @@ pub struct DeclaredUrlParts {
 }
 
 impl DeclaredUrlParts {
-    /// Tells whether no selector and no suffix is named.
+    /// Returns true if no selector and no suffix is declared.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.selectors.is_empty() && self.suffixes.is_empty()
     }
 
-    /// Tells whether a selector is named for URLs with this extension.
+    /// Returns true if a selector is declared for URLs with this extension.
     #[must_use]
     pub fn allows_selector(&self, selector: &str, extension: Option<&str>) -> bool {
         self.selectors.iter().any(|pattern| match pattern.split_once('.') {
@@ -25,14 +25,14 @@ impl DeclaredUrlParts {
         })
     }
 
-    /// Tells whether a suffix is named.
+    /// Returns true if a suffix is declared.
     #[must_use]
     pub fn allows_suffix(&self, suffix: &str) -> bool {
         self.suffixes.iter().any(|pattern| matches_pattern(pattern, suffix))
     }
 }
 
-/// Tells whether a text fits a pattern: the same, or beginning with what stands before a final `*`.
+/// Returns true if a text equals a pattern, or begins with the part before a final `*`.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => text.starts_with(beginning),

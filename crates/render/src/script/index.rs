@@ -1,21 +1,21 @@
-//! Which script draws a resource type: all scripts of all types, ranked for a request.
+//! Selects the script for a resource type: all scripts of all types, ranked for a request.
 //!
-//! The index is pure: it knows paths, not texts. Whoever loads scripts fills it.
+//! The index is pure: it knows paths, not texts. The loader of scripts fills it.
 
 use std::collections::HashMap;
 
 use super::name_match::{ScriptCriteria, ScriptMatch, match_script_name};
 
-/// Where relative resource types are looked for, in order of precedence.
+/// Search paths of relative resource types, in order of precedence.
 pub(crate) const SCRIPT_SEARCH_PATHS: [&str; 2] = ["/apps/", "/libs/"];
 
-/// The type that every chain of super types ends at.
+/// The type at the end of every chain of super types.
 pub(crate) const DEFAULT_RESOURCE_TYPE: &str = "sling/servlet/default";
 
-/// The folder of the scripts that draw errors.
+/// The folder of the scripts that render errors.
 pub(crate) const ERROR_HANDLER_TYPE: &str = "sling/servlet/errorhandler";
 
-/// A chain of super types longer than this is a mistake.
+/// Maximum length of a chain of super types; a longer one is a mistake.
 const MAX_SUPER_TYPE_CHAIN: usize = 32;
 
 /// All scripts below the search paths, by the folder of their resource type.
@@ -30,8 +30,8 @@ pub(crate) struct ScriptIndex {
 impl ScriptIndex {
     /// Adds a script by its absolute path.
     ///
-    /// A script in `/apps/a/b/print/` may belong to the type `a/b` (as `print/…`) or to the type `a/b/print`:
-    /// it is listed below every folder above it.
+    /// A script in `/apps/a/b/print/` may belong to the type `a/b` (as `print/…`) or to the type `a/b/print`: it is
+    /// listed below all its ancestor folders.
     pub(crate) fn add(&mut self, path: &str) {
         let slashes: Vec<usize> = path.match_indices('/').map(|(at, _)| at).collect();
         for at in slashes.into_iter().skip(1).rev().take(1 + MAX_SELECTOR_FOLDERS) {
@@ -41,14 +41,14 @@ impl ScriptIndex {
         }
     }
 
-    /// Notes the super type of the type at a folder.
+    /// Records the super type of the type at a folder.
     pub(crate) fn set_super_type(&mut self, folder: &str, super_type: &str) {
         self.super_types.insert(folder.to_owned(), super_type.to_owned());
     }
 
-    /// Finds the best script for a resource type: how its name fits the request, and its path.
+    /// Finds the best script for a resource type; returns its match and its path.
     ///
-    /// `super_type` is the resource's own `sling:resourceSuperType`, which beats that of its type.
+    /// `super_type` is the resource's own `sling:resourceSuperType`, which takes precedence over that of its type.
     pub(crate) fn find_script(
         &self,
         resource_type: &str,
@@ -69,7 +69,7 @@ impl ScriptIndex {
         best
     }
 
-    /// Finds the script that draws an error: by its name (`404`), else `default`.
+    /// Finds the script that renders an error: by its name (`404`), or else `default`.
     pub(crate) fn find_error_handler(
         &self,
         name: &str,
@@ -117,7 +117,7 @@ impl ScriptIndex {
         chain
     }
 
-    /// Finds the super type that a type's own node names.
+    /// Returns the super type that a type's own node names.
     fn super_type_of(&self, type_path: &str) -> Option<String> {
         script_folders(type_path)
             .iter()
@@ -126,15 +126,15 @@ impl ScriptIndex {
     }
 }
 
-/// Folders of selectors below a type are followed this deep.
+/// Maximum depth of selector folders below a type.
 const MAX_SELECTOR_FOLDERS: usize = 4;
 
-/// Turns a type such as `nt:file` into the path of its scripts, `nt/file`.
+/// Converts a type such as `nt:file` to the path of its scripts, `nt/file`.
 fn resource_type_path(resource_type: &str) -> String {
     resource_type.replace(':', "/").trim_end_matches('/').to_owned()
 }
 
-/// Returns where the scripts of a type may be: one folder for an absolute type, else one per search path.
+/// Returns the possible folders of a type's scripts: one for an absolute type, else one per search path.
 pub(crate) fn script_folders(type_path: &str) -> Vec<String> {
     if type_path.starts_with('/') {
         return vec![type_path.to_owned()];

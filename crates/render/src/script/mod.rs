@@ -1,4 +1,4 @@
-//! Scripts: the templates of resource types, where they come from and which one draws a request.
+//! Scripts: the templates of resource types, their sources, and their selection for a request.
 
 mod cache;
 mod declared_url_parts;

@@ -1,12 +1,12 @@
-//! Reads the file name of a script: `[<selectors with />|<label>][.<extension>][.<METHOD>].<engine>`.
+//! Parses the file name of a script: `[<selectors with />|<label>][.<extension>][.<METHOD>].<engine>`.
 
-/// The file suffix of the only engine today.
+/// The file suffix of the only engine at present.
 pub(crate) const SCRIPT_ENGINE_SUFFIX: &str = "j2";
 
-/// What a request asks of a script.
+/// The properties of a request that select a script.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScriptCriteria<'a> {
-    /// The HTTP method, in capitals.
+    /// The HTTP method, in upper case.
     pub method: &'a str,
     /// The selectors of the URL, in order.
     pub selectors: &'a [String],
@@ -15,33 +15,33 @@ pub(crate) struct ScriptCriteria<'a> {
 }
 
 impl ScriptCriteria<'_> {
-    /// Tells whether a script may leave the method out.
+    /// Returns true if a script may omit the method.
     fn is_read_method(&self) -> bool {
         matches!(self.method, "GET" | "HEAD")
     }
 
-    /// Tells whether a script may leave the extension out.
+    /// Returns true if a script may omit the extension.
     fn is_html(&self) -> bool {
         self.extension.is_none_or(|extension| extension == "html")
     }
 }
 
-/// How well a script's name fits a request; greater is better.
+/// The rank of a script's name for a request; greater is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ScriptMatch {
-    /// How many leading selectors the script names.
+    /// Number of leading selectors that the script names.
     pub selector_count: usize,
-    /// Tells whether it names the extension.
+    /// True if it names the extension.
     pub has_extension: bool,
-    /// Tells whether it names the method beside something else: a bare `GET` comes last.
+    /// True if it names the method beside something else: a bare `GET` ranks last.
     pub has_method: bool,
-    /// Tells whether it names a selector or the label.
+    /// True if it names a selector or the label.
     pub has_base: bool,
 }
 
-/// Judges a script by its path below the folder of a resource type.
+/// Ranks a script by its path below the folder of a resource type.
 ///
-/// `label` is the last segment of the type. Returns nothing for a script that does not fit.
+/// `label` is the last segment of the type. Returns `None` if the script does not match.
 pub(crate) fn match_script_name(
     relative: &str,
     label: &str,
@@ -75,7 +75,7 @@ pub(crate) fn match_script_name(
     readings.max()
 }
 
-/// What the first part of a script's file name stands for.
+/// The meaning of the first part of a script's file name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScriptNameBase {
     Selector,
@@ -84,7 +84,7 @@ enum ScriptNameBase {
 }
 
 impl ScriptNameBase {
-    /// Takes the first part off if it can be read this way.
+    /// Removes the first part if it has this meaning.
     fn strip_base<'a, 'b>(
         self,
         parts: &'a [&'b str],
@@ -102,7 +102,7 @@ impl ScriptNameBase {
     }
 }
 
-/// Reads `[extension][.METHOD]`; returns which of the two are named.
+/// Parses `[extension][.METHOD]`; returns which of the two are present.
 fn match_name_rest(parts: &[&str], wanted: &ScriptCriteria<'_>) -> Option<(bool, bool)> {
     let names_extension = parts.first().copied().is_some_and(|part| Some(part) == wanted.extension);
     let rest = if names_extension { parts.get(1..)? } else { parts };
@@ -137,7 +137,7 @@ mod tests {
         fits.into_iter().map(|(_, name)| name.trim_end_matches(".j2").to_owned()).collect()
     }
 
-    /// Every name that one of the cases below is about.
+    /// Every name that the cases below use.
     const NAMES: [&str; 14] = [
         "GET.j2",
         "sample.j2",

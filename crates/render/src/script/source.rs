@@ -1,4 +1,4 @@
-//! Where scripts come from: the repository, or a folder on disk that is edited while the server runs.
+//! Sources of scripts: the repository, or a folder on disk that is edited while the server runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,25 +18,25 @@ use crate::i18n;
 use crate::stored_file::StoredFile;
 use crate::{Error, Result};
 
-/// The texts of all scripts, and what the nodes of their types say.
+/// The texts of all scripts, and the settings of their types' nodes.
 #[derive(Debug, Clone, Default)]
 pub struct ScriptSet {
     /// The text of each script, by its absolute path.
     pub scripts: BTreeMap<String, String>,
     /// The `sling:resourceSuperType` of each type that has one, by the absolute path of the type.
     pub super_types: BTreeMap<String, String>,
-    /// What folders of types say about keeping, in `cache`, by their absolute paths.
+    /// The cache directives in `cache` of type folders, by absolute path.
     pub cache_directives: BTreeMap<String, String>,
-    /// How folders of types want to be put into pages, in `dynamic`, by their absolute paths.
+    /// The inclusions in `dynamic` of type folders, by absolute path.
     pub dynamic_settings: BTreeMap<String, String>,
-    /// How folders of types want what they include to be put into pages, in `dynamicChildren`, by their absolute paths.
+    /// The inclusions for children in `dynamicChildren` of type folders, by absolute path.
     pub dynamic_children: BTreeMap<String, Vec<String>>,
-    /// What types name of the URLs of sites with exact ones, in `requestSelectors` and `requestSuffixes`, by the absolute path
-    /// of the type.
+    /// The URL parts that types declare for sites with strict URLs, in `requestSelectors` and `requestSuffixes`, by the
+    /// absolute path of the type.
     pub declared_url_parts: BTreeMap<String, DeclaredUrlParts>,
     /// The folders of client libraries, by their absolute paths.
     pub client_libraries: BTreeMap<String, ClientLibrarySource>,
-    /// What texts of components are in other languages: by language, by their key.
+    /// Translations of component texts: by language, by key.
     pub messages: BTreeMap<String, BTreeMap<String, String>>,
 }
 
@@ -57,10 +57,10 @@ pub trait ScriptSource: fmt::Debug + Send + Sync {
     /// If the source cannot be read.
     fn load_scripts(&self, snapshot: &Snapshot) -> Result<ScriptSet>;
 
-    /// Tells whether scripts can change while the content stays the same.
+    /// Returns true if scripts can change while the content stays the same.
     fn is_live(&self) -> bool;
 
-    /// Returns the bytes of a file that is not to be taken from the repository: a style sheet being edited.
+    /// Returns the bytes of a file that overrides the repository, such as a style sheet being edited.
     fn live_file(&self, path: &str) -> Option<Bytes>;
 }
 
@@ -77,7 +77,7 @@ impl RepositoryScriptSource {
         Self { repository }
     }
 
-    /// Adds a node and everything below it.
+    /// Adds a node and its descendants.
     fn collect_scripts(&self, node: &Node, set: &mut ScriptSet) -> Result<()> {
         let path = node.path().as_str();
         if let Some(super_type) = node.text("sling:resourceSuperType") {
@@ -204,7 +204,7 @@ impl ScriptSource for RepositoryScriptSource {
     }
 }
 
-/// Returns the values of a property as texts; none without it.
+/// Returns the values of a property as texts; empty if it is missing.
 fn text_values(node: &Node, name: &str) -> Vec<String> {
     let property = node.property(name);
     let values = property.iter().flat_map(Property::values);
@@ -220,31 +220,31 @@ fn search_path_nodes(snapshot: &Snapshot) -> Result<Vec<Node>> {
     Ok(roots)
 }
 
-/// Tells whether a file is a part of what client libraries join, or a list of such.
+/// Returns true if a file is a text that client libraries join, or a list of such files.
 fn is_client_library_text(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, suffix)| matches!(suffix, "css" | "js" | "txt"))
 }
 
-/// Tells whether a path is that of a dictionary: `i18n/de.json`.
+/// Returns true if a path is that of a dictionary: `i18n/de.json`.
 fn is_dictionary_path(path: &str) -> bool {
     path.rsplit_once('/')
         .is_some_and(|(folder, name)| folder.ends_with("/i18n") && name.ends_with(".json"))
 }
 
-/// Tells whether a file's name ends like a script's.
+/// Returns true if a file name has a script suffix.
 fn is_script_name(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, suffix)| suffix == SCRIPT_ENGINE_SUFFIX)
 }
 
-/// Tells whether a file is read when scripts are.
+/// Returns true if a file is read together with the scripts.
 fn is_source_file(path: &str) -> bool {
     is_script_name(path) || is_client_library_text(path) || is_dictionary_path(path)
 }
 
-/// A site's folder on disk, read live: `apps/…` and `etc.clientlibs/…` in it stand for `/apps/…` and so on.
+/// A site's folder on disk, read live: `apps/…` and `etc.clientlibs/…` in it represent `/apps/…` and so on.
 ///
-/// A folder that holds scripts replaces the scripts of the repository's folder at the same path, so a file deleted on
-/// disk is gone. Super types still come from the repository.
+/// A folder that contains scripts replaces the scripts of the repository's folder at the same path, so that a file
+/// deleted on disk disappears. Super types still come from the repository.
 #[derive(Debug)]
 pub struct DirScriptSource {
     root: PathBuf,
@@ -254,11 +254,11 @@ pub struct DirScriptSource {
 /// The folders of a site that are read live.
 const LIVE_FOLDERS: [&str; 3] = ["apps", "libs", "etc.clientlibs"];
 
-/// Folders nested deeper than this are not followed; a loop of links ends here.
+/// Maximum folder depth; a loop of links ends here.
 const MAX_FOLDER_DEPTH: usize = 16;
 
 impl DirScriptSource {
-    /// Reads the folder `root` (which holds `apps`) over what the repository has.
+    /// Reads the folder `root` (which contains `apps`) on top of the repository.
     #[must_use]
     pub fn new(root: PathBuf, below: RepositoryScriptSource) -> Self {
         Self { root, fallback: below }
@@ -269,7 +269,7 @@ impl DirScriptSource {
         live_files_in(&self.root)
     }
 
-    /// Returns a number that changes when a file of a site's folder `root` does that is read live.
+    /// Returns a number that changes with any live file of a site's folder `root`.
     ///
     /// # Errors
     /// If a folder cannot be read.
@@ -296,7 +296,7 @@ fn hash_live_files(mut files: Vec<LiveSiteFile>, hasher: &mut DefaultHasher) {
     }
 }
 
-/// A script, a style or something else on disk.
+/// A script, a style sheet or another file on disk.
 #[derive(Debug)]
 struct LiveSiteFile {
     node_path: String,
@@ -322,7 +322,7 @@ fn list_live_files(
             continue;
         };
         let node_path = format!("{node_path}/{name}");
-        // A file that an editor just replaced may be gone by now; the next request sees the new one.
+        // A file that an editor replaced may not exist any more; the next request sees the new one.
         let Ok(metadata) = std::fs::metadata(entry.path()) else {
             continue;
         };
@@ -337,7 +337,8 @@ fn list_live_files(
 }
 
 impl ScriptSource for DirScriptSource {
-    /// Hashes names, times and lengths of all files: pages show addresses of styles, which change with the styles.
+    /// Hashes names, times and lengths of all files: pages contain addresses of style sheets, which change with their
+    /// content.
     fn state_hash(&self, snapshot: &Snapshot) -> Result<u64> {
         let mut hasher = DefaultHasher::new();
         self.fallback.state_hash(snapshot)?.hash(&mut hasher);

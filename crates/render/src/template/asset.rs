@@ -13,41 +13,41 @@ use crate::image_address::{ImageAddress, ImageFormatExtension, ImageShape, MAX_I
 use crate::link::encode_path;
 use crate::stored_file::StoredFile;
 
-/// An asset or file, as `asset(path)` gives it.
+/// An asset or file, as returned by `asset(path)`.
 struct AssetObject {
     scope: Arc<RenderScope>,
     node: Node,
 }
 
-/// Makes the value of an asset's node.
+/// Creates the template value of an asset's node.
 pub(super) fn asset_value(scope: &Arc<RenderScope>, node: Node) -> Value {
     Value::from_object(AssetObject { scope: Arc::clone(scope), node })
 }
 
 impl AssetObject {
-    /// Returns the first of the named properties of the metadata that has a value.
+    /// Returns the first of the named metadata properties that has a value.
     fn metadata(&self, names: &[&str]) -> Option<Stored> {
         let metadata = self.scope.reader.descendant(&self.node, "jcr:content/metadata")?;
         let values = names.iter().filter_map(|name| metadata.property(name)?.first().cloned());
         values.into_iter().find(|value| !value.to_text().is_empty())
     }
 
-    /// Returns a text of the metadata.
+    /// Returns a text from the metadata.
     fn text(&self, names: &[&str]) -> Option<String> {
         self.metadata(names).map(|value| value.to_text().into_owned())
     }
 
-    /// Returns a number of the metadata, also one stored as text.
+    /// Returns a number from the metadata, also if it is stored as text.
     fn number(&self, names: &[&str]) -> Option<Value> {
         self.metadata(names)?.to_text().trim().parse::<i64>().ok().map(Value::from)
     }
 
-    /// Returns a side of the original.
+    /// Returns a side of the original, in pixels.
     fn original_side(&self, names: &[&str]) -> Option<u32> {
         u32::try_from(self.number(names)?.as_i64()?).ok()
     }
 
-    /// Returns the stored renditions that show the whole picture, narrowest first.
+    /// Returns the stored renditions that show the whole image, narrowest first.
     fn renditions(&self) -> Vec<StoredRendition> {
         let Some(folder) = self.scope.reader.descendant(&self.node, "jcr:content/renditions")
         else {
@@ -63,7 +63,7 @@ impl AssetObject {
         found
     }
 
-    /// Writes the stored renditions of a format; without one, of the format of which there are most.
+    /// Formats the stored renditions of a format as a `srcset`; by default those of the most frequent format.
     fn stored_srcset(&self, format: Option<&str>) -> String {
         let all = self.renditions();
         let formats = all.iter().map(|one| one.format.as_str());
@@ -86,7 +86,7 @@ impl AssetObject {
         StoredFile::from_node(&self.node).ok().flatten()
     }
 
-    /// Returns the address of a picture in a shape: with the hash of the original, so that it may be kept for good, and
+    /// Returns the URL of an image in a shape: with the hash of the original, so that it may be cached forever, and
     /// signed, so that it may have any size.
     fn image_url(&self, shape: ImageShape, ending: ImageFormatExtension) -> String {
         let hash = self.original().map(|file| {
@@ -115,8 +115,8 @@ impl AssetObject {
         Ok(Value::from(self.image_url(shape, ending)))
     }
 
-    /// `srcset(widths=[320, 640], format="webp")`: only widths that the original has, and its own if all are larger. Without
-    /// widths, what is stored.
+    /// `srcset(widths=[320, 640], format="webp")`: only widths up to that of the original, or its own if all are
+    /// larger. Without widths, the stored renditions.
     fn srcset(&self, options: &Kwargs) -> Result<Value, Error> {
         let widths: Option<Value> = options.get("widths")?;
         let Some(widths) = widths.filter(|widths| !widths.is_none() && !widths.is_undefined())
@@ -143,18 +143,18 @@ impl AssetObject {
     }
 }
 
-/// A stored rendition that shows the whole picture.
+/// A stored rendition that shows the whole image.
 struct StoredRendition {
     name: String,
     url: String,
-    /// The ending of its name; `jpeg` also for `jpg`.
+    /// The extension of its name; `jpeg` also for `jpg`.
     format: String,
     width: u32,
 }
 
 impl StoredRendition {
-    /// Reads the name of a rendition: `cq5dam.width.640.webp`, or `cq5dam.web.1280.1280.jpeg`, which fits into a box. Others,
-    /// such as thumbnails, may show a part. Neither is wider than the original.
+    /// Parses the name of a rendition: `cq5dam.width.640.webp`, or `cq5dam.web.1280.1280.jpeg`, which fits into a box.
+    /// Others, such as thumbnails, may show only a part. Neither is wider than the original.
     fn from_node(node: &Node, own: Option<(u32, u32)>) -> Option<Self> {
         let parts: Vec<&str> = node.name().split('.').collect();
         let (width, ending) = match parts.as_slice() {
@@ -186,7 +186,7 @@ impl StoredRendition {
     }
 }
 
-/// Returns the width of a picture that is made to fit into a box and never enlarged.
+/// Returns the width of an image scaled down to fit into a box.
 fn fitted_width((box_width, box_height): (u32, u32), (width, height): (u32, u32)) -> Option<u32> {
     let by_height = u64::from(width) * u64::from(box_height) / u64::from(height.max(1));
     let fitted = u64::from(width.min(box_width)).min(by_height).max(1);
@@ -261,7 +261,7 @@ impl fmt::Debug for AssetObject {
     }
 }
 
-/// Returns an argument given by name as text; `none` counts as not given.
+/// Returns a named argument as text; `none` counts as missing.
 fn text_option(options: &Kwargs, name: &str) -> Result<Option<String>, Error> {
     let value: Option<Value> = options.get(name)?;
     let value = value.filter(|value| !value.is_none() && !value.is_undefined());

@@ -1,7 +1,7 @@
-//! Breakpoints: the widths up to which a site lays a page out for one kind of device, as editors of AEM keep them.
+//! Breakpoints: the maximum widths of a site's layouts for kinds of devices, as stored by editors of AEM.
 //!
-//! In: `cq:responsive/breakpoints` below the content of the page, of its template, or of the nearest page above; each child
-//! has a `title` and a `width` in pixels. Out: the breakpoints, narrowest first.
+//! Input: `cq:responsive/breakpoints` below the content of the page, of its template, or of the nearest ancestor page;
+//! each child has a `title` and a `width` in pixels. Output: the breakpoints, narrowest first.
 
 use minijinja::Value;
 use tympan_content::{Node, NodePath, Property};
@@ -9,13 +9,13 @@ use tympan_content::{Node, NodePath, Property};
 use crate::content_reader::ContentReader;
 use crate::page;
 
-/// Where breakpoints lie below content.
+/// The path of breakpoints, relative to content.
 const BREAKPOINTS_FOLDER: &str = "cq:responsive/breakpoints";
-/// Where a template may keep what its pages take over.
+/// The parts of a template that may contain breakpoints for its pages.
 const TEMPLATE_PARTS: [&str; 4] =
     ["", "structure/jcr:content/", "initial/jcr:content/", "jcr:content/"];
 
-/// One width.
+/// One breakpoint.
 struct LayoutBreakpoint {
     name: String,
     title: String,
@@ -38,7 +38,7 @@ pub(super) fn breakpoint_values(reader: &ContentReader, page: &Node) -> Value {
     values.collect::<Vec<_>>().into()
 }
 
-/// Finds the nearest place that has breakpoints.
+/// Finds the nearest node with breakpoints.
 fn find_breakpoints(reader: &ContentReader, page: &Node) -> Vec<LayoutBreakpoint> {
     let mut next = Some(page.clone());
     while let Some(page) = next {
@@ -64,7 +64,7 @@ fn template_breakpoints(reader: &ContentReader, content: &Node) -> Option<Node> 
     })
 }
 
-/// Reads breakpoints; one without a width is none.
+/// Reads the breakpoints; ignores those without a width.
 fn read_breakpoints(reader: &ContentReader, folder: &Node) -> Vec<LayoutBreakpoint> {
     let read = |node: &Node| {
         let width = node.property("width")?;

@@ -1,8 +1,8 @@
-//! Dates as text: by a format of `strftime`, or as the readers of a language write them.
+//! Formats dates: by a `strftime` format, or in the style of a language.
 //!
-//! In: a date, or a text that holds one. Out: its text; nothing for nothing.
+//! Input: a date, or a text that contains one. Output: its text; an empty text for an undefined value or `none`.
 //!
-//! Not here: which language a page has (`page`).
+//! Not here: the language of a page (`page`).
 
 use icu_datetime::FixedCalendarDateTimeFormatter;
 use icu_datetime::fieldsets::enums::{
@@ -19,20 +19,20 @@ use tympan_content::JcrDate;
 
 use super::value::DateValue;
 
-/// How a date is written where nothing is said.
+/// The default format of dates.
 const DEFAULT_DATE_FORMAT: &str = "%Y-%m-%d";
 
-/// How much of a date the readers of a language get to see.
+/// The length of a date in a language's style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DateStyle {
     length: Length,
     has_weekday: bool,
-    /// Whether hour and minute follow.
+    /// True to include hour and minute.
     has_time: bool,
 }
 
 impl DateStyle {
-    /// Finds a style by its word; other formats are those of `strftime`.
+    /// Returns the style of a keyword; `None` for others, which are `strftime` formats.
     pub(super) fn from_keyword(word: &str) -> Option<Self> {
         let (length, has_weekday) = match word {
             "short" => (Length::Short, false),
@@ -44,12 +44,12 @@ impl DateStyle {
         Some(Self { length, has_weekday, has_time: false })
     }
 
-    /// Adds hour and minute, or leaves them out.
+    /// Sets whether hour and minute are included.
     pub(super) fn with_time(self, has_time: bool) -> Self {
         Self { has_time, ..self }
     }
 
-    /// Writes a date for the readers of a language; English for those of one that nobody knows.
+    /// Formats a date in the style of a language; in English if the language is unknown.
     pub(super) fn format_date(self, value: &Value, language: &str) -> Result<Value, Error> {
         let Some(zoned) = parse_date(value)? else { return Ok(Value::from("")) };
         let locale = Locale::try_from_str(&language.trim().replace('_', "-"));
@@ -69,7 +69,7 @@ impl DateStyle {
         Some(formatter.format(&DateTime { date, time }).to_string())
     }
 
-    /// Returns what of a moment is written.
+    /// Returns the fields of the date that are written.
     fn date_fields(self) -> CompositeDateTimeFieldSet {
         let (day, weekday) = (YMD::for_length(self.length), YMDE::for_length(self.length));
         match (self.has_weekday, self.has_time) {
@@ -85,7 +85,7 @@ impl DateStyle {
     }
 }
 
-/// Writes a date by a format of `strftime`.
+/// Formats a date with a `strftime` format.
 pub(super) fn format_date_with(value: &Value, format: Option<&str>) -> Result<Value, Error> {
     let Some(zoned) = parse_date(value)? else { return Ok(Value::from("")) };
     let text = strtime::format(format.unwrap_or(DEFAULT_DATE_FORMAT), &zoned).map_err(|error| {
@@ -94,7 +94,7 @@ pub(super) fn format_date_with(value: &Value, format: Option<&str>) -> Result<Va
     Ok(Value::from(text))
 }
 
-/// Reads a date out of a value; nothing out of nothing.
+/// Parses a date from a value; `None` for an undefined value or `none`.
 fn parse_date(value: &Value) -> Result<Option<Zoned>, Error> {
     if value.is_undefined() || value.is_none() {
         return Ok(None);
@@ -112,7 +112,7 @@ fn to_zoned(value: &Value) -> Option<Zoned> {
     if let Ok(date) = JcrDate::parse(text) {
         return date.to_zoned();
     }
-    // A form or a string property may hold the day alone.
+    // A form or a string property may contain only the day.
     let day: jiff::civil::Date = text.parse().ok()?;
     day.to_zoned(jiff::tz::TimeZone::UTC).ok()
 }

@@ -1,4 +1,4 @@
-//! How values become text in templates: HTML escaping without touching `/`, and JCR's spelling of truth values.
+//! Formatting of values in templates: HTML escaping that leaves `/` unchanged, and JCR's spelling of booleans.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use minijinja::{AutoEscape, Error, Output, State, Value, escape_formatter};
 use super::TemplateLanguage;
 use super::output_filter::ScriptLiteral;
 
-/// Chooses the escaping by the language that the template writes.
+/// Selects the escaping by the template's output language.
 pub(super) fn auto_escape_for(name: &str) -> AutoEscape {
     match TemplateLanguage::from_template_name(name) {
         TemplateLanguage::Html | TemplateLanguage::Xml | TemplateLanguage::Style => {
@@ -28,13 +28,13 @@ pub(super) fn write_value(
     match state.auto_escape() {
         AutoEscape::Html => write_html_escaped(out, value),
         AutoEscape::None => write_unescaped(out, value),
-        // What `tojson` wrote is JSON already.
+        // The output of `tojson` is JSON already.
         _ if value.downcast_object_ref::<ScriptLiteral>().is_some() => write_unescaped(out, value),
         _ => escape_formatter(out, state, value),
     }
 }
 
-/// Writes a value as text of an HTML document or of an attribute in quotes.
+/// Writes a value as text of an HTML document or of a quoted attribute.
 fn write_html_escaped(out: &mut Output<'_>, value: &Value) -> Result<(), Error> {
     if let Some(text) = value.as_str() {
         if value.is_safe() {
@@ -60,7 +60,7 @@ fn write_unescaped(out: &mut Output<'_>, value: &Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes the stretches between the characters that need an escape, and the escapes.
+/// Writes the runs between the characters that need an escape, and the escapes.
 fn write_escaped_text(out: &mut impl Write, mut text: &str) -> std::fmt::Result {
     while let Some(at) = first_html_special(text.as_bytes()) {
         let (plain, rest) = text.split_at(at);
@@ -71,12 +71,12 @@ fn write_escaped_text(out: &mut impl Write, mut text: &str) -> std::fmt::Result 
     out.write_str(text)
 }
 
-/// Tells whether any character of a text has an escape.
+/// Returns true if a text contains a character that needs an escape.
 pub(super) fn has_html_special(text: &str) -> bool {
     first_html_special(text.as_bytes()).is_some()
 }
 
-/// Finds the first byte that has an escape. Most stretches have none, so that eight bytes are looked at together.
+/// Finds the first byte that needs an escape. Most runs have none, so eight bytes are checked at a time.
 fn first_html_special(bytes: &[u8]) -> Option<usize> {
     let (words, rest) = bytes.as_chunks::<8>();
     for (number, word) in words.iter().enumerate() {
@@ -89,23 +89,24 @@ fn first_html_special(bytes: &[u8]) -> Option<usize> {
     Some(8 * words.len() + at)
 }
 
-/// Marks the bytes of a word that have an escape, each by its highest bit. The lowest mark is right; others may be wrong.
+/// Sets the highest bit of each byte of a word that needs an escape. The lowest mark is correct; higher ones may be
+/// wrong.
 const fn mark_special_bytes(word: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
-    // `<` and `>` differ in the bit of 2 alone, and `"` and `&` in that of 4.
+    // `<` and `>` differ only in the bit of 2, and `"` and `&` in that of 4.
     let angle = (word & !(EACH * 2)) ^ (EACH * b'<' as u64);
     let quote = (word & !(EACH * 4)) ^ (EACH * b'"' as u64);
     let apostrophe = word ^ (EACH * b'\'' as u64);
     (mark_zero_bytes(angle) | mark_zero_bytes(quote) | mark_zero_bytes(apostrophe)) & (EACH << 7)
 }
 
-/// Marks the bytes of a word that are zero, by the highest bit of each; what stands above the lowest of them may be marked,
-/// too, as it lends to it.
+/// Sets the highest bit of each zero byte of a word; bytes above the lowest of them may be marked, too, because of the
+/// borrow.
 const fn mark_zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(0x0101_0101_0101_0101) & !word
 }
 
-/// Returns what stands for a byte in HTML.
+/// Returns the HTML escape of a byte; `None` if it needs none.
 fn html_escape_of(byte: u8) -> Option<&'static str> {
     Some(match byte {
         b'&' => "&amp;",
@@ -120,12 +121,12 @@ fn html_escape_of(byte: u8) -> Option<&'static str> {
 /// Escapes a text for HTML.
 pub(crate) fn escape_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 8);
-    // Writing into a string cannot fail.
+    // Writing to a string cannot fail.
     let _ = write_escaped_text(&mut out, text);
     out
 }
 
-/// The filter `escape`: makes a text safe once.
+/// The filter `escape`: escapes a text unless it is safe already.
 pub(super) fn escape_filter(value: &Value) -> Value {
     if value.is_safe() {
         return value.clone();
@@ -135,7 +136,7 @@ pub(super) fn escape_filter(value: &Value) -> Value {
         None if value.is_undefined() || value.is_none() => String::new(),
         None => {
             let mut text = String::new();
-            // Writing into a string cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(text, "{value}");
             escape_html(&text)
         }
@@ -152,7 +153,7 @@ mod tests {
         for byte in 0..=u8::MAX {
             for length in 1..20 {
                 for at in 0..length {
-                    // Neighbors of special bytes, and bytes that lend to those below.
+                    // Neighbors of special bytes, and bytes affected by a borrow.
                     for around in
                         [b' ', b'x', b'=', b'#', b'(', 0, 0x80, 0xff, byte.wrapping_add(1)]
                     {

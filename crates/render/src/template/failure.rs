@@ -1,4 +1,4 @@
-//! Components that fail, and what stands in their place.
+//! Component failures and their placeholders.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::autoescape::{RewrittenTemplate, TemplateRefusal};
 use super::escape::escape_html;
 use crate::renderer::RenderMode;
 
-/// Why a component was not drawn.
+/// Reason why a component was not rendered.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum ComponentFailure {
     #[error("the template names nothing to include")]
@@ -37,7 +37,7 @@ pub(crate) enum ComponentFailure {
 }
 
 impl ComponentFailure {
-    /// Returns the word for logs and counters.
+    /// Returns the name for logs and counters.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::NoTarget => "no-target",
@@ -54,7 +54,7 @@ impl ComponentFailure {
         }
     }
 
-    /// Returns line and column of the fault, both counted from 1, if it has a place.
+    /// Returns line and column of the fault, both counted from 1; `None` if it has no position.
     pub(crate) fn line_and_column(&self) -> Option<(usize, usize)> {
         let Self::TemplateError(error, origin) = self else {
             return None;
@@ -71,7 +71,7 @@ impl ComponentFailure {
         Some((inner.line()?, column.unwrap_or(1)))
     }
 
-    /// Returns what is wrong, without its place.
+    /// Returns a description of the fault, without its position.
     pub(crate) fn describe(&self) -> String {
         let Self::TemplateError(error, _) = self else {
             return self.to_string();
@@ -83,7 +83,7 @@ impl ComponentFailure {
         }
     }
 
-    /// Returns what a page shows instead of the component: for authors the cause, for visitors nothing.
+    /// Returns the placeholder of the component: the cause for authors, empty for visitors.
     pub(crate) fn placeholder(&self, mode: RenderMode, path: &str) -> String {
         if mode == RenderMode::Publish {
             return String::new();
@@ -105,14 +105,14 @@ impl ComponentFailure {
     }
 }
 
-/// Returns the message of the deepest cause, with its place.
+/// Returns the message of the innermost cause, with its position.
 fn error_headline(error: &Error) -> String {
     let inner = innermost_error(error);
     let message = match inner.detail() {
         Some(detail) => format!("{}: {detail}", inner.kind()),
         None => inner.kind().to_string(),
     };
-    // A template included inside a tag has a number behind its name.
+    // A template that is included inside a tag has a number after its name.
     match (inner.name(), inner.line()) {
         (Some(name), Some(line)) => {
             let name = name.split('#').next().unwrap_or(name);
@@ -122,7 +122,7 @@ fn error_headline(error: &Error) -> String {
     }
 }
 
-/// Follows the causes of an error while they are errors of templates.
+/// Follows the causes of an error as long as they are template errors.
 pub(super) fn innermost_error(error: &Error) -> &Error {
     let mut inner = error;
     while let Some(cause) = std::error::Error::source(inner).and_then(|cause| cause.downcast_ref())
@@ -132,10 +132,10 @@ pub(super) fn innermost_error(error: &Error) -> &Error {
     inner
 }
 
-/// How many lines around the faulty one are shown.
+/// Number of lines shown before and after the faulty one.
 const CONTEXT_LINES: usize = 2;
 
-/// Shows the lines around an error of a template.
+/// Returns the lines around a template error.
 fn error_excerpt(error: &Error, origin: Option<&RewrittenTemplate>) -> Option<String> {
     let line = error.line()?;
     match origin {
@@ -147,7 +147,7 @@ fn error_excerpt(error: &Error, origin: Option<&RewrittenTemplate>) -> Option<St
     }
 }
 
-/// Shows the lines around a fault, with a caret below the faulty expression.
+/// Returns the lines around a fault, with carets below the faulty expression.
 pub(crate) fn source_excerpt(source: &str, line: usize, range: Option<&Range<usize>>) -> String {
     let first = line.saturating_sub(CONTEXT_LINES).max(1);
     let mut text = String::new();
@@ -164,7 +164,7 @@ pub(crate) fn source_excerpt(source: &str, line: usize, range: Option<&Range<usi
     text
 }
 
-/// Draws carets below a range, as far as it lies on its first line.
+/// Returns carets below a range, as far as it lies on its first line.
 fn caret_marker(range: &Range<usize>, source: &str, content: &str) -> Option<String> {
     let before = source.get(..range.start)?;
     let column = before.rsplit('\n').next()?.chars().count();
@@ -173,7 +173,7 @@ fn caret_marker(range: &Range<usize>, source: &str, content: &str) -> Option<Str
     Some(format!("\n     | {}{}", " ".repeat(column), "^".repeat(marked.clamp(1, rest.max(1)))))
 }
 
-/// Makes the error of a function that was called wrongly.
+/// Creates the error of a function that was called incorrectly.
 pub(super) fn invalid_call(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message)
 }

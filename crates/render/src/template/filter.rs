@@ -1,4 +1,4 @@
-//! The filters that templates use beside MiniJinja's own.
+//! The template filters beside MiniJinja's own.
 
 use std::sync::{Arc, LazyLock};
 
@@ -12,7 +12,7 @@ use super::output_filter::plain_text_of;
 /// Adds all filters to an environment.
 pub(super) fn add_filters(environment: &mut Environment<'_>) {
     environment.add_filter("richtext", sanitize_rich_text);
-    // Nothing that an author typed is safe unseen.
+    // Author input is never safe without a check.
     environment.add_filter("safe", |value: &Value| {
         if value.is_safe() { value.clone() } else { sanitize_rich_text(value) }
     });
@@ -25,7 +25,7 @@ pub(super) fn add_filters(environment: &mut Environment<'_>) {
     environment.add_filter("e", |value: &Value| escape_filter(value));
 }
 
-/// What authors' rich text may hold; ammonia's own list with classes for styles and targets for links.
+/// The allowed elements of rich text: ammonia's default list with classes for styles and targets for links.
 static RICH_TEXT_SANITIZER: LazyLock<Builder<'static>> = LazyLock::new(|| {
     let mut builder = Builder::default();
     builder
@@ -36,7 +36,7 @@ static RICH_TEXT_SANITIZER: LazyLock<Builder<'static>> = LazyLock::new(|| {
     builder
 });
 
-/// `richtext`: keeps the markup of rich text and drops everything that runs.
+/// `richtext`: retains the markup of rich text and removes all active content.
 fn sanitize_rich_text(value: &Value) -> Value {
     let Some(text) = value.as_str() else {
         return Value::from_safe_string(String::new());
@@ -47,7 +47,7 @@ fn sanitize_rich_text(value: &Value) -> Value {
     Value::from_safe_string(RICH_TEXT_SANITIZER.clean(text).to_string())
 }
 
-/// `split`: as MiniJinja's, but pieces of markup are text again: a piece may end within a tag.
+/// `split`: like MiniJinja's, but pieces of markup become unsafe text: a piece may end within a tag.
 fn split_text(
     value: &Value,
     separator: Option<Arc<str>>,
@@ -56,17 +56,18 @@ fn split_text(
     minijinja::filters::split(&Value::from(plain_text_of(value).into_owned()), separator, most)
 }
 
-/// `lines`: as MiniJinja's, but pieces of markup are text again.
+/// `lines`: like MiniJinja's, but pieces of markup become unsafe text.
 fn split_lines(value: &Value) -> Result<Value, minijinja::Error> {
     minijinja::filters::lines(&Value::from(plain_text_of(value).into_owned()))
 }
 
-/// `replace(from, to)`: in the text; what is replaced in markup may change its meaning, so that becomes text again.
+/// `replace(from, to)`: replaces in the text; a replacement in markup may change its meaning, so the result is unsafe
+/// text.
 fn replace_text(value: &Value, from: &Value, to: &Value) -> String {
     plain_text_of(value).replace(&*plain_text_of(from), &plain_text_of(to))
 }
 
-/// `excerpt(n)`: the text without markup, cut at a word boundary to at most `n` characters.
+/// `excerpt(n)`: the text without markup, truncated at a word boundary to at most `n` characters.
 fn text_excerpt(value: &Value, length: Option<usize>) -> String {
     let text = strip_markup(value.as_str().unwrap_or_default());
     let length = length.unwrap_or(200);
@@ -78,7 +79,7 @@ fn text_excerpt(value: &Value, length: Option<usize>) -> String {
     format!("{}…", whole_words.trim_end_matches([' ', ',', ';', ':', '.', '–', '-']))
 }
 
-/// What `urlencode` escapes: all but letters, digits and the unreserved marks.
+/// The characters escaped by `urlencode`: all but letters, digits and the unreserved marks.
 const QUERY_ESCAPES: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -88,13 +89,13 @@ fn urlencode(value: &Value) -> String {
     utf8_percent_encode(&text, QUERY_ESCAPES).to_string()
 }
 
-/// Drops tags and comments, decodes the usual entities and joins white space.
+/// Removes tags and comments, decodes common entities and collapses white space.
 fn strip_markup(html: &str) -> String {
     let mut text = String::with_capacity(html.len());
     let mut rest = html;
     while let Some((before, after)) = rest.split_once('<') {
         text.push_str(before);
-        // A tag separates words: `</p><p>` is a blank, and so is `<br>`.
+        // A tag separates words: `</p><p>` becomes a blank, and so does `<br>`.
         text.push(' ');
         rest = skip_tag(after);
     }
@@ -102,7 +103,7 @@ fn strip_markup(html: &str) -> String {
     decode_entities(&text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns what follows a tag, given what follows its `<`; scripts and styles are skipped with their content.
+/// Returns the text after a tag, given the text after its `<`; skips scripts and styles with their content.
 fn skip_tag(after: &str) -> &str {
     if let Some(comment) = after.strip_prefix("!--") {
         return comment.split_once("-->").map_or("", |(_, rest)| rest);

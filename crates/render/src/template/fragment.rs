@@ -1,11 +1,11 @@
-//! Components whose drawings are kept: looked up before anything of them is read, and cut into pieces when they are new.
+//! Cached components: looked up before any of their content is read, and split into pieces when they are new.
 //!
-//! While a component is drawn to be kept, what it includes is marked in its text. Afterwards the text is cut at the
-//! marks: what lies between them is a hole, which is looked up for itself each time the piece is used. A text in which a
-//! mark is missing or doubled is not kept. What was read in a hole, and used of the request, is that of the hole alone.
+//! While a cacheable component is rendered, its includes are marked in its text. Afterwards the text is split at the
+//! marks: the text between a pair is a hole, which is looked up separately each time the piece is used. A text with a
+//! missing or duplicated mark is not cached. Reads and request facts in a hole belong to the hole alone.
 //!
-//! A template that compares, filters or captures what it includes, or puts it out where it is escaped, must not see marks,
-//! as it would draw something else. It is not kept when it includes something.
+//! A template that compares, filters or captures its includes, or outputs them where they are escaped, must not see
+//! marks, as they would change its output. It is not cached if it includes something.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -24,23 +24,24 @@ use crate::fragment::{
 use crate::request::FragmentCacheOverride;
 use crate::resource::ContentResource;
 
-/// The fragments, as one request uses them.
+/// The fragment access of one request.
 #[derive(Debug)]
 pub(crate) struct RequestFragments {
     pub cache: Arc<FragmentCache>,
     pub root: ChunkId,
     pub now: SystemTime,
-    /// Who asks; empty for visitors.
+    /// The user; empty for visitors.
     pub user: String,
-    /// What who asks may see: those who see alike share what does not use who they are.
+    /// A fingerprint of what the user may see: users with equal access share fragments that do not depend on their
+    /// identity.
     pub access_fingerprint: String,
     pub variation: VariationContext,
     pub cache_override: FragmentCacheOverride,
-    /// What tells the request from others.
+    /// The identifier of the request.
     pub requester_id: u64,
 }
 
-/// What variations may hold of a request.
+/// The parts of a request that variations may contain.
 #[derive(Debug, Default)]
 pub(crate) struct VariationContext {
     pub site: String,
@@ -51,36 +52,36 @@ pub(crate) struct VariationContext {
     pub locale: String,
 }
 
-/// What is included while a component is drawn to be kept.
+/// The includes of a component that is rendered for the cache.
 #[derive(Debug, Default)]
 pub(crate) struct IncludeCapture {
-    /// Each place with the text that stood there.
+    /// Each hole with its text.
     marked_holes: Vec<(FragmentHole, Box<str>)>,
-    /// Whether the template does more with what it includes than to put it out, so that nothing may be marked.
+    /// True if the template does more with its includes than output them, so that nothing may be marked.
     is_opaque: bool,
-    /// Whether something was included without a mark.
+    /// True if something was included without a mark.
     has_unmarked_include: bool,
 }
 
-/// How often fragments were looked up in a request, and with which success.
+/// Counters of a request's fragment lookups, by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FragmentLookupCounts {
-    /// Answered from the cache.
+    /// Served from the cache.
     pub hits: u32,
-    /// Drawn and, mostly, kept.
+    /// Rendered and, mostly, cached.
     pub misses: u32,
-    /// Drawn, and never kept.
+    /// Rendered, and never cached.
     pub uncacheable: u32,
 }
 
-/// A component that is about to be drawn: its resource and what it says about keeping.
+/// A component that is about to be rendered: its resource and its cache directives.
 pub(super) struct PreparedComponent {
     pub resource: ContentResource,
     pub directives: Arc<FragmentDirectives>,
 }
 
 impl RenderScope {
-    /// Draws a component, or takes what was kept of it. `find` reads the resource; `draw` draws it.
+    /// Renders a component, or uses its cached fragment. `find` reads the resource; `draw` renders it.
     pub(crate) fn render_cached(
         self: &Arc<Self>,
         hole: &FragmentHole,
@@ -101,7 +102,7 @@ impl RenderScope {
         let mark = self.reader.begin_component();
         let drawn = self.lookup_or_render(fragments, &place, (find, draw));
         if self.is_capturing() {
-            // It is looked up for itself whenever what is kept around it is used.
+            // It is looked up separately whenever the enclosing fragment is used.
             self.reader.end_component_detached(mark);
         } else {
             self.reader.end_component(mark);
@@ -109,7 +110,7 @@ impl RenderScope {
         drawn
     }
 
-    /// Draws a component that is known not to be kept, and in which nobody looks at what it reads for itself.
+    /// Renders a component that is known not to be cached, without recording its reads separately.
     fn render_uncached(
         self: &Arc<Self>,
         fragments: &RequestFragments,
@@ -122,7 +123,8 @@ impl RenderScope {
     ) -> Result<String, ComponentFailure> {
         let ready = self.prepare_component(find()?);
         if ready.directives != *refusing {
-            // Another type is there now. It is drawn to be kept the next time: what was read to find it counts, too.
+            // The component's type changed. It is rendered for the cache the next time: the reads that found it count,
+            // too.
             fragments.cache.record_component_traits(
                 &place.into(),
                 &ready.directives,
@@ -195,7 +197,7 @@ impl RenderScope {
         if let Err(reason) = variation {
             cache.record_uncached(place, reason);
         }
-        // What was known of the place was about another type.
+        // The known traits belong to another type.
         let is_same = ready.directives == directives;
         if !is_same {
             cache.record_component_traits(place, &ready.directives, facts);
@@ -215,14 +217,14 @@ impl RenderScope {
         }
     }
 
-    /// Finds out what the component of a resource says.
+    /// Reads the cache directives of a resource's component.
     fn prepare_component(&self, resource: ContentResource) -> PreparedComponent {
         let (resource_type, super_type) = (resource.resource_type(), resource.super_type());
         let directives = self.scripts.directives_of(resource_type, super_type);
         PreparedComponent { resource, directives }
     }
 
-    /// Draws a component and keeps it if nothing speaks against it.
+    /// Renders a component and caches it if possible.
     fn render_and_cache(
         self: &Arc<Self>,
         fragments: &RequestFragments,
@@ -247,7 +249,7 @@ impl RenderScope {
         let cut = cut_at_marks(&text, &capture);
         let clean = strip_marks(text, &capture);
         let (read, facts) = self.reader.component_reads();
-        // Which components are kept, and how, is said in any folder above their scripts.
+        // Any folder above the scripts may contain cache directives.
         let read = read.union(&DependencySet::on_any_script());
         let kept = if self.failure_count() > failed {
             Err(UncachedReason::Failed)
@@ -281,14 +283,14 @@ impl RenderScope {
         Ok(clean)
     }
 
-    /// Puts a kept drawing together.
+    /// Assembles the output of a cached fragment.
     fn assemble_fragment(self: &Arc<Self>, fragment: &CachedFragment) -> String {
         let mut text = String::new();
         for piece in &fragment.pieces {
             match piece {
                 FragmentPiece::Text(piece) => text.push_str(piece),
                 FragmentPiece::Hole(hole) => {
-                    // The place is not a part of a new drawing.
+                    // The hole is not a part of a new rendering.
                     self.begin_capture(None);
                     text.push_str(&render_hole(self, hole));
                     self.end_capture();
@@ -298,7 +300,7 @@ impl RenderScope {
         text
     }
 
-    /// Names the place of a component: nothing of it is read for that.
+    /// Returns the cache key of a component, without reading its content.
     fn hole_location(&self, hole: &FragmentHole) -> String {
         format!(
             "{}\0{}\0{}\0{}{}{}",
@@ -311,7 +313,7 @@ impl RenderScope {
         )
     }
 
-    /// Returns what tells the drawings of a place apart.
+    /// Returns the variation, which distinguishes the renderings of a component.
     fn variation_key(
         &self,
         fragments: &RequestFragments,
@@ -332,7 +334,7 @@ impl RenderScope {
             parameters: &request.parameters,
         };
         let mut text = directives.variation(&asker)?;
-        // What drawings use counts, whatever the component says.
+        // The facts that renderings use count, regardless of the directives.
         let host = format!("{}://{}", request.scheme, request.host);
         let fault = request.error.as_ref().map_or("", |(name, _)| name);
         for (fact, value) in [
@@ -353,10 +355,10 @@ impl RenderScope {
     }
 }
 
-/// Characters of marks: no HTML may hold them, and no filter of templates makes others of them.
+/// The characters of marks: HTML must not contain them, and no template filter converts them.
 const MARK_CHARACTERS: std::ops::RangeInclusive<char> = '\u{1}'..='\u{7}';
 
-/// Returns the marks around what was included as number `n`.
+/// Returns the marks around include number `n`.
 fn mark_pair(mut number: usize) -> (String, String) {
     let mut digits = String::new();
     loop {
@@ -375,12 +377,12 @@ fn mark_pair(mut number: usize) -> (String, String) {
 }
 
 impl IncludeCapture {
-    /// Lets nothing be marked.
+    /// Disables marks.
     pub(super) fn make_opaque(&mut self) {
         self.is_opaque = true;
     }
 
-    /// Marks a text that was included.
+    /// Puts marks around an included text.
     pub(super) fn mark_include(&mut self, hole: FragmentHole, text: &str) -> String {
         if self.is_opaque {
             self.has_unmarked_include = true;
@@ -392,7 +394,7 @@ impl IncludeCapture {
     }
 }
 
-/// Cuts a text at its marks; nothing if one is missing, doubled or out of order.
+/// Splits a text at its marks; `None` if one is missing, duplicated or out of order.
 fn cut_at_marks(text: &str, capture: &IncludeCapture) -> Option<Box<[FragmentPiece]>> {
     if capture.has_unmarked_include {
         return None;
@@ -422,7 +424,7 @@ fn cut_at_marks(text: &str, capture: &IncludeCapture) -> Option<Box<[FragmentPie
     Some(all.into())
 }
 
-/// Takes all marks out of a text, also those of which a template left a part.
+/// Removes all marks from a text, including partial ones.
 fn strip_marks(text: String, capture: &IncludeCapture) -> String {
     if capture.marked_holes.is_empty() {
         return text;

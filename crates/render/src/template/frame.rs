@@ -1,4 +1,4 @@
-//! What one component sees: the variables of its template, made when they are asked for.
+//! The template variables of one component, created on demand.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -22,7 +22,7 @@ use crate::request::RequestParameters;
 use crate::resource::{ContentResource, ResourceTypes};
 use crate::script::ScriptResolution;
 
-/// The name under which functions find the frame; no template can spell it.
+/// The name under which functions find the frame; no template can write it.
 const FRAME_VARIABLE: &str = "tympan frame";
 
 /// The names of the variables, for error messages.
@@ -32,9 +32,9 @@ const VARIABLE_NAMES: [&str; 5] = ["resource", "properties", "page", "request", 
 pub(crate) struct ComponentFrame {
     pub scope: Arc<RenderScope>,
     pub resource: ContentResource,
-    /// The selectors that includes of this component inherit.
+    /// The selectors that this component's includes inherit.
     pub selectors: Arc<[String]>,
-    /// The variable `properties`, once it was asked for.
+    /// The variable `properties`, once it was used.
     properties: OnceLock<Value>,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Debug for ComponentFrame {
     }
 }
 
-/// Makes the variable `error` of error pages.
+/// Creates the variable `error` of error pages.
 fn error_value(request: &TemplateRequest) -> Value {
     match &request.error {
         Some((status, message)) => Value::from_pairs([
@@ -93,7 +93,7 @@ fn error_value(request: &TemplateRequest) -> Value {
 }
 
 impl ComponentFrame {
-    /// Makes the variables of a component.
+    /// Creates the variables of a component.
     pub(super) fn new(
         scope: Arc<RenderScope>,
         resource: ContentResource,
@@ -108,7 +108,7 @@ impl ComponentFrame {
         frame.ok_or_else(|| invalid_call("this function works in components only"))
     }
 
-    /// Resolves what a template gave as a place: an object of a node or a path, absolute or relative.
+    /// Resolves a path from a template value: an object of a node or a path, absolute or relative.
     pub(super) fn resolve_path(&self, value: &Value) -> Option<NodePath> {
         if let Some(node) = node_of_value(value) {
             return Some(node.path().clone());
@@ -117,19 +117,19 @@ impl ComponentFrame {
         self.resource.path().resolve(text).ok()
     }
 
-    /// Finds the node that a template means.
+    /// Finds the node of a template value; records all its properties.
     pub(super) fn find_node(&self, value: &Value) -> Option<Node> {
         node_of_value(value).cloned().or_else(|| self.scope.reader.node(&self.resolve_path(value)?))
     }
 
-    /// Finds the node that a template means, of which existence and type matter.
+    /// Finds the node of a template value; records only existence and type.
     pub(super) fn find_node_existence(&self, value: &Value) -> Option<Node> {
         node_of_value(value)
             .cloned()
             .or_else(|| self.scope.reader.node_existence(&self.resolve_path(value)?))
     }
 
-    /// Draws a resource inside this component; a failure leaves its placeholder.
+    /// Renders a resource inside this component; a failure leaves its placeholder.
     pub(super) fn include(&self, target: &Value, change: IncludeOverrides) -> String {
         let selectors = change.selectors.unwrap_or_else(|| Arc::clone(&self.selectors));
         let forced = change.resource_type;
@@ -157,7 +157,7 @@ impl ComponentFrame {
         }
     }
 
-    /// Draws what belongs at a place, or takes what was kept of it.
+    /// Renders an included component, or uses its cached fragment.
     fn include_hole(
         &self,
         hole: FragmentHole,
@@ -165,7 +165,7 @@ impl ComponentFrame {
         target: &Value,
     ) -> String {
         let draw = |resource: &ContentResource| {
-            // The address of a part is that of its node, which tells nothing of another type.
+            // The address of a part is that of its node, which says nothing about a forced type.
             let around = hole.child_inclusions.as_deref();
             let types = resource.types();
             let found = self.scope.resolve_script(types, &hole.selectors);
@@ -182,7 +182,7 @@ impl ComponentFrame {
         self.scope.mark_include(hole, text)
     }
 
-    /// Returns what this component says of those that it includes.
+    /// Returns the inclusions that this component declares for its children.
     fn dynamic_children(&self) -> Option<Arc<DynamicChildInclusions>> {
         let scripts = &self.scope.scripts;
         if !scripts.has_dynamic_children() {
@@ -193,7 +193,7 @@ impl ComponentFrame {
         scripts.dynamic_children(resource_type, super_type)
     }
 
-    /// Draws a resource with the script that was found for it.
+    /// Renders a resource with its resolved script.
     fn include_resource(
         &self,
         resource: &ContentResource,
@@ -217,8 +217,8 @@ impl ComponentFrame {
         )
     }
 
-    /// Returns what stands for a component that is drawn for each visitor; nothing if it is to be drawn here. The component
-    /// around it may say how it is put into the page, or its own type.
+    /// Returns the placeholder of a component that is rendered for each visitor; `None` if it is to be rendered here.
+    /// The enclosing component or its own type may declare the inclusion.
     fn dynamic_include(
         &self,
         resource: &ContentResource,
@@ -260,8 +260,8 @@ impl ComponentFrame {
         }
     }
 
-    /// Tells whether a component is a part of others that authors do not choose: its group is `.hidden`. Such parts
-    /// may stand where a wrapper would break the page, as in its head.
+    /// Returns true if a component is a part of others that authors do not choose: its group is `.hidden`. Such parts
+    /// may occur where a wrapper would break the page, as in its head.
     fn is_hidden_component(&self, resource_type: &str) -> bool {
         let reader = &self.scope.reader;
         let component = ["/apps/", "/libs/"].iter().find_map(|root| {
@@ -272,7 +272,7 @@ impl ComponentFrame {
             == Some(".hidden")
     }
 
-    /// Draws the children of a node that are components.
+    /// Renders the children of a node that are components.
     pub(super) fn include_children(&self, target: &Value) -> String {
         let node = if target.is_undefined() { None } else { self.find_node_existence(target) };
         let Some(node) = node else {
@@ -298,7 +298,7 @@ impl ComponentFrame {
             .collect()
     }
 
-    /// Finds what to include, and where that is, if known: pages stand for their content.
+    /// Finds the resource to include, and its path if known: pages are replaced by their content.
     fn find_resource(
         &self,
         (target, path): (&Value, Option<&NodePath>),
@@ -329,19 +329,19 @@ impl ComponentFrame {
         resource.ok_or_else(described)
     }
 
-    /// Counts a failure and returns what stands in its place.
+    /// Counts a failure and returns its placeholder.
     fn render_failure(&self, failure: &ComponentFailure, path: &str) -> String {
         self.scope.record_failure(failure, path);
         failure.placeholder(self.scope.mode, path)
     }
 
-    /// Notes what the script wants to be answered.
+    /// Records the response that the script requested.
     pub(super) fn override_response(&self, handover: ResponseOverride) {
         self.scope.override_response(handover);
     }
 }
 
-/// Draws what belongs in a hole of a kept drawing.
+/// Renders the content of a hole in a cached fragment.
 pub(super) fn render_hole(scope: &Arc<RenderScope>, hole: &FragmentHole) -> String {
     let (scope, selectors) = (Arc::clone(scope), Arc::clone(&hole.selectors));
     let frame = ComponentFrame::new(scope, ContentResource::missing(hole.path.clone()), selectors);
@@ -353,14 +353,14 @@ pub(super) fn render_hole(scope: &Arc<RenderScope>, hole: &FragmentHole) -> Stri
     frame.include_hole(hole.clone(), find, &target)
 }
 
-/// How an include differs from the resource's own drawing.
+/// The overrides of an include.
 #[derive(Debug, Default)]
 pub(super) struct IncludeOverrides {
     pub resource_type: Option<String>,
     pub selectors: Option<Arc<[String]>>,
 }
 
-/// Returns the node of an object, without a look-up.
+/// Returns the node of an object, without a lookup.
 fn node_of_value(value: &Value) -> Option<&Node> {
     if let Some(object) = value.downcast_object_ref::<ResourceObject>() {
         return object.resource.node();
@@ -374,7 +374,7 @@ fn node_of_value(value: &Value) -> Option<&Node> {
 /// The request, as `request` in templates.
 struct RequestObject(Arc<RenderScope>);
 
-/// Returns parameters: one value as text, several as a list.
+/// Returns the parameters as template values: one value as text, several as a list.
 fn parameters_value(parameters: &RequestParameters) -> Value {
     Value::from_pairs(parameters.names().map(|name| {
         let value = match parameters.values(name).unwrap_or_default() {

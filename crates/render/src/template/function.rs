@@ -32,7 +32,7 @@ use crate::response::RedirectKind;
 use crate::text_picture::TextPicture;
 use crate::url::split_selectors;
 
-/// The longest that a component may sleep or burn.
+/// The maximum time of `sleep_ms` and `burn_cpu_ms`.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Adds all functions to an environment.
@@ -99,7 +99,7 @@ fn node(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
     Ok(ResourceObject::to_optional_value(&frame.scope, frame.find_node_existence(path)))
 }
 
-/// `page_at(path)`: the page at the path, or the one that holds the node there.
+/// `page_at(path)`: the page at the path, or the one that contains the node there.
 fn page_at(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
     let frame = ComponentFrame::from_state(state)?;
     let node = frame.find_node_existence(path);
@@ -233,13 +233,13 @@ fn search_titles(
     ))
 }
 
-/// `data(name, path)`: what a back end says, or nothing.
+/// `data(name, path)`: the value from a back end; undefined if there is none.
 fn data(state: &mut State<'_, '_>, name: &str, path: &str) -> Result<Value, Error> {
     let frame = ComponentFrame::from_state(state)?;
     let Some(back_ends) = &frame.scope.backends else {
         return Err(invalid_call("no back ends are configured"));
     };
-    // Also what shows nothing, or an older copy, has to be drawn again when there may be something new.
+    // Output that shows no value, or an older copy, also has to be rendered again when there may be a new value.
     if let Some(max_age) = back_ends.max_age(name) {
         frame.scope.reader.record_external_data(max_age);
         if frame.scope.request.is_offline {
@@ -250,7 +250,8 @@ fn data(state: &mut State<'_, '_>, name: &str, path: &str) -> Result<Value, Erro
     Ok(value.unwrap_or(Value::UNDEFINED))
 }
 
-/// `send(name, path, value)`: what a back end says to a value that it is sent, or nothing. Only scripts for POST may.
+/// `send(name, path, value)`: posts a value to a back end and returns its response; undefined if there is none. Only
+/// allowed in scripts for POST.
 fn send(state: &mut State<'_, '_>, name: &str, path: &str, value: &Value) -> Result<Value, Error> {
     let frame = ComponentFrame::from_state(state)?;
     if frame.scope.request.method != "POST" {
@@ -311,7 +312,8 @@ fn link(state: &mut State<'_, '_>, target: &Value) -> Result<Value, Error> {
 fn asset(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
     let frame = ComponentFrame::from_state(state)?;
     let Some(node) = frame.find_node(path) else { return Ok(Value::UNDEFINED) };
-    // What is given as a resource was glanced at, and the original lies in parts that nobody notes one by one.
+    // A resource argument was found by existence only, and the original lies in parts that are not recorded
+    // individually.
     frame.scope.reader.record_properties(&node);
     frame.scope.reader.record_document(&node);
     Ok(asset_value(&frame.scope, node))
@@ -327,7 +329,7 @@ fn clientlib(state: &mut State<'_, '_>, name: &str) -> Result<Value, Error> {
     Ok(Value::from(libraries.library_url(&scope.reader, name)))
 }
 
-/// `clientlibs(categories, css=true, js=true)`: the elements that load client libraries and what these need.
+/// `clientlibs(categories, css=true, js=true)`: the elements that load client libraries and their dependencies.
 fn clientlibs(
     state: &mut State<'_, '_>,
     categories: &Value,
@@ -343,7 +345,7 @@ fn clientlibs(
         Some(text) => text.split(',').map(|one| one.trim().to_owned()).collect(),
         None => categories.try_iter()?.map(|one| plain_text_of(&one).into_owned()).collect(),
     };
-    // Another file in any library is another address.
+    // Another file in any library changes the address.
     scope.reader.record_any_script();
     let libraries = scope.scripts.client_libraries();
     if let Some(unknown) = categories.iter().find(|one| !libraries.has_category(one)) {
@@ -366,7 +368,7 @@ fn clientlibs(
     Ok(Value::from_safe_string(text))
 }
 
-/// `i18n(key, language=none, …)`: a text in the language of the page, with what else is given put into its places.
+/// `i18n(key, language=none, …)`: a text in the language of the page; the other arguments replace its placeholders.
 fn i18n(state: &mut State<'_, '_>, key: &str, options: Kwargs) -> Result<Value, Error> {
     let scope = &ComponentFrame::from_state(state)?.scope;
     let language = match value_option(&options, "language")? {
@@ -391,7 +393,7 @@ fn i18n(state: &mut State<'_, '_>, key: &str, options: Kwargs) -> Result<Value, 
     })
 }
 
-/// `query(statement, limit=100)`: the nodes that a query in SQL-2 finds and the visitor may read.
+/// `query(statement, limit=100)`: the results of an SQL-2 query that the visitor may read.
 fn query(state: &mut State<'_, '_>, statement: &str, options: Kwargs) -> Result<Value, Error> {
     let limit = parse_count(value_option(&options, "limit")?.as_ref(), 100)?;
     let mut given = Vec::new();
@@ -443,7 +445,7 @@ fn write_date(
     style.with_time(has_time).format_date(value, &language)
 }
 
-/// `breakpoints()`: the widths at which the layout of the page changes, narrowest first.
+/// `breakpoints()`: the widths at which the page's layout changes, narrowest first.
 fn breakpoints(state: &mut State<'_, '_>) -> Result<Value, Error> {
     let scope = &ComponentFrame::from_state(state)?.scope;
     let found =
@@ -451,7 +453,7 @@ fn breakpoints(state: &mut State<'_, '_>) -> Result<Value, Error> {
     Ok(found.unwrap_or_else(|| Vec::<Value>::new().into()))
 }
 
-/// Returns the language of the page that was asked for.
+/// Returns the language of the requested page.
 fn requested_page_language(scope: &RenderScope) -> String {
     scope.requested_page().map(|page| page::page_language(&scope.reader, page)).unwrap_or_default()
 }
@@ -521,13 +523,13 @@ fn burn_cpu_ms(milliseconds: &Value) -> Result<Value, Error> {
     Ok(Value::from(""))
 }
 
-/// Reads a bounded number of milliseconds.
+/// Parses a number of milliseconds within the limit.
 fn parse_wait(milliseconds: &Value) -> Result<Duration, Error> {
     let milliseconds = parse_count(Some(milliseconds), 0)?;
     Ok(Duration::from_millis(milliseconds as u64).min(MAX_WAIT))
 }
 
-/// Returns an argument that may be given by place or by name; `none` counts as not given.
+/// Returns a positional or named argument; `none` counts as missing.
 fn argument_or_option(
     by_place: Option<Value>,
     options: &Kwargs,
@@ -537,9 +539,9 @@ fn argument_or_option(
     Ok(by_place.filter(|value| !value.is_none() && !value.is_undefined()).or(by_name))
 }
 
-/// Returns an argument given by name; `none` counts as not given.
+/// Returns a named argument; `none` counts as missing.
 fn value_option(options: &Kwargs, name: &str) -> Result<Option<Value>, Error> {
-    // Asked for, a name is kept among those that were used, which costs more than most of a call.
+    // Requesting a name marks it as used, which costs more than the rest of most calls.
     if !options.has(name) {
         return Ok(None);
     }
@@ -547,7 +549,7 @@ fn value_option(options: &Kwargs, name: &str) -> Result<Option<Value>, Error> {
     Ok(value.filter(|value| !value.is_none() && !value.is_undefined()))
 }
 
-/// Reads a count: a number, or a text that holds one, as dialogs store it.
+/// Parses a count: a number, or a text that contains one, as dialogs store it.
 fn parse_count(value: Option<&Value>, default: usize) -> Result<usize, Error> {
     let Some(value) = value else {
         return Ok(default);
@@ -562,7 +564,7 @@ fn parse_count(value: Option<&Value>, default: usize) -> Result<usize, Error> {
     Ok(usize::try_from(number.max(0)).unwrap_or(usize::MAX))
 }
 
-/// Reads selectors: `"print.a4"` or a list.
+/// Parses selectors: `"print.a4"` or a list.
 fn parse_selectors(value: &Value) -> Result<Arc<[String]>, Error> {
     if let Some(text) = value.as_str() {
         return Ok(split_selectors(text).into());

@@ -1,8 +1,7 @@
-//! What a reader of templates would object to before they run: names that mean nothing, and queries in templates that
-//! only display.
+//! Static checks of templates: undefined names, and queries in templates that only display.
 //!
-//! In: a template's text. Out: findings with line and column. What the compiler or the pass over positions refuses is
-//! theirs to tell.
+//! Input: a template's text. Output: findings with line and column. Not here: errors of the compiler or of the escaping
+//! pass.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -13,15 +12,15 @@ use minijinja::{Environment, ErrorKind};
 
 use super::autoescape::TemplateRefusal;
 
-/// Something to object to.
+/// A finding of the check.
 #[derive(Debug)]
 pub(crate) struct TemplateLintFinding {
     pub refusal: TemplateRefusal,
-    /// Whether the template still draws what it should.
+    /// True if the template still renders correctly.
     pub is_warning: bool,
 }
 
-/// Looks through a template that compiles.
+/// Checks a template that compiles.
 pub(crate) fn lint_template(
     environment: &Environment<'_>,
     path: &str,
@@ -43,7 +42,7 @@ pub(crate) fn lint_template(
     };
     reader.declare_names(&tree);
     reader.lint_statement(&tree);
-    // Where the request decides what is asked, there is nothing that could be kept beside the content.
+    // If the query depends on the request, its result cannot be stored with the content.
     if !reader.reads_request {
         for (range, name) in std::mem::take(&mut reader.queries) {
             let message = format!(
@@ -61,7 +60,7 @@ struct TemplateLinter<'a> {
     path: &'a str,
     text: &'a str,
     globals: HashSet<String>,
-    /// Names of macros, imports and variables, wherever they are declared.
+    /// Names of macros, imports and variables, regardless of their scope.
     declared_names: HashSet<String>,
     reads_request: bool,
     queries: Vec<(Range<usize>, String)>,
@@ -74,7 +73,7 @@ impl TemplateLinter<'_> {
         self.findings.push(TemplateLintFinding { refusal, is_warning });
     }
 
-    /// Collects what a statement declares.
+    /// Collects the names that a statement declares.
     fn declare_names(&mut self, statement: &ast::Stmt<'_>) {
         use ast::Stmt;
         match statement {

@@ -1,11 +1,11 @@
-//! Templates: MiniJinja over lazy objects of nodes.
+//! Templates: MiniJinja over lazy node objects.
 //!
-//! In: a script and a resource. Out: text. Templates see `resource`, `properties`, `page`, `request` and `edit`, the
-//! functions of `function` and the filters of `filter`; nothing of a node is copied before it is asked for.
+//! Input: a script and a resource. Output: text. Templates use `resource`, `properties`, `page`, `request` and `edit`,
+//! the functions of `function` and the filters of `filter`; no data of a node is copied before it is used.
 //!
-//! Invariant: what a template puts out is escaped for the place where it stands (`autoescape`), or the template is refused.
+//! Invariant: an output of a template is escaped for its position (`autoescape`), or the template is refused.
 //!
-//! On failure: a template that fails leaves a placeholder (`failure`); the page around it is drawn all the same.
+//! On failure: a failed template leaves a placeholder (`failure`); the rest of the page is rendered.
 
 mod asset;
 mod autoescape;
@@ -36,11 +36,11 @@ pub(crate) use scope::{RenderProgress, RenderScope, ResponseOverride, TemplateRe
 
 use crate::renderer::{RenderLimits, RenderMode};
 
-/// Macros and blocks nested deeper than this end in an error; what they take of the stack must stay below the 512 KiB
-/// that [`RenderLimits::max_stack_bytes`] leaves.
+/// Maximum nesting depth of macros and blocks; deeper nesting is an error. Their stack use must stay below the 512 KiB
+/// that [`RenderLimits::max_stack_bytes`] reserves.
 const RECURSION_LIMIT: usize = 80;
 
-/// Makes the environment that all scripts are compiled in.
+/// Creates the environment in which all scripts are compiled.
 pub(crate) fn new_environment(mode: RenderMode, limits: &RenderLimits) -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(escape::auto_escape_for);
@@ -48,7 +48,7 @@ pub(crate) fn new_environment(mode: RenderMode, limits: &RenderLimits) -> Enviro
     environment.set_undefined_behavior(UndefinedBehavior::Chainable);
     environment.set_fuel(Some(limits.max_component_steps.min(limits.max_steps)));
     environment.set_recursion_limit(RECURSION_LIMIT);
-    // Keeps the source with errors, for the excerpts that authors see.
+    // Attaches the source to errors, for the excerpts shown to authors.
     environment.set_debug(mode == RenderMode::Author);
     environment.set_path_join_callback(|name, parent| resolve_template_name(name, parent).into());
     function::add_functions(&mut environment);
@@ -57,7 +57,7 @@ pub(crate) fn new_environment(mode: RenderMode, limits: &RenderLimits) -> Enviro
     environment
 }
 
-/// The language that a template writes, which its name tells: `list.json.j2` writes JSON, most write HTML.
+/// The output language of a template, derived from its name: `list.json.j2` writes JSON, most write HTML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TemplateLanguage {
     Html,
@@ -65,12 +65,12 @@ enum TemplateLanguage {
     Json,
     Script,
     Style,
-    /// Nothing that is ever read as markup.
+    /// Text that is never interpreted as markup.
     Text,
 }
 
 impl TemplateLanguage {
-    /// Reads the name of a template, perhaps with its method (`list.json.POST.j2`) or the number of a variant.
+    /// Parses the name of a template, optionally with its method (`list.json.POST.j2`) or the number of a variant.
     fn from_template_name(name: &str) -> Self {
         let name = name.split('#').next().unwrap_or(name);
         let file = name.rsplit('/').next().unwrap_or(name);
@@ -79,7 +79,7 @@ impl TemplateLanguage {
             Some((rest, method)) if method.bytes().all(|byte| byte.is_ascii_uppercase()) => rest,
             _ => file,
         };
-        // A name without a dot may be the label of a type that draws pages, whatever it is called.
+        // A name without a dot may be the label of a type that renders pages, whatever it is.
         match file.rsplit_once('.').map_or("", |(_, extension)| extension) {
             "xml" | "svg" | "rss" | "atom" => Self::Xml,
             "json" => Self::Json,
@@ -90,14 +90,14 @@ impl TemplateLanguage {
         }
     }
 
-    /// Tells whether templates of the two cannot include each other.
+    /// Returns true if templates of the two languages cannot include each other.
     fn is_incompatible(self, other: Self) -> bool {
         let is_markup = |one| matches!(one, Self::Html | Self::Xml);
         self != other && !(is_markup(self) && is_markup(other))
     }
 }
 
-/// Resolves the name in `{% include %}` and `{% import %}` against the folder of the script that names it.
+/// Resolves the name in `{% include %}` and `{% import %}` relative to the folder of the including script.
 fn resolve_template_name(name: &str, parent: &str) -> String {
     if name.starts_with('/') {
         return name.to_owned();

@@ -1,13 +1,13 @@
-//! What outputs write at each position: text that stays what it is, whatever an author typed.
+//! Escaping of outputs at each position, safe for any author input.
 //!
-//! In: a value and an [`OutputEscape`], as filters that `position` puts around outputs. Out: a safe string.
+//! Input: a value and an [`OutputEscape`], as filters that `position` puts around outputs. Output: a safe string.
 //!
 //! Invariants
-//! * Nothing written here ends the attribute, element, text or URL part that it stands in.
-//! * A URL never begins with a scheme that runs code. Code comes from client libraries, or from the host and folder that
-//!   the template names.
-//! * In scripts and styles all but letters, digits and a few harmless marks is escaped, so that a position that was
-//!   guessed wrong costs a script that does not parse, no more.
+//! * No output ends the attribute, element, text or URL part that contains it.
+//! * A URL never begins with a scheme that runs code. Code comes from client libraries, or from the host and folder
+//!   that the template names.
+//! * In scripts and styles everything but letters, digits and a few harmless marks is escaped, so that a wrongly
+//!   guessed position only causes a script that does not parse.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -22,13 +22,13 @@ use super::escape::{escape_html, has_html_special};
 use super::filter::decode_entities;
 use crate::link::{AuthorLink, BLOCKED_LINK, parse_author_link};
 
-/// What stands for the address of code that may not run.
+/// Replacement for the address of code that may not run.
 const BLOCKED_CODE_URL: &str = "about:invalid";
 
-/// Where authors cannot put code.
+/// The folder of code, to which authors cannot write.
 const CODE_FOLDER: &str = "/etc.clientlibs/";
 
-/// What no URL can hold as it is.
+/// Characters that no URL may contain unescaped.
 const URL_ESCAPES: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -41,24 +41,24 @@ const URL_ESCAPES: &AsciiSet = &CONTROLS
     .add(b'}')
     .add(b'^');
 
-/// What ends a URL in a style.
+/// Characters that end a URL in a style.
 const STYLE_URL_ESCAPES: &AsciiSet = &URL_ESCAPES.add(b'\'').add(b'(').add(b')');
 
-/// What ends a URL in a list of pictures.
+/// Characters that end a URL in a list of images.
 const SRCSET_URL_ESCAPES: &AsciiSet = &URL_ESCAPES.add(b',');
 
-/// What can change where a URL leads.
+/// Characters that can change the target of a URL.
 const NAME_ESCAPES: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Values nested deeper than this become `null` in scripts.
+/// Maximum nesting depth of values in scripts; deeper ones become `null`.
 const MAX_VALUE_DEPTH: usize = 32;
 
 /// Adds the filters of all positions.
 pub(super) fn add_output_filters(environment: &mut Environment<'_>) {
     for one in OutputEscape::ALL_FILTERED {
         environment.add_filter(one.filter_name(), move |state: &State<'_, '_>, value: &Value| {
-            // Most of what is put out needs nothing, here or where it is written as HTML.
+            // Most outputs need no escape, here or when they are written as HTML.
             let is_html = matches!(state.auto_escape(), AutoEscape::Html);
             let is_written =
                 is_html && value.as_str().is_some_and(|text| is_written_verbatim(one, text));
@@ -74,7 +74,7 @@ pub(super) fn add_output_filters(environment: &mut Environment<'_>) {
     });
 }
 
-/// A value as a script writes it, from the filter `tojson`.
+/// A value as a script literal, from the filter `tojson`.
 #[derive(Debug)]
 pub(super) struct ScriptLiteral(String);
 
@@ -88,7 +88,7 @@ impl Object for ScriptLiteral {
     }
 }
 
-/// Tells whether a text is written at a position as it is, as text and as safe markup alike; `false` in doubt.
+/// Returns true if a text is written unchanged at a position, both as text and as safe markup; `false` if uncertain.
 fn is_written_verbatim(position: OutputEscape, text: &str) -> bool {
     match position {
         OutputEscape::Text | OutputEscape::RawText | OutputEscape::Attribute => {
@@ -102,12 +102,12 @@ fn is_written_verbatim(position: OutputEscape, text: &str) -> bool {
     }
 }
 
-/// Tells whether a byte means nothing but itself in a path, and is escaped nowhere.
+/// Returns true if a byte has no special meaning in a path, and is escaped nowhere.
 fn is_plain_in_url(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'.' | b'_')
 }
 
-/// Writes a value at a position.
+/// Formats a value for a position.
 fn write_escaped_value(position: OutputEscape, value: &Value) -> String {
     match position {
         OutputEscape::Text | OutputEscape::RawText | OutputEscape::Attribute => {
@@ -140,7 +140,7 @@ fn write_escaped_value(position: OutputEscape, value: &Value) -> String {
     }
 }
 
-/// Returns the text of a value; markup that is safe as HTML is read as text.
+/// Returns the text of a value; safe HTML markup is converted to text.
 pub(super) fn plain_text_of(value: &Value) -> Cow<'_, str> {
     match value.as_str() {
         Some(text) if value.is_safe() => Cow::Owned(decode_entities(text)),
@@ -153,7 +153,7 @@ pub(super) fn plain_text_of(value: &Value) -> Cow<'_, str> {
     }
 }
 
-/// Writes text in which no tag begins and no quote ends; entities of safe markup stay.
+/// Formats text that begins no tag and ends no quote; entities of safe markup stay.
 fn escape_raw_text(value: &Value) -> String {
     match value.as_str() {
         Some(text) if value.is_safe() => {
@@ -173,7 +173,7 @@ fn escape_raw_text(value: &Value) -> String {
     }
 }
 
-/// Writes a URL, or what follows its begin.
+/// Formats a URL, or the part after its prefix.
 fn escape_url(text: &str, reach: UrlExtent, set: &'static AsciiSet) -> String {
     let text = match reach {
         UrlExtent::Whole => match parse_author_link(text) {
@@ -191,7 +191,7 @@ fn escape_url(text: &str, reach: UrlExtent, set: &'static AsciiSet) -> String {
     utf8_percent_encode(&text, set).to_string()
 }
 
-/// Writes the URL of code, or a name in it.
+/// Formats the URL of code, or a name in it.
 fn escape_code_url(text: &str, reach: UrlExtent) -> String {
     let text = text.trim();
     if reach == UrlExtent::Whole {
@@ -206,14 +206,14 @@ fn escape_code_url(text: &str, reach: UrlExtent) -> String {
             BLOCKED_CODE_URL.to_owned()
         };
     }
-    // Names of dots alone climb.
+    // Names that consist of dots refer to parent folders.
     if text.bytes().all(|byte| byte == b'.') {
         return String::new();
     }
     utf8_percent_encode(text, NAME_ESCAPES).to_string()
 }
 
-/// Writes a list of pictures with their sizes, each with its URL checked.
+/// Formats a list of images with their sizes; each URL is checked.
 fn escape_srcset(text: &str) -> String {
     let mut out = Vec::new();
     let mut rest = text.trim_start_matches([' ', ',', '\n', '\t', '\r']);
@@ -233,12 +233,12 @@ fn escape_srcset(text: &str) -> String {
     out.join(", ")
 }
 
-/// Returns the text if all of its bytes are allowed, else nothing.
+/// Returns the text if all of its bytes are allowed; otherwise an empty one.
 fn text_if_allowed(text: &str, is_allowed: impl Fn(u8) -> bool) -> String {
     if text.bytes().all(is_allowed) { text.to_owned() } else { String::new() }
 }
 
-/// Writes a value as a literal of JavaScript and of JSON.
+/// Formats a value as a literal of JavaScript and of JSON.
 pub(super) fn to_script_literal(value: &Value) -> String {
     let mut out = String::new();
     write_script_value(&mut out, value, 0);
@@ -258,7 +258,7 @@ fn write_script_value(out: &mut String, value: &Value, depth: usize) {
             let text = value.to_string();
             let is_plain =
                 text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
-            // A blank keeps `x-{{ n }}` from becoming a decrement.
+            // A blank prevents `x-{{ n }}` from becoming a decrement.
             out.push_str(if text.starts_with('-') { " " } else { "" });
             out.push_str(if is_plain { &text } else { "null" });
         }
@@ -303,7 +303,7 @@ fn push_script_string(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Writes a part of a text in a script; in JSON too, so only with `\u`.
+/// Escapes a part of a string in a script; also valid in JSON, so only with `\u`.
 fn escape_script_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -313,14 +313,14 @@ fn escape_script_text(text: &str) -> String {
         if is_inert {
             out.push(character);
         } else {
-            // All of these are in the first plane. Writing into a string cannot fail.
+            // All of these are in the basic multilingual plane. Writing to a string cannot fail.
             let _ = write!(out, "\\u{:04x}", u32::from(character));
         }
     }
     out
 }
 
-/// Writes a value or a text of a style; `inert` are the marks that stay.
+/// Escapes a value or a string of a style; `inert` are the unescaped marks.
 fn escape_style(text: &str, inert: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -333,7 +333,7 @@ fn escape_style(text: &str, inert: &str) -> String {
     out
 }
 
-/// Returns the name of an element that holds ordinary markup; `div` for all others.
+/// Returns the name of an element with ordinary markup; `div` for any other name.
 fn safe_tag_name(text: &str) -> &str {
     const NAMES: [&str; 36] = [
         "h1",
@@ -377,13 +377,13 @@ fn safe_tag_name(text: &str) -> &str {
     if NAMES.contains(&name) { name } else { "div" }
 }
 
-/// Returns the level of a heading; 2 for all that is none.
+/// Returns the level of a heading; 2 if it is invalid.
 fn safe_heading_level(text: &str) -> &str {
     let level = text.trim();
     if matches!(level, "1" | "2" | "3" | "4" | "5" | "6") { level } else { "2" }
 }
 
-/// Returns the name of an attribute without a value; nothing for all others.
+/// Returns the name of an attribute without a value; empty for any other name.
 fn safe_flag_name(text: &str) -> &str {
     const FLAGS: [&str; 21] = [
         "allowfullscreen",

@@ -21,12 +21,12 @@ pub(super) struct PageObject {
 }
 
 impl PageObject {
-    /// Makes the value of a page's node.
+    /// Creates the template value of a page's node.
     pub(super) fn to_template_value(scope: &Arc<RenderScope>, page: Node) -> Value {
         Value::from_object(Self { scope: Arc::clone(scope), page })
     }
 
-    /// Makes the value of a page that may be missing.
+    /// Creates the template value of a page that may be missing.
     pub(super) fn to_optional_value(scope: &Arc<RenderScope>, page: Option<Node>) -> Value {
         page.map_or(Value::UNDEFINED, |page| Self::to_template_value(scope, page))
     }
@@ -36,17 +36,17 @@ impl PageObject {
         page::page_content(&self.scope.reader, &self.page)
     }
 
-    /// Returns a text of the page's content.
+    /// Returns a text property of the page's content.
     fn text(&self, name: &str) -> Option<Value> {
         self.scope.reader.text_property(&self.content_node()?, name).map(Value::from)
     }
 
-    /// Returns the page above.
+    /// Returns the parent page.
     fn parent_page(&self) -> Option<Node> {
         page::containing_page(&self.scope.reader, &self.page.path().parent()?)
     }
 
-    /// Returns what navigation entries and pages have in common.
+    /// Returns the attributes common to navigation entries and pages.
     fn attribute(&self, key: &str) -> Option<Value> {
         let (scope, page) = (&self.scope, &self.page);
         Some(match key {
@@ -94,7 +94,7 @@ fn page_tags(scope: &Arc<RenderScope>, page: &Node) -> Vec<PageTag> {
     ids.map(|id| page::describe_tag(&scope.reader, id)).collect()
 }
 
-/// Where the requested page lies, seen from another.
+/// The position of the requested page relative to another.
 #[derive(Debug, PartialEq, Eq)]
 enum PageRelation {
     Same,
@@ -140,7 +140,7 @@ pub(super) struct NavigationEntry {
     depth: usize,
 }
 
-/// Makes the navigation below a page, `depth` levels deep.
+/// Creates the navigation below a page, `depth` levels deep.
 pub(super) fn navigation_value(scope: &Arc<RenderScope>, root: &Node, depth: usize) -> Value {
     if depth == 0 {
         return Value::from(Vec::<Value>::new());
@@ -180,7 +180,7 @@ impl fmt::Debug for NavigationEntry {
 pub(super) struct TagObject(pub PageTag);
 
 impl TagObject {
-    /// Makes the value of some tags.
+    /// Creates the template value of a list of tags.
     pub(super) fn tag_list_value(tags: Vec<PageTag>) -> Value {
         tags.into_iter().map(|tag| Value::from_object(Self(tag))).collect::<Vec<_>>().into()
     }

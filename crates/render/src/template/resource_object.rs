@@ -1,4 +1,4 @@
-//! Nodes as template objects: nothing is copied until a template asks for it.
+//! Nodes as template objects; no data is copied before a template uses it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(super) struct ResourceObject {
 }
 
 impl ResourceObject {
-    /// Makes the value of a node.
+    /// Creates the template value of a node.
     pub(super) fn to_template_value(scope: &Arc<RenderScope>, node: Node) -> Value {
         Value::from_object(Self {
             scope: Arc::clone(scope),
@@ -26,7 +26,7 @@ impl ResourceObject {
         })
     }
 
-    /// Makes the value of a node that may be missing.
+    /// Creates the template value of a node that may be missing.
     pub(super) fn to_optional_value(scope: &Arc<RenderScope>, node: Option<Node>) -> Value {
         node.map_or(Value::UNDEFINED, |node| Self::to_template_value(scope, node))
     }
@@ -99,7 +99,7 @@ impl fmt::Debug for ResourceObject {
     }
 }
 
-/// Makes the value of a node's properties; of nothing, if there is no node.
+/// Creates the template value of a node's properties; empty if there is no node.
 pub(super) fn properties_value(
     scope: &Arc<RenderScope>,
     resource: Option<&ContentResource>,
@@ -113,7 +113,7 @@ pub(super) fn properties_value(
     }
 }
 
-/// The properties of a node, read one by one.
+/// The properties of a node, read individually.
 struct PropertiesObject {
     scope: Arc<RenderScope>,
     resource: ContentResource,
@@ -155,14 +155,14 @@ impl fmt::Debug for PropertiesObject {
     }
 }
 
-/// The children of a node as resources: each is looked at and noted when it is reached.
+/// The children of a node as resources; each is read and recorded when it is reached.
 struct ChildrenObject {
     scope: Arc<RenderScope>,
     list: ChildList,
 }
 
 impl ChildrenObject {
-    /// Makes the list of a node's children; an empty one of nothing.
+    /// Creates the list of a node's children; empty if there is no node.
     fn to_template_value(scope: &Arc<RenderScope>, node: Option<&Node>) -> Value {
         match node.and_then(|node| scope.reader.child_list(node)) {
             Some(list) => Value::from_object(Self { scope: Arc::clone(scope), list }),
@@ -197,7 +197,7 @@ impl fmt::Debug for ChildrenObject {
     }
 }
 
-/// A list of nodes that become objects when they are reached.
+/// A list of nodes that are converted to objects on access.
 pub(super) struct NodeListObject {
     scope: Arc<RenderScope>,
     nodes: Vec<Node>,
@@ -205,7 +205,7 @@ pub(super) struct NodeListObject {
 }
 
 impl NodeListObject {
-    /// Makes a list of nodes with the function that turns one into a value.
+    /// Creates a list of nodes with the function that converts each to a value.
     pub(super) fn to_template_value(
         scope: &Arc<RenderScope>,
         nodes: Vec<Node>,

@@ -1,10 +1,10 @@
-//! One request while it is drawn: what all its components share, and the budgets that end a runaway.
+//! A request while it is rendered: the shared state of its components, and the budgets that stop runaway components.
 //!
-//! In: a resource and the script for it. Out: the drawn text, or the [`ComponentFailure`] that stands in its place.
+//! Input: a resource and its script. Output: the rendered text, or the [`ComponentFailure`] that replaces it.
 //!
 //! Invariants
 //! * A failing component never fails the one that includes it.
-//! * Depth, number of includes, steps and bytes are bounded for each request, so that every drawing ends.
+//! * Depth, number of includes, steps and bytes are bounded per request, so that every rendering ends.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -33,117 +33,117 @@ use crate::timing::{ReadCounts, RenderStopwatch, RenderTiming};
 use crate::url::SlingUrl;
 use crate::url_route::UrlRoutes;
 
-/// Room for what a page, and for what a part of one, writes mostly; to grow into it would cost more copies than text.
+/// Initial output capacity of a page, and of a component: growing the buffer would copy more bytes than the text has.
 const PAGE_OUTPUT_CAPACITY: usize = 8 * 1024;
 const COMPONENT_OUTPUT_CAPACITY: usize = 1000;
 
-/// So many scripts are found again without asking the table of all; they are looked through one by one.
+/// Number of recent scripts that are found without a lookup in the full table; they are searched linearly.
 const MAX_RECENT_SCRIPTS: usize = 8;
 
-/// So many warnings are told of one page.
+/// Maximum number of warnings per page.
 const MAX_WARNINGS: usize = 10;
 
-/// What the components of one request share.
+/// The state shared by the components of one request.
 #[derive(Debug)]
 pub(crate) struct RenderScope {
     pub scripts: Arc<CompiledScripts>,
     pub reader: Arc<ContentReader>,
     pub routes: Arc<UrlRoutes>,
     pub query_engine: Arc<QueryEngine>,
-    /// What signs addresses of pictures.
+    /// The key that signs image addresses.
     pub image_key: Option<ImageSigningKey>,
     pub backends: Option<Arc<BackendRegistry>>,
     pub request: TemplateRequest,
-    /// The path that was asked for.
+    /// The requested path.
     pub path: NodePath,
     pub mode: RenderMode,
     pub limits: RenderLimits,
-    /// The scripts' source, which also knows live client libraries.
+    /// The source of scripts, which also knows live client libraries.
     pub script_cache: Arc<ScriptCache>,
-    /// What components that were drawn before left, for requests that may use it.
+    /// The cached fragments, if the request may use them.
     pub fragments: Option<RequestFragments>,
     pub progress: RenderProgress,
 }
 
-/// What is found out and counted while a request is drawn.
+/// State and counters of a request in progress.
 #[derive(Debug, Default)]
 pub(crate) struct RenderProgress {
-    /// The page that was asked for, looked for when a component asks.
+    /// The requested page, looked up on first use.
     page: OnceLock<Option<Node>>,
     state: Mutex<RenderState>,
 }
 
-/// What was asked for, as templates see it.
+/// The request, as templates see it.
 #[derive(Debug)]
 pub(crate) struct TemplateRequest {
     pub method: String,
-    /// `http` or `https`, and the host, as far as the caller knows them.
+    /// `http` or `https`, and the host, if the caller knows them.
     pub scheme: String,
     pub host: String,
-    /// The URL as it was sent, with its query.
+    /// The URL as it was requested, with its query.
     pub raw_url: String,
     pub url: SlingUrl,
-    /// The extension that components are looked up with; that of the URL, but for error pages.
+    /// The extension for looking up components: that of the URL, except on error pages.
     pub extension: String,
     pub parameters: RequestParameters,
     pub is_edit_mode: bool,
-    /// The status and message of the error that is drawn, on error pages.
+    /// On error pages, the status and message of the error.
     pub error: Option<(String, String)>,
-    /// Who asks; empty without a login.
+    /// The user; empty for anonymous visitors.
     pub user: String,
-    /// The fields of a form that was sent.
+    /// The fields of a submitted form.
     pub form: RequestParameters,
-    /// Whether who asks fills in includes.
+    /// True if the client fills in includes.
     pub supports_includes: bool,
-    /// Whether the answer becomes a file.
+    /// True if the response becomes a file.
     pub is_static_export: bool,
-    /// Whether no other system is asked.
+    /// True to request no other system.
     pub is_offline: bool,
 }
 
-/// Something that a script asked for instead of its own text.
+/// A response that a script requests in place of its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ResponseOverride {
-    /// Answer with the binary at this path.
+    /// Respond with the binary at this path.
     File(NodePath),
-    /// Answer with a picture of a text.
+    /// Respond with an image of a text.
     TextPicture(TextPicture),
-    /// Answer with a redirect.
+    /// Respond with a redirect.
     Redirect { location: String, kind: RedirectKind },
-    /// Answer that nothing is there.
+    /// Respond that the resource was not found.
     NotFound,
 }
 
-/// What changes while components run.
+/// The mutable state of running components.
 #[derive(Debug, Default)]
 struct RenderState {
     stopwatch: RenderStopwatch,
-    /// Where the stack was when the first component began.
+    /// The stack address at the beginning of the first component.
     stack_base_address: Option<usize>,
     /// For each running component, the steps counted so far.
     counted_steps: Vec<u64>,
     component_count: usize,
-    /// Steps of the components that ended, and of the running ones up to their latest include.
+    /// Steps of the finished components, and of the running ones up to their latest include.
     step_count: u64,
     output_bytes: usize,
     failure_count: u32,
     response_override: Option<ResponseOverride>,
-    /// For each component that is included now, what it includes, if it is drawn to be kept.
+    /// For each running component, its includes if it is rendered for the cache.
     captures: Vec<Option<IncludeCapture>>,
     fragment_counts: FragmentLookupCounts,
-    /// The addresses that the page leaves to be included, each once.
+    /// The addresses that the page leaves as includes, without duplicates.
     included_urls: Vec<String>,
-    /// Whether somebody who fills in includes, or does not, would get something else.
+    /// True if the output depends on whether the client fills in includes.
     varies_by_include_support: bool,
-    /// Whether the script that fetches parts is on the page.
+    /// True if the page contains the script that fetches parts.
     has_fetch_script: bool,
-    /// What authors should mend.
+    /// Problems that authors should fix.
     warnings: Vec<String>,
-    /// Scripts that were found lately: a page draws many components of few types.
+    /// Recently resolved scripts: a page renders many components of few types.
     recent_scripts: Vec<RecentScript>,
 }
 
-/// A script that was found, and for what.
+/// A resolved script with the types and selectors that it was resolved for.
 #[derive(Debug)]
 struct RecentScript {
     resource_type: Box<str>,
@@ -153,7 +153,7 @@ struct RecentScript {
 }
 
 impl RenderProgress {
-    /// Makes the progress of a request that begins; its components are timed or not.
+    /// Creates the progress of a new request, with or without timing of its components.
     pub(crate) fn new(is_timed: bool) -> Self {
         let progress = Self::default();
         if !is_timed {
@@ -164,7 +164,7 @@ impl RenderProgress {
 }
 
 impl RenderState {
-    /// Returns the script that was found for types and selectors.
+    /// Returns the recently resolved script for types and selectors.
     fn recent_script(
         &self,
         (resource_type, super_type): ResourceTypes<'_>,
@@ -178,7 +178,7 @@ impl RenderState {
         self.recent_scripts.iter().find(is_known).map(|one| one.resolution.clone())
     }
 
-    /// Remembers the script that was found for types and selectors.
+    /// Stores the resolved script for types and selectors.
     fn remember_script(
         &mut self,
         (resource_type, super_type): ResourceTypes<'_>,
@@ -195,7 +195,7 @@ impl RenderState {
         }
     }
 
-    /// Raises the counted steps of the running component to a number, and the sum with them.
+    /// Raises the step count of the running component to a number, and the total with it.
     fn raise_step_count(&mut self, steps: u64) {
         let Some(counted) = self.counted_steps.last_mut() else {
             return;
@@ -206,28 +206,28 @@ impl RenderState {
 }
 
 impl RenderScope {
-    /// Returns the page that was asked for, or the nearest one above the path.
+    /// Returns the requested page, or the nearest page above the path.
     pub(crate) fn requested_page(&self) -> Option<&Node> {
         self.reader.record_fact(RequestFacts::PAGE);
         let find = || page::containing_page(&self.reader, &self.path);
         let page = self.progress.page.get_or_init(find).as_ref();
-        // Whoever asks first has noted it; a component that is kept needs it among its own notes.
+        // The first caller recorded the reads; a cached component needs them in its own records.
         if self.fragments.is_some() && self.reader.is_in_component() {
             self.reader.record_path_range(&self.path, page.map(Node::path));
         }
         page
     }
 
-    /// Returns the address that visitors of this host use for an address of content.
+    /// Returns the external address of a content address for visitors of this host.
     pub(super) fn external_url(&self, address: String) -> String {
-        // Without mappings all hosts get the same, and a first mapping is a change that concerns everything.
+        // Without mappings all hosts get the same output, and adding a first mapping changes everything.
         if self.routes.has_mappings() {
             self.reader.record_fact(RequestFacts::HOST);
         }
         self.routes.external_url(&self.request.scheme, &self.request.host, address)
     }
 
-    /// Finds the script for types and selectors. Whoever uses it notes that by [`RenderScope::record_resolution`].
+    /// Resolves the script for types and selectors. The caller records its use with [`RenderScope::record_resolution`].
     pub(super) fn resolve_script(
         &self,
         types: ResourceTypes<'_>,
@@ -243,7 +243,7 @@ impl RenderScope {
         })
     }
 
-    /// Notes that the script for a resource was looked for, and returns it.
+    /// Records the search for a resource's script, and returns the script.
     pub(super) fn record_resolution(
         &self,
         resource: &ContentResource,
@@ -256,10 +256,10 @@ impl RenderScope {
         resolution.script
     }
 
-    /// Draws a resource with a script.
+    /// Renders a resource with a script.
     ///
     /// # Errors
-    /// [`ComponentFailure`], already counted; the caller decides what stands in the place of the text.
+    /// [`ComponentFailure`], already counted; the caller decides what replaces the text.
     pub(crate) fn render_resource(
         self: &Arc<Self>,
         resource: &ContentResource,
@@ -275,7 +275,7 @@ impl RenderScope {
         drawn
     }
 
-    /// Counts a component in, unless a budget is used up; returns what it may write.
+    /// Counts a component, unless a budget is exhausted; returns its output budget.
     fn enter_component(
         &self,
         script: &ScriptInfo,
@@ -316,7 +316,7 @@ impl RenderScope {
         })
     }
 
-    /// Returns what was counted so far.
+    /// Returns the current counters.
     fn read_counts(&self) -> ReadCounts {
         ReadCounts { read_count: self.reader.read_count(), query_count: self.reader.query_count() }
     }
@@ -339,7 +339,7 @@ impl RenderScope {
                 if let Some((consumed, _)) = captured.state().fuel_levels() {
                     running.raise_step_count(consumed);
                 }
-                // What a component wrote before it failed is not kept, and so not counted.
+                // The output of a failed component is discarded, and so not counted.
                 running.output_bytes += out.buffer.len();
             }
             Err(error) if error.kind() == ErrorKind::OutOfFuel => {
@@ -367,7 +367,7 @@ impl RenderScope {
         }
     }
 
-    /// Returns how many steps one component may take.
+    /// Returns the maximum number of steps of one component.
     fn max_component_steps(&self) -> u64 {
         self.limits.max_component_steps.min(self.limits.max_steps)
     }
@@ -376,30 +376,30 @@ impl RenderScope {
         &self.progress.state
     }
 
-    /// Counts the steps that the running component has taken so far.
+    /// Counts the steps of the running component so far.
     pub(super) fn count_steps(&self, state: &State<'_, '_>) {
         if let Some((consumed, _)) = state.fuel_levels() {
             self.state().lock().raise_step_count(consumed);
         }
     }
 
-    /// Counts a failure and says so in the log.
+    /// Counts a failure and logs it.
     pub(crate) fn record_failure(&self, failure: &ComponentFailure, path: &str) {
         self.state().lock().failure_count += 1;
         tracing::warn!(path, reason = failure.reason(), error = %failure, "component failed");
     }
 
-    /// Takes note of what a script wants to be answered instead of its text; the first wish counts.
+    /// Records the response that a script requests in place of its text; the first request wins.
     pub(crate) fn override_response(&self, handover: ResponseOverride) {
         self.state().lock().response_override.get_or_insert(handover);
     }
 
-    /// Takes what the script wanted to be answered.
+    /// Takes the response that the script requested.
     pub(crate) fn take_response_override(&self) -> Option<ResponseOverride> {
         self.state().lock().response_override.take()
     }
 
-    /// Notes that the page includes what stands at an address.
+    /// Records that the page includes an address.
     pub(super) fn record_included_url(&self, address: &str) {
         let included = &mut self.state().lock().included_urls;
         if !included.iter().any(|one| one == address) {
@@ -407,23 +407,23 @@ impl RenderScope {
         }
     }
 
-    /// Notes that it decides about the page whether who asks fills in includes.
+    /// Records that the output depends on whether the client fills in includes.
     pub(super) fn record_include_support_use(&self) {
         self.state().lock().varies_by_include_support = true;
     }
 
-    /// Tells whether it decides about the page who fills in includes.
+    /// Returns true if the output depends on whether the client fills in includes.
     pub(crate) fn varies_by_include_support(&self) -> bool {
         self.state().lock().varies_by_include_support
     }
 
-    /// Takes the addresses that the page includes, as a header holds them.
+    /// Takes the addresses that the page includes, as a header value.
     pub(crate) fn take_included_urls(&self) -> Option<String> {
         let included = std::mem::take(&mut self.state().lock().included_urls);
         (!included.is_empty()).then(|| included.join(" "))
     }
 
-    /// Notes something that authors should mend, once.
+    /// Adds a warning for authors, unless it was added before.
     pub(super) fn add_warning(&self, warning: &str) {
         let warnings = &mut self.state().lock().warnings;
         if warnings.len() < MAX_WARNINGS && !warnings.iter().any(|one| one == warning) {
@@ -431,23 +431,23 @@ impl RenderScope {
         }
     }
 
-    /// Takes what authors should mend.
+    /// Takes the warnings for authors.
     pub(crate) fn take_warnings(&self) -> Option<String> {
         let warnings = std::mem::take(&mut self.state().lock().warnings);
         (!warnings.is_empty()).then(|| warnings.join("; "))
     }
 
-    /// Tells whether the script that fetches parts is to be put on the page: the first time that it is asked.
+    /// Returns true on the first call: the page then gets the script that fetches parts.
     pub(super) fn claim_fetch_script(&self) -> bool {
         !std::mem::replace(&mut self.state().lock().has_fetch_script, true)
     }
 
-    /// Tells whether a script wants something else to be answered.
+    /// Returns true if a script requested another response.
     pub(super) fn has_response_override(&self) -> bool {
         self.state().lock().response_override.is_some()
     }
 
-    /// Begins a component, which is drawn to be kept if it has a capture.
+    /// Begins a component; with a capture it is rendered for the cache.
     pub(super) fn begin_capture(&self, capture: Option<IncludeCapture>) {
         self.state().lock().captures.push(capture);
     }
@@ -457,7 +457,7 @@ impl RenderScope {
         self.state().lock().captures.pop().flatten()
     }
 
-    /// Marks what a component includes that is drawn to be kept.
+    /// Marks an include of a component that is rendered for the cache.
     pub(super) fn mark_include(&self, hole: FragmentHole, text: String) -> String {
         match self.state().lock().captures.last_mut() {
             Some(Some(capture)) => capture.mark_include(hole, &text),
@@ -465,45 +465,44 @@ impl RenderScope {
         }
     }
 
-    /// Tells whether the component that runs is drawn to be kept, so that what it includes stands in holes.
+    /// Returns true if the running component is rendered for the cache, so that its includes become holes.
     pub(super) fn is_capturing(&self) -> bool {
         self.state().lock().captures.last().is_some_and(Option::is_some)
     }
 
-    /// Counts a look-up of a fragment.
+    /// Counts a lookup of a fragment.
     pub(super) fn count_fragment_lookup(&self, change: impl FnOnce(&mut FragmentLookupCounts)) {
         change(&mut self.state().lock().fragment_counts);
     }
 
-    /// Returns how fragments were looked up.
+    /// Returns the counters of fragment lookups.
     pub(crate) fn fragment_counts(&self) -> FragmentLookupCounts {
         self.state().lock().fragment_counts
     }
 
-    /// Returns how many components failed.
+    /// Returns the number of failed components.
     pub(crate) fn failure_count(&self) -> u32 {
         self.state().lock().failure_count
     }
 
-    /// Ends the taking of times.
+    /// Ends the timing and returns the times.
     pub(crate) fn take_timing(&self) -> RenderTiming {
         std::mem::take(&mut self.state().lock().stopwatch).finish()
     }
 }
 
-/// Returns roughly where the stack ends now.
+/// Returns the approximate current stack address.
 ///
-/// Macros and loops around an include nest on the stack too, so counting includes alone cannot keep it from
-/// overflowing.
+/// Macros and loops around an include also use the stack, so counting includes alone cannot prevent an overflow.
 #[inline(never)]
 fn stack_address() -> usize {
     let marker = 0_u8;
     std::ptr::from_ref(std::hint::black_box(&marker)).addr()
 }
 
-/// What a component may write.
+/// The output budget of a component.
 struct OutputBudget {
-    /// What it writes mostly.
+    /// The usual number of bytes.
     expected_bytes: usize,
     remaining_bytes: usize,
 }

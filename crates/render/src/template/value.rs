@@ -8,17 +8,17 @@ use minijinja::Value;
 use minijinja::value::{DynObject, Object, ObjectRepr};
 use tympan_content::{BlobId, BorrowedProperty, BorrowedValue, JcrDate};
 
-/// Turns a property into a value: lists become lists, a single value itself.
+/// Converts a property to a template value: a list becomes a list, a single value a single one.
 pub(super) fn property_to_template_value(property: BorrowedProperty<'_>) -> Value {
     let mut values = property.values().map(jcr_to_template_value);
     if property.is_list() {
         return values.collect::<Vec<_>>().into();
     }
-    // A single property has a value.
+    // A single property always has a value.
     values.next().unwrap_or_else(|| Value::from(""))
 }
 
-/// Turns a single JCR value into a template value.
+/// Converts a single JCR value to a template value.
 fn jcr_to_template_value(value: BorrowedValue<'_>) -> Value {
     match value {
         BorrowedValue::Text(_, text) => Value::from(text),
@@ -30,7 +30,7 @@ fn jcr_to_template_value(value: BorrowedValue<'_>) -> Value {
     }
 }
 
-/// Turns a date into a value.
+/// Converts a date to a template value.
 pub(super) fn date_to_template_value(date: JcrDate) -> Value {
     Value::from_object(DateValue(date))
 }
@@ -75,7 +75,7 @@ impl Object for DateValue {
     }
 }
 
-/// A binary value: prints nothing, knows its size.
+/// A binary value: prints nothing, provides its size.
 #[derive(Debug)]
 struct BinaryValue(BlobId);
 

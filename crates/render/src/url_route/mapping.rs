@@ -1,8 +1,8 @@
-//! `/etc/map`: which path of content stands behind a host and path, and the other way round.
+//! `/etc/map`: the mapping from host and path to a content path, and back.
 //!
-//! Entries lie at `/etc/map/<scheme>/<host>.<port>/…`. Each level is its node's name, or the regular expression in
-//! `sling:match`. `sling:internalRedirect` gives the path of content, the first that resolves; `sling:redirect` sends
-//! the visitor elsewhere. The longest pattern is tried first.
+//! Entries lie at `/etc/map/<scheme>/<host>.<port>/…`. Each level matches its node's name, or the regular expression in
+//! `sling:match`. `sling:internalRedirect` lists content paths, of which the first that resolves is used;
+//! `sling:redirect` redirects the visitor. The longest pattern is tried first.
 
 use regex::Regex;
 use tympan_content::Node;
@@ -11,24 +11,24 @@ use super::{RouteTarget, read_redirect_kind, text_values};
 use crate::link::encode_path;
 use crate::response::RedirectKind;
 
-/// Mapped addresses that are mapped again are followed this far.
+/// Maximum number of repeated mappings of an address.
 const MAX_MAPPING_STEPS: usize = 8;
 
-/// Entries lie no deeper than this.
+/// Maximum depth of entries.
 const MAX_MAPPING_DEPTH: usize = 12;
 
-/// A compiled pattern may take no more memory than this.
+/// Maximum memory of a compiled pattern, in bytes.
 const MAX_PATTERN_BYTES: usize = 256 * 1024;
 
-/// All entries, the longest pattern first.
+/// All entries, sorted by pattern length, longest first.
 #[derive(Debug, Default)]
 pub(super) struct UrlMappings(Vec<UrlMapping>);
 
 #[derive(Debug)]
 struct UrlMapping {
-    /// Scheme, host with port, and path, as far as the entry names them.
+    /// Scheme, host with port, and path, as far as the entry specifies them.
     prefix: String,
-    /// Where a level has `sling:match`; without, the text itself is the begin of what matches.
+    /// The pattern of an entry with a `sling:match` level; otherwise the text itself is the prefix that matches.
     pattern: Option<Regex>,
     internal_paths: Vec<String>,
     external_redirect: Option<(String, RedirectKind)>,
@@ -49,7 +49,7 @@ impl UrlMappings {
         self.0.is_empty()
     }
 
-    /// Finds where a host and path lead; a path is decoded.
+    /// Resolves a host and a decoded path.
     pub(super) fn resolve(
         &self,
         scheme: &str,
@@ -67,7 +67,7 @@ impl UrlMappings {
             match found {
                 None => break,
                 Some(RouteTarget::Internal(path)) => match path.split_once("://") {
-                    // A whole address is mapped again.
+                    // A full URL is mapped again.
                     Some((scheme, rest)) => {
                         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
                         asked = mapping_key(scheme, host, path);
@@ -81,7 +81,7 @@ impl UrlMappings {
         mapped
     }
 
-    /// Finds the address that visitors use for a path of content; an entry with a pattern has no way back.
+    /// Returns the external address of a content path; entries with a pattern cannot be reversed.
     pub(super) fn external_url(
         &self,
         scheme: &str,
@@ -114,7 +114,7 @@ impl UrlMappings {
                 Some((target.len(), is_here, format!("{origin}{below}")))
             })
             .collect();
-        // The nearest target, and of equals the one on this host.
+        // The nearest target, and among equal ones the one on this host.
         ways.sort_by_key(|(length, is_here, _)| (*length, *is_here));
         ways.pop().map(|(_, _, way)| format!("{way}{rest}"))
     }
@@ -146,13 +146,13 @@ impl UrlMapping {
     }
 }
 
-/// Returns what follows a begin, if the text has it as whole names.
+/// Returns the text after a prefix, if the prefix ends at a path boundary.
 fn strip_whole_prefix<'a>(text: &'a str, begin: &str) -> Option<&'a str> {
     let rest = text.strip_prefix(begin.trim_end_matches('/'))?;
     (rest.is_empty() || rest.starts_with(['/', '.', '?', '#'])).then_some(rest)
 }
 
-/// Writes scheme, host and path as patterns see them: with the port, also where it is the usual one.
+/// Formats scheme, host and path for matching: always with the port, even if it is the default one.
 fn mapping_key(scheme: &str, host: &str, path: &str) -> String {
     let (name, port) = match host.rsplit_once(':') {
         Some((name, port))
@@ -165,7 +165,7 @@ fn mapping_key(scheme: &str, host: &str, path: &str) -> String {
     format!("{scheme}/{}.{port}{path}", name.to_ascii_lowercase())
 }
 
-/// Writes a scheme and a host with port as the begin of a URL.
+/// Formats a scheme and a host with port as a URL origin.
 fn url_origin(scheme: &str, host_port: &str) -> String {
     match host_port.rsplit_once('.') {
         Some((host, "80")) if scheme == "http" => format!("http://{host}"),

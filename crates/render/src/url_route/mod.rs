@@ -1,16 +1,17 @@
-//! Where a request leads before its path is split: mappings, vanity paths and aliases.
+//! Routing of a request before its path is split: mappings, vanity paths and aliases.
 //!
-//! In: scheme, host and path of a request. Out: the path to split, or a redirect. The other way round: the address that
-//! visitors see for a path.
+//! Input: scheme, host and path of a request. Output: the path to split, or a redirect. In reverse: the external
+//! address of a path.
 //!
-//! The order is Sling's: `/etc/map`, vanity paths, the path itself, vanity paths as they were asked for before `/etc/map`,
+//! The order is Sling's: `/etc/map`, vanity paths, the path itself, vanity paths as requested before `/etc/map`,
 //! aliases.
 //!
 //! Invariants
-//! * A table belongs to one state of content and is read once for it, by one of those who ask; a request costs look-ups in
-//!   memory. One with many names is read again only after a change of names.
-//! * Who may not see a target is not led there, by whatever name.
-//! * Vanity paths and aliases are found by the indexes `slingVanityPath` and `slingAlias` below `/oak:index`. Without the index there are none: no request walks content.
+//! * A table belongs to one state of content and is read once for it, by one of the requests; other requests only need
+//!   lookups in memory. A table with many names is read again only after a change of names.
+//! * No name leads to a target that the viewer may not see.
+//! * Vanity paths and aliases are found by the indexes `slingVanityPath` and `slingAlias` below `/oak:index`. Without
+//!   the index there are none: no request walks content.
 //!
 //! Not here: splitting a path into resource, selectors and extension (`url`).
 
@@ -30,19 +31,19 @@ use crate::changed_aspects::ChangedAspects;
 use crate::link::encode_path;
 use crate::response::RedirectKind;
 
-/// More nodes with vanity paths or aliases than this are left out, with a warning.
+/// Maximum number of nodes with vanity paths or aliases; more are ignored with a warning.
 const MAX_ROUTE_NAMES: u64 = 50_000;
-/// States whose tables are kept: the newest, and those of requests that began earlier or look at branches.
+/// Number of states with cached tables: the newest, and those of requests that began earlier or use branches.
 const MAX_CACHED_STATES: usize = 4;
-/// With more names, a table costs more to read than two states cost to compare.
+/// With more names than this, reading a table costs more than comparing two states.
 const COMPARE_STATES_THRESHOLD: usize = 100;
 
-/// Where a request leads.
+/// The target of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RouteTarget {
-    /// To this path, percent-encoded.
+    /// This path, percent-encoded.
     Internal(String),
-    /// To another address.
+    /// A redirect to another address.
     Redirect { location: String, kind: RedirectKind },
 }
 
@@ -52,15 +53,15 @@ pub(crate) struct UrlRoutes {
     mappings: UrlMappings,
     vanities: VanityPaths,
     aliases: PathAliases,
-    /// Whether both indexes were there.
+    /// True if both indexes exist.
     is_complete: bool,
 }
 
-/// The routes of the states that were asked for lately.
+/// The routes of recently requested states.
 #[derive(Debug, Default)]
 pub(crate) struct UrlRouteTable {
     cached_routes: RwLock<Vec<(Snapshot, Arc<UrlRoutes>)>>,
-    /// Held by who reads routes.
+    /// Held while routes are read.
     load_lock: Mutex<()>,
 }
 
@@ -71,7 +72,7 @@ impl UrlRouteTable {
         if let Some(routes) = self.cached_at(root) {
             return routes;
         }
-        // One reads them, and the others take what it has read.
+        // One request reads them, and the others reuse the result.
         let _turn = self.load_lock.lock();
         if let Some(routes) = self.cached_at(root) {
             return routes;
@@ -100,9 +101,9 @@ impl UrlRouteTable {
     }
 }
 
-/// Tells whether routes may differ between two states.
+/// Returns true if routes may differ between two states.
 fn may_routes_differ(before: &Snapshot, after: &Snapshot) -> bool {
-    // A state that cannot be compared any more may have had others.
+    // A state that can no longer be compared may have had other routes.
     ChangedAspects::between_snapshots(before, after)
         .map_or(true, |touched| touched.is_everything_changed())
 }
@@ -121,12 +122,12 @@ impl UrlRoutes {
         }
     }
 
-    /// Returns how many names there are.
+    /// Returns the number of names.
     fn name_count(&self) -> usize {
         self.vanities.len() + self.aliases.len()
     }
 
-    /// Finds out where a raw path leads; `find` tells whether the viewer sees a resource at a raw path.
+    /// Resolves a raw path; `find` returns true if the viewer sees a resource at a raw path.
     pub(crate) fn resolve(
         &self,
         scheme: &str,
@@ -137,7 +138,7 @@ impl UrlRoutes {
         if self.is_empty() {
             return None;
         }
-        // Parameters of the path belong to what follows.
+        // Path parameters belong to the rest of the path.
         let (path, parameters) = raw.split_at(raw.find(';').unwrap_or(raw.len()));
         let asked = percent_decode_str(path).decode_utf8().ok()?;
         let with_parameters = |path: &str| format!("{}{parameters}", encode_path(path));
@@ -159,14 +160,14 @@ impl UrlRoutes {
             return Some(way);
         }
         let is_there = match mapped {
-            // As it was sent it means the same.
+            // The path has the same meaning as requested.
             None if parameters.is_empty() => find(raw),
             _ => find(&encode_path(path)),
         };
         if is_there {
             return mapped.map(|path| RouteTarget::Internal(with_parameters(&path)));
         }
-        // Vanity paths are whole paths, and know nothing of the folder that stands for a host.
+        // Vanity paths are whole paths, without the folder that represents a host.
         if mapped.is_some()
             && let Some(way) = vanity(&asked)
         {
@@ -176,12 +177,12 @@ impl UrlRoutes {
         aliased.or(mapped).map(|path| RouteTarget::Internal(with_parameters(&path)))
     }
 
-    /// Returns the address that visitors of a host use for an address of content.
+    /// Returns the external address of a content address for visitors of a host.
     pub(crate) fn external_url(&self, scheme: &str, host: &str, address: String) -> String {
         self.mappings.external_url(scheme, host, &address).unwrap_or(address)
     }
 
-    /// Tells whether addresses depend on the host.
+    /// Returns true if addresses depend on the host.
     pub(crate) fn has_mappings(&self) -> bool {
         !self.mappings.is_empty()
     }
@@ -191,14 +192,14 @@ impl UrlRoutes {
     }
 }
 
-/// Finds the nodes below `/content` that have a property, by its index; nothing without the index.
+/// Finds the nodes below `/content` that have a property, by its index; none without the index.
 fn nodes_with_property(
     snapshot: &Snapshot,
     queries: &QueryEngine,
     property: &str,
     index: &str,
 ) -> Option<Vec<Node>> {
-    // Named, the index is used even where the content is so small that a walk would cost less.
+    // Naming the index forces its use even if the content is so small that a walk would cost less.
     let statement = format!(
         "SELECT * FROM [nt:base] AS node WHERE ISDESCENDANTNODE(node, '/content') AND node.[{property}] IS NOT NULL \
          OPTION(TRAVERSAL FAIL, INDEX NAME [{index}])"
@@ -260,7 +261,7 @@ mod tests {
         session.commit("test", SystemTime::UNIX_EPOCH).unwrap();
     }
 
-    /// Makes pages with vanity paths, and the indexes by which they are found.
+    /// Creates pages with vanity paths, and their indexes.
     fn repository(pages: usize) -> Repository {
         let repository = Repository::in_memory().unwrap();
         let index = |name: &str, property: &str| {
@@ -310,7 +311,7 @@ mod tests {
             Some(RouteTarget::Internal("/content/7.html".to_owned()))
         );
         assert_ne!(leads(&second, "/7"), leads(&first, "/7"));
-        // A request that began earlier, or looks at a branch, costs the others nothing.
+        // A request that began earlier, or uses a branch, does not affect the others.
         assert!(Arc::ptr_eq(&first, &table.routes_at(&before, &queries)));
         assert!(Arc::ptr_eq(&second, &routes()));
         edit(&repository, |session| session.remove_node(&path("/content/7")).unwrap());

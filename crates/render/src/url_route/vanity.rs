@@ -1,4 +1,4 @@
-//! Other names of pages: vanity paths, which stand for a whole path, and aliases, which stand for one name in it.
+//! Alternative names of pages: vanity paths, which replace a whole path, and aliases, which replace one name in it.
 
 use std::collections::HashMap;
 
@@ -8,17 +8,17 @@ use super::{RouteTarget, read_redirect_kind, text_values};
 use crate::link::encode_path;
 use crate::response::RedirectKind;
 
-/// Vanity paths below these folders are not taken: they would hide the program.
+/// Folders below which vanity paths are ignored: they would hide the program.
 const RESERVED_FOLDERS: [&str; 7] = ["/apps", "/libs", "/etc", "/api", "/bin", "/system", "/home"];
 
-/// The pages behind vanity paths; those to try first come first.
+/// The targets of vanity paths, in order of precedence.
 #[derive(Debug, Default)]
 pub(super) struct VanityPaths(HashMap<String, Vec<VanityTarget>>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct VanityTarget {
     target: NodePath,
-    /// For visitors that are sent there instead of being shown it.
+    /// The kind of redirect; `None` if the page is shown at the vanity path.
     redirect: Option<RedirectKind>,
     order: i64,
 }
@@ -71,7 +71,7 @@ impl VanityPaths {
         self.0.len()
     }
 
-    /// Finds the page behind a path, perhaps with selectors, extension and suffix behind the vanity path.
+    /// Resolves a path that begins with a vanity path, optionally followed by selectors, extension and suffix.
     pub(super) fn resolve(
         &self,
         path: &str,
@@ -85,7 +85,7 @@ impl VanityPaths {
         let dots = path.rmatch_indices('.').map(|(at, _)| path.split_at(at));
         whole.chain(dots).find_map(|(name, rest)| {
             let vanity = self.0.get(name)?.iter().find(|vanity| sees(&vanity.target))?;
-            // What has no extension, asked for or its own, is shown, and sent to, as a page.
+            // Without an extension in the request or the target, the target is shown, or redirected to, as a page.
             let own = || {
                 let last = name.rfind('/').map_or(0, |at| at + 1);
                 name.rfind('.').filter(|at| *at >= last).and_then(|at| name.get(at..))
@@ -100,7 +100,7 @@ impl VanityPaths {
     }
 }
 
-/// The names that children have beside their own, by the path of their parent.
+/// The aliases of children, by the path of their parent.
 #[derive(Debug, Default)]
 pub(super) struct PathAliases(HashMap<String, HashMap<String, String>>);
 
@@ -121,7 +121,7 @@ impl PathAliases {
                     continue;
                 }
                 let names = aliases.0.entry(parent.as_str().to_owned()).or_default();
-                // The first by path keeps a name that several want.
+                // If several nodes claim a name, the first by path gets it.
                 let name =
                     names.entry(alias.to_owned()).or_insert_with(|| target.name().to_owned());
                 if target.name() < name.as_str() {
@@ -140,7 +140,7 @@ impl PathAliases {
         self.0.values().map(HashMap::len).sum()
     }
 
-    /// Replaces the aliases in a path by names; nothing if it has none.
+    /// Replaces the aliases in a path by names; `None` if it has none.
     pub(super) fn resolve(&self, path: &str) -> Option<String> {
         if self.is_empty() {
             return None;
@@ -177,7 +177,7 @@ impl PathAliases {
     }
 }
 
-/// Returns the path of the page whose content a node is, or its own.
+/// Returns the path of the page that a content node belongs to, or the node's own path.
 fn owner_path(node: &Node) -> Option<NodePath> {
     if node.name() == JCR_CONTENT { node.path().parent() } else { Some(node.path().clone()) }
 }

@@ -1,4 +1,4 @@
-//! A disk without room under the index: it stops following, answers, and goes on by itself.
+//! Tests of an index on a full disk: it stops following, continues to serve searches, and resumes by itself.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -16,7 +16,7 @@ use tympan_content::{NodePath, Property, Repository, Subtree};
 
 use super::{SearchIndex, SearchIndexOptions};
 
-/// Whether the disk under the index is full.
+/// Set while the simulated disk under the index is full.
 static IS_FULL: AtomicBool = AtomicBool::new(false);
 
 fn room() -> io::Result<()> {
@@ -129,7 +129,7 @@ fn patterns_look_at_no_more_words_than_they_may() {
     assert!(index.wait_until_current(Duration::from_secs(60)));
     let served = index.state.served_build().unwrap();
     let place = crate::word_expansion::WordLocation::of_field(index.state.fields().words);
-    // The name of the node is a word, too.
+    // The name of the node is also a word.
     for (most, found) in [(3, "axle bell"), (100, "axle bell cove")] {
         let left = std::cell::Cell::new(most);
         let words = place.expand(&served.searcher, "", &|word| word.len() > 1, &left).unwrap();
@@ -143,7 +143,7 @@ fn patterns_look_at_no_more_words_than_they_may() {
 fn waiting_for_a_build_keeps_nobody_awake() {
     let repository = Repository::in_memory().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    // A build that cannot be made is tried again after a second.
+    // A build that cannot be created is retried after a second.
     let unwritable = |_: &Path| -> tantivy::Result<Box<dyn Directory>> {
         Err(tantivy::TantivyError::SystemError("no".to_owned()))
     };
@@ -156,7 +156,7 @@ fn waiting_for_a_build_keeps_nobody_awake() {
     .unwrap();
     assert!(!index.wait_until_current(Duration::from_millis(300)));
     let begun = index.state.control.lock().last_begun_pass;
-    // It looks every 50 ms, and after failures less often.
+    // The follower checks every 50 ms, and less often after failures.
     assert!(begun < 100, "{begun} passes");
 }
 

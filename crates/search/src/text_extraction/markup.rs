@@ -1,23 +1,23 @@
-//! Text out of markup: rich text that authors typed, HTML and XML files.
+//! Text extraction from markup: rich text written by authors, HTML and XML files.
 //!
-//! Tolerant as browsers are: whatever follows `<` and a letter is a tag until `>`, scripts and styles are left out, and
-//! known entities become characters. It gives words to look for, never anything to show unescaped.
+//! The parser is as tolerant as browsers: `<` followed by a letter begins a tag that ends at `>`, scripts and styles
+//! are skipped, and known entities are decoded. The result is for indexing only and must never be output unescaped.
 
-/// Elements whose content nobody reads.
+/// Elements whose content is not visible text.
 const SKIPPED_ELEMENTS: [&str; 5] = ["script", "style", "template", "noscript", "head"];
-/// Elements that stand inside a word: a tag of another one separates words.
+/// Elements that may occur inside a word; the tags of all others separate words.
 const INLINE_ELEMENTS: [&str; 16] = [
     "a", "abbr", "b", "bdi", "code", "em", "font", "i", "mark", "s", "small", "span", "strong",
     "sub", "sup", "u",
 ];
 
-/// Tells whether a text has tags in it.
+/// Returns true if a text contains tags.
 pub(crate) fn looks_like_markup(text: &str) -> bool {
     let begins = |(at, _): (usize, &str)| {
         let next = text.as_bytes().get(at + 1);
         next.is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'/')
     };
-    // Asked once: asking at each tag takes forever for a long text that ends none.
+    // This check runs once: a check at each tag would take quadratic time for a long text with unclosed tags.
     text.contains('>') && text.match_indices('<').any(begins)
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn strip_markup(text: &str) -> String {
     out
 }
 
-/// Passes over a tag, a comment or a silent element; `text` begins with `<`.
+/// Skips a tag, a comment or a skipped element; `text` begins with `<`.
 fn skip_tag<'a>(text: &'a str, out: &mut String) -> &'a str {
     let inside = text.get(1..).unwrap_or_default();
     if let Some(comment) = inside.strip_prefix("!--") {
@@ -70,7 +70,7 @@ fn skip_tag<'a>(text: &'a str, out: &mut String) -> &'a str {
     if is_silent && !is_closed { text_after_element(rest, &name) } else { rest }
 }
 
-/// Returns what follows a tag; a `>` in quotes does not end it.
+/// Returns the text after a tag; a `>` in quotes does not end the tag.
 fn text_after_tag(inside: &str) -> &str {
     let mut quote = None;
     for (at, byte) in inside.bytes().enumerate() {
@@ -81,11 +81,11 @@ fn text_after_tag(inside: &str) -> &str {
             _ => {}
         }
     }
-    // A quote that nobody closed: the first `>` is taken.
+    // If a quote is not closed, the first `>` ends the tag.
     inside.split_once('>').map_or("", |(_, rest)| rest)
 }
 
-/// Returns what follows the end tag of a silent element.
+/// Returns the text after the end tag of a skipped element.
 fn text_after_element<'a>(text: &'a str, name: &str) -> &'a str {
     for (at, _) in text.match_indices("</") {
         let tail = text.get(at + 2..).unwrap_or_default();
@@ -96,7 +96,7 @@ fn text_after_element<'a>(text: &'a str, name: &str) -> &'a str {
     ""
 }
 
-/// Reads an entity; `text` begins with `&`.
+/// Decodes an entity; `text` begins with `&`.
 fn read_entity<'a>(text: &'a str, out: &mut String) -> &'a str {
     let inside = text.get(1..).unwrap_or_default();
     let end = inside.bytes().take(12).position(|byte| byte == b';');

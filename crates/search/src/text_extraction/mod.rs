@@ -1,12 +1,13 @@
-//! Text out of blobs: plain text, markup, office documents, PDF.
+//! Text extraction from blobs: plain text, markup, office documents, PDF.
 //!
-//! In: a blob, its media type and its name. Out: its text, cut at [`MAX_EXTRACTED_BYTES`]; nothing for what has no text.
+//! In: a blob, its media type and its name. Out: its text, truncated at [`MAX_EXTRACTED_BYTES`]; nothing for a blob
+//! without text.
 //!
 //! Invariants
-//! * No input takes more than bounded time and memory, and none ends the process: what is simple to read is read
-//!   here, bounded in bytes; PDF is read in a process of its own (`pdf`).
+//! * No input takes more than bounded time and memory, and none ends the process. Simple formats are read in this
+//!   process, bounded in bytes; PDF is read in a separate process (`pdf`).
 //!
-//! On failure: a sentence for people; the document is indexed without this text.
+//! On failure: a message for users; the document is indexed without this text.
 
 mod markup;
 mod office;
@@ -19,33 +20,33 @@ use tympan_content::BlobContent;
 pub(crate) use markup::{looks_like_markup, strip_markup};
 pub use pdf::{PdfReader, read_pdf};
 
-/// The longest text that is taken from one blob, and from one document.
+/// The maximum length of the text extracted from one blob, and from one document.
 pub(crate) const MAX_EXTRACTED_BYTES: usize = 2 << 20;
-/// The most bytes that are read of a text.
+/// The maximum number of bytes read of a text file.
 const MAX_PLAIN_TEXT_BYTES: u64 = 4 << 20;
-/// The most bytes of an office document or PDF; larger ones are not read.
+/// The maximum size of an office document or PDF, in bytes; larger ones are not read.
 const MAX_DOCUMENT_BYTES: u64 = 128 << 20;
 
-/// What a blob is, as far as its text goes.
+/// The format of a blob for text extraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BlobTextKind {
     Plain,
     Markup,
     Office,
     Pdf,
-    /// There is no text in it, or none that anybody looks for.
+    /// The blob contains no text, or none worth indexing.
     Other,
 }
 
-/// Reads text out of blobs.
+/// Extracts text from blobs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BlobTextExtractor {
-    /// How PDF is read; without it, it is not.
+    /// The reader for PDF files; `None` to read none of them.
     pub(crate) pdf: Option<PdfReader>,
 }
 
 impl BlobTextExtractor {
-    /// Tells whether a blob of this media type and name may have text.
+    /// Returns true if a blob of this media type and name may contain text.
     pub(crate) fn may_have_text(&self, media_type: Option<&str>, name: &str) -> bool {
         match blob_text_kind(media_type, name) {
             BlobTextKind::Other => false,
@@ -54,10 +55,10 @@ impl BlobTextExtractor {
         }
     }
 
-    /// Reads the text of a blob.
+    /// Extracts the text of a blob.
     ///
     /// # Errors
-    /// A sentence that says why it cannot be read.
+    /// A message that says why it cannot be read.
     pub(crate) fn extract_text(
         &self,
         blob: BlobContent,
@@ -84,7 +85,7 @@ impl BlobTextExtractor {
     }
 }
 
-/// Cuts a text at a number of bytes, between characters.
+/// Truncates a text to a number of bytes, at a character boundary.
 pub(crate) fn truncate_text(text: &mut String, bytes: usize) {
     if text.len() > bytes {
         let end = (0..=bytes).rev().find(|at| text.is_char_boundary(*at));
@@ -92,7 +93,7 @@ pub(crate) fn truncate_text(text: &mut String, bytes: usize) {
     }
 }
 
-/// Reads a text: UTF-8, or UTF-16 with a byte order mark.
+/// Reads a text file: UTF-8, or UTF-16 with a byte order mark.
 fn read_plain_text(blob: BlobContent) -> Result<String, String> {
     let mut bytes = Vec::new();
     let read = blob.into_reader().take(MAX_PLAIN_TEXT_BYTES).read_to_end(&mut bytes);
@@ -115,7 +116,7 @@ fn read_plain_text(blob: BlobContent) -> Result<String, String> {
     })
 }
 
-/// Tells what a blob is, by its media type, and where that says nothing by its name.
+/// Returns the format of a blob by its media type, or by its name if the media type is inconclusive.
 fn blob_text_kind(media_type: Option<&str>, name: &str) -> BlobTextKind {
     let media_type = media_type.unwrap_or_default();
     let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -137,7 +138,7 @@ fn blob_text_kind(media_type: Option<&str>, name: &str) -> BlobTextKind {
             BlobTextKind::Office
         }
         text if text.starts_with("text/") => BlobTextKind::Plain,
-        // A picture may be written as XML.
+        // Images may also be XML.
         xml if xml.starts_with("application/") && xml.ends_with("+xml") => BlobTextKind::Markup,
         _ => BlobTextKind::Other,
     }

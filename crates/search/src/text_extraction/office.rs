@@ -1,7 +1,7 @@
-//! Text out of office documents: Office Open XML and OpenDocument, ZIP containers of XML.
+//! Text extraction from office documents: Office Open XML and OpenDocument, which are ZIP containers of XML.
 //!
-//! Only the parts that hold text are opened, each bounded in bytes, as is the sum: a small file that unpacks to
-//! gigabytes costs what the bounds say. XML entities other than the predefined ones are not expanded.
+//! Only the parts that contain text are opened. Each part and their sum are bounded in bytes, so that a small file that
+//! unpacks to gigabytes costs no more than these limits. XML entities other than the predefined ones are not expanded.
 
 use std::io::{BufReader, Cursor, Read, Seek};
 
@@ -13,11 +13,11 @@ use zip::ZipArchive;
 
 use super::MAX_EXTRACTED_BYTES;
 
-/// The most parts that a container may have.
+/// The maximum number of parts in a container.
 const MAX_CONTAINER_PARTS: usize = 20_000;
-/// The most bytes of XML that are unpacked of one document.
+/// The maximum number of bytes of XML that are unpacked from one document.
 const MAX_XML_BYTES: u64 = 64 << 20;
-/// The most bytes of one tag or one piece of text.
+/// The maximum length of one tag or one piece of text, in bytes.
 const MAX_XML_EVENT_BYTES: usize = 16 << 20;
 
 /// Reads the text of a document.
@@ -55,7 +55,7 @@ fn read_container(source: impl Read + Seek) -> Result<String, String> {
     Ok(text)
 }
 
-/// Tells whether a part holds text.
+/// Returns true if a part contains text.
 fn is_text_part(name: &str) -> bool {
     if !name.ends_with(".xml") {
         return false;
@@ -83,7 +83,7 @@ fn read_xml(source: &mut impl Read, text: &mut String) -> Result<(), String> {
         buffer.clear();
         match reader.read_event_into(&mut buffer).map_err(|error| malformed(&error))? {
             Event::Eof => break,
-            // In sheets `<v>` is a number or the place of a shared string.
+            // In spreadsheets, `<v>` is a number or the index of a shared string.
             Event::Start(tag) => is_value = tag.name().as_ref() == "v",
             Event::End(tag) => {
                 is_value = false;
@@ -108,14 +108,14 @@ fn read_xml(source: &mut impl Read, text: &mut String) -> Result<(), String> {
     Ok(())
 }
 
-/// Ends a word.
+/// Ends the current word.
 fn end_word(text: &mut String) {
     if !text.ends_with(' ') {
         text.push(' ');
     }
 }
 
-/// Tells whether an element ends a word: paragraphs, cells, lines and what ODF calls headings.
+/// Returns true if an element ends a word: paragraphs, cells, lines and ODF headings.
 fn is_word_separator(name: &str) -> bool {
     matches!(
         name,

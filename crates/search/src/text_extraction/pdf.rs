@@ -1,9 +1,9 @@
-//! Text out of PDF, in a process of its own.
+//! Text extraction from PDF, in a separate process.
 //!
-//! PDF is a language with fonts, filters and references; files that make its readers loop, recurse or allocate without
-//! end are common. The program starts itself again ([`read_pdf`] is what that process runs), gives it the bytes, and
-//! kills it after a time. The process bounds its own memory, processor time and output first. Whatever happens to it,
-//! this process goes on, and the document is noted as failed.
+//! PDF is a language with fonts, filters and references; files that make readers loop, recurse or allocate without
+//! limit are common. The program starts itself again ([`read_pdf`] is the function that the child process runs), passes
+//! it the bytes, and kills it after a timeout. The child first limits its own memory, processor time and output.
+//! Whatever happens to it, this process continues, and the document is recorded as failed.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -17,25 +17,25 @@ use tympan_content::BlobContent;
 
 use super::{MAX_DOCUMENT_BYTES, MAX_EXTRACTED_BYTES};
 
-/// Stands before the text in the output, as whatever else runs in that process may print.
+/// The marker before the text in the output, because other code in the child process may also print.
 const OUTPUT_BEGIN_MARKER: &[u8] = b"\x02tympan text\n";
-/// Stands behind it: without it the process did not come to its end.
+/// The marker after the text; without it, the child process did not complete.
 const OUTPUT_END_MARKER: &[u8] = b"\x03";
-/// Memory of the process.
+/// The memory limit of the child process, in bytes.
 const MAX_MEMORY_BYTES: u64 = 1 << 30;
-/// Processor time of the process, in seconds.
+/// The processor time limit of the child process, in seconds.
 const MAX_CPU_SECONDS: u64 = 20;
-/// The stack of the thread that reads: deep files end on it, not beyond it.
+/// The stack size of the reading thread, in bytes; it bounds the nesting depth of files.
 const READER_STACK_BYTES: usize = 64 << 20;
-/// How long the process may live.
+/// The maximum run time of the child process.
 const PROCESS_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How the process is started that reads PDF: a program whose main function calls [`read_pdf`].
+/// The command for the process that reads PDF: a program whose main function calls [`read_pdf`].
 #[derive(Debug, Clone)]
 pub struct PdfReader {
     /// The program, usually this one.
     pub program: PathBuf,
-    /// What makes it read PDF.
+    /// The arguments that make the program read a PDF.
     pub arguments: Vec<OsString>,
 }
 
@@ -51,7 +51,7 @@ impl PdfReader {
             .spawn()
             .map_err(|error| format!("the process that reads PDF does not start: {error}"))?;
         let output = run_reader_process(&mut child, blob);
-        // It has said what it has to say, or died by itself: then this changes nothing.
+        // The child has sent its output or has exited; in both cases, killing it changes nothing.
         child.kill().ok();
         let status =
             child.wait().map_err(|error| format!("the process that reads PDF: {error}"))?;
@@ -73,12 +73,12 @@ impl PdfReader {
     }
 }
 
-/// Gives the blob to the process and reads what it says; nothing if that takes too long.
+/// Sends the blob to the child process and reads its output; `None` on a timeout.
 fn run_reader_process(child: &mut Child, blob: BlobContent) -> Option<Vec<u8>> {
     let (mut input, output) = (child.stdin.take()?, child.stdout.take()?);
     let mut source = blob.into_reader().take(MAX_DOCUMENT_BYTES);
     std::thread::spawn(move || {
-        // A process that stops reading says why on its output.
+        // If the child stops reading, its output contains the reason.
         std::io::copy(&mut source, &mut input).ok();
     });
     let (sender, receiver) = mpsc::channel();
@@ -86,18 +86,19 @@ fn run_reader_process(child: &mut Child, blob: BlobContent) -> Option<Vec<u8>> {
         let mut said = Vec::new();
         let most = MAX_EXTRACTED_BYTES as u64 + 4096;
         output.take(most).read_to_end(&mut said).ok();
-        // Nobody listens any more after the time is over.
+        // After the timeout, there is no receiver.
         sender.send(said).ok();
     });
     receiver.recv_timeout(PROCESS_TIMEOUT).ok()
 }
 
-/// Reads a PDF from standard input and writes its text to standard output: what the process of a [`PdfReader`] runs.
+/// Reads a PDF from standard input and writes its text to standard output; this is the function that the process of a
+/// [`PdfReader`] runs.
 ///
-/// It bounds this process first, so nothing else can be done in it afterwards.
+/// It limits the resources of this process first, so nothing else can be done in the process afterwards.
 ///
 /// # Errors
-/// If standard input or output fails, or the system refuses the bounds.
+/// If standard input or output fails, or the system rejects the limits.
 pub fn read_pdf() -> std::io::Result<()> {
     let bound = |most| Rlimit { current: Some(most), maximum: Some(most) };
     setrlimit(Resource::As, bound(MAX_MEMORY_BYTES))?;
@@ -106,7 +107,7 @@ pub fn read_pdf() -> std::io::Result<()> {
     setrlimit(Resource::Fsize, bound(0))?;
     let mut bytes = Vec::new();
     std::io::stdin().lock().take(MAX_DOCUMENT_BYTES).read_to_end(&mut bytes)?;
-    // Libraries print; only what this function writes is to arrive.
+    // Libraries may print to standard output; only the output of this function must reach the parent.
     let mut output = std::fs::File::from(rustix::io::dup(std::io::stdout())?);
     rustix::stdio::dup2_stdout(std::fs::OpenOptions::new().write(true).open("/dev/null")?)?;
     let read = move || {

@@ -1,10 +1,10 @@
-//! Users and groups: who there is and in which groups; made, changed and removed.
+//! Users and groups: reading, creating, changing and removing accounts and memberships.
 //!
 //! Invariants
-//! * An account that the asker may not read looks as if it were not there.
-//! * Whoever is no administrator cannot make one: neither the accounts of administrators nor the groups that lead to
-//!   `administrators` can be changed by others, whatever privilege they have.
-//! * A password that changes, and an account that is disabled or removed, end all sessions and tokens of the user.
+//! * An account that the requesting user may not read is reported as missing.
+//! * A user who is not an administrator cannot create one: such a user cannot change the accounts of administrators or
+//!   the groups that lead to `administrators`, whatever their privileges.
+//! * Changing a password, or disabling or removing an account, ends all sessions and tokens of the user.
 
 mod group;
 mod member;
@@ -25,11 +25,11 @@ use crate::api::schema::{
 use crate::failure::{RequestFailure, Result};
 use crate::password_policy::{MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS};
 
-/// The group whose members no policy binds.
+/// The group whose members bypass all access control policies.
 const ADMINISTRATORS_GROUP: &str = "administrators";
-/// The user whom no policy binds.
+/// The user who bypasses all access control policies.
 const ADMIN_USER: &str = "admin";
-/// The most entries of a page.
+/// Maximum number of entries in a page.
 const MAX_PAGE_SIZE: u64 = 1000;
 
 const NAME_PARAMETER: EndpointParameter =
@@ -53,7 +53,7 @@ const PAGE_PARAMETERS: &[EndpointParameter] = &[
     ),
 ];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(crate) fn account_schemas() -> Map<String, Json> {
     let names = || array_schema(text_schema());
     let new_name = name_schema();
@@ -132,7 +132,7 @@ pub(crate) fn account_schemas() -> Map<String, Json> {
     ])
 }
 
-/// Finds an account that the asker may read.
+/// Returns an account that the requesting user may read.
 fn find_account(call: &ApiRequest, snapshot: &Snapshot, name: &str, what: &str) -> Result<Node> {
     let missing =
         || RequestFailure::new(http::StatusCode::NOT_FOUND, format!("there is no {what} `{name}`"));
@@ -147,7 +147,7 @@ fn find_account(call: &ApiRequest, snapshot: &Snapshot, name: &str, what: &str) 
     if fits { Ok(node) } else { Err(missing()) }
 }
 
-/// Refuses whoever may not make accounts, before anything tells which names are taken.
+/// Refuses users who may not create accounts, before any response reveals which names are in use.
 fn require_user_management(snapshot: &Snapshot, folder: &str) -> Result<()> {
     let path = NodePath::new(folder)?;
     if snapshot.has_privileges(&path, Privileges::USER_MANAGEMENT)? {
@@ -156,10 +156,10 @@ fn require_user_management(snapshot: &Snapshot, folder: &str) -> Result<()> {
     Err(Error::AccessDenied { path, privilege: "rep:userManagement" }.into())
 }
 
-/// Checks the condition of a change of an account, now and at the commit.
+/// Checks the precondition of an account change now, and again at the commit.
 fn guard_account_change(call: &ApiRequest, session: &mut Session, node: &Node) -> Result<()> {
     let condition = WriteCondition::of_headers(&call.headers);
-    // As the session has it: the commit is refused if it is changed after that.
+    // Checks the node as the session sees it; the commit is refused if the node changes after that.
     condition.check_document(&call.instance, session.node(node.path())?.as_ref())?;
     if condition != WriteCondition::None {
         session.expect_unchanged(node.path())?;
@@ -167,7 +167,7 @@ fn guard_account_change(call: &ApiRequest, session: &mut Session, node: &Node) -
     Ok(())
 }
 
-/// Refuses changes of administrators, and of the groups that lead there, for whoever is none.
+/// Refuses changes of administrators, and of the groups that lead to them, to users who are not administrators.
 fn guard_administrator_change(call: &ApiRequest, name: &str) -> Result<()> {
     if call.instance.is_administrator(&call.viewer)? {
         return Ok(());
@@ -185,7 +185,7 @@ fn guard_administrator_change(call: &ApiRequest, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Takes a page out of sorted names.
+/// Returns one page of a list of sorted names.
 fn paginate<T>(
     call: &ApiRequest,
     mut found: Vec<(String, T)>,

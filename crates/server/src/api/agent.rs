@@ -1,4 +1,4 @@
-//! Looking after agents, what goes along with an activation, and what is live.
+//! Administration of agents, companions of an activation, and the list of live documents.
 
 use serde_json::{Map, Value as Json, json};
 use tympan_content::{JcrDate, NodePath, Privileges, SubtreeScope};
@@ -18,12 +18,12 @@ use crate::api::schema::{
 };
 use crate::failure::Result;
 
-/// The most documents of one answer.
+/// Maximum number of documents in a response.
 const MAX_LISTED_DOCUMENTS: u64 = 1000;
 
 const AGENT_COMMANDS: &[&str] = &["test", "pause", "resume", "clear", "retry"];
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const AGENT_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Post,
@@ -89,7 +89,7 @@ pub(crate) const AGENT_ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(crate) fn agent_schemas() -> Map<String, Json> {
     let flag = || json!({ "type": "boolean" });
     let document = [
@@ -129,7 +129,7 @@ pub(crate) fn agent_schemas() -> Map<String, Json> {
     ])
 }
 
-/// Tests, pauses, resumes, clears or retries.
+/// Runs a command on an agent: test, pause, resume, clear or retry.
 fn run_agent_command(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         call.require_administrator("look after agents")?;

@@ -1,4 +1,4 @@
-//! What waits for the visitors: the agents' queues, and activating.
+//! The queues of the agents, and requests to activate and deactivate.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -17,11 +17,11 @@ use crate::companion_request::{AccompaniedRequests, with_companions, with_replic
 use crate::failure::{RequestFailure, Result};
 use crate::metrics::increment;
 
-/// The most jobs that are shown for an agent.
+/// Maximum number of jobs listed for an agent.
 pub(crate) const MAX_JOBS_PER_AGENT: u32 = 500;
-/// What those who do not look after agents are told of the reason why one cannot send.
+/// Replaces the reason why an agent cannot send, for users who do not administer agents.
 const HIDDEN_FAILURE_REASON: &str = "it cannot send";
-/// The most paths of one wish.
+/// Maximum number of paths in a request.
 pub(crate) const MAX_REQUEST_PATHS: usize = 1000;
 
 const JOB_ID_PARAMETERS: &[EndpointParameter] = &[EndpointParameter::required(
@@ -30,7 +30,7 @@ const JOB_ID_PARAMETERS: &[EndpointParameter] = &[EndpointParameter::required(
     "The job's number.",
 )];
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const AGENT_QUEUE_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -75,7 +75,7 @@ pub(crate) const AGENT_QUEUE_ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// Lists the agents with what waits for them.
+/// Lists the agents with their queued jobs.
 fn list_agent_queues(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let seen = call.pin_snapshot()?;
@@ -90,7 +90,8 @@ fn list_agent_queues(call: ApiRequest) -> PendingApiResponse {
             let items: Vec<Value> =
                 shown.map(|job| queued_job_json(job, is_administrator)).collect();
             let blocked = instance.replicator.blocked_reason(&agent.name);
-            // Where an agent sends to, why it cannot, and how much waits in all is for those who look after it.
+            // Only users who administer the agent see its target, the reason why it is blocked, and the total number of
+            // queued jobs.
             let (target, blocked, queued) = if is_administrator {
                 let queued = instance.queues.count_jobs(&topic).await?;
                 (Some(&agent.target), blocked, json!(queued))
@@ -111,7 +112,7 @@ fn list_agent_queues(call: ApiRequest) -> PendingApiResponse {
     })
 }
 
-/// Tells whether the asker may see the node that a job is about, whether or not it is still there.
+/// Returns true if the requesting user may see the node of a job, whether or not the node still exists.
 fn is_job_visible(job: &Job, seen: &Snapshot) -> bool {
     job_path(job).is_some_and(|path| seen.can_see(&path, "cq:Page"))
 }
@@ -120,13 +121,13 @@ fn job_path(job: &Job) -> Option<NodePath> {
     NodePath::new(job.properties.get("path")?.as_str()?).ok()
 }
 
-/// Returns the wish that a job carries out.
+/// Returns the replication request that a job carries out.
 fn replication_request_of(job: &Job) -> ReplicationRequest {
     let word = |name: &str| job.properties.get(name);
     let is_deep = word("deep").and_then(Value::as_bool) == Some(true);
     let action = word("action").and_then(Value::as_str).and_then(ReplicationAction::from_name);
     ReplicationRequest {
-        // What is not known to show one document only is taken for more.
+        // Treat an unknown action as one that may concern more than a single document.
         action: action.unwrap_or(ReplicationAction::Deactivate),
         path: job_path(job).unwrap_or_else(NodePath::root),
         depth: if is_deep { SubtreeScope::Subtree } else { SubtreeScope::Document },
@@ -134,10 +135,10 @@ fn replication_request_of(job: &Job) -> ReplicationRequest {
     }
 }
 
-/// Tells whether there is a job whose node the asker may see.
+/// Returns true if the job exists and the requesting user may see its node.
 ///
 /// # Errors
-/// If the asker may not replicate that node.
+/// If the requesting user may not replicate that node.
 async fn is_job_found(call: &ApiRequest, id: JobId) -> Result<bool> {
     let (instance, seen) = (&call.instance, call.pin_snapshot()?);
     let role = instance.role.name();
@@ -153,7 +154,7 @@ async fn is_job_found(call: &ApiRequest, id: JobId) -> Result<bool> {
 }
 
 fn queued_job_json(job: &Job, is_administrator: bool) -> Value {
-    // The reason names addresses and what they answered.
+    // The reason contains addresses and the responses received from them.
     let reason = job.last_error.as_deref();
     let reason = reason.map(|reason| if is_administrator { reason } else { HIDDEN_FAILURE_REASON });
     json!({
@@ -168,7 +169,7 @@ fn queued_job_json(job: &Job, is_administrator: bool) -> Value {
     })
 }
 
-/// Lets a job run again now.
+/// Makes a job run again now.
 fn retry_replication(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let id = job_id_of(&call)?;
@@ -179,7 +180,7 @@ fn retry_replication(call: ApiRequest) -> PendingApiResponse {
     })
 }
 
-/// Removes a job that does not run.
+/// Removes a job that is not running.
 fn cancel_replication(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let id = job_id_of(&call)?;
@@ -195,7 +196,7 @@ fn job_id_of(call: &ApiRequest) -> Result<JobId> {
     id.map(JobId).ok_or_else(|| RequestFailure::bad_request("say which job: `id`"))
 }
 
-/// What is to become of documents.
+/// The replication action to apply to a set of documents.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReplicationCommand {
@@ -214,7 +215,7 @@ enum ReplicationVerb {
     Deactivate,
 }
 
-/// Activates or deactivates.
+/// Activates or deactivates documents.
 fn request_replication(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let ReplicationCommand { action, paths, deep, companions } = call.parse_body()?;
@@ -233,7 +234,7 @@ fn request_replication(call: ApiRequest) -> PendingApiResponse {
             let mut wishes = Vec::new();
             for path in paths {
                 let path = NodePath::new(&path)?;
-                // What is gone here can still be taken away there.
+                // A document that no longer exists here can still be removed from the publishers.
                 if action == ReplicationAction::Activate && snapshot.node(&path)?.is_none() {
                     return Err(RequestFailure::not_found(path.as_str()));
                 }

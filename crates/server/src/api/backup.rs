@@ -1,6 +1,7 @@
-//! The saves that an instance makes of itself: their log, and starting one now.
+//! Backup runs of the instance: their log, and starting one now.
 //!
-//! Not here: saving; the program that runs the instance tells what its log holds, and under which schedule it saves.
+//! Not here: the backup itself. The program that runs the instance supplies the contents of the log and the name of the
+//! backup schedule.
 
 use std::io;
 use std::sync::OnceLock;
@@ -20,14 +21,14 @@ use crate::api::schema::{
 };
 use crate::failure::{RequestFailure, Result};
 
-/// The most runs of one answer.
+/// Maximum number of runs in a response.
 const MAX_LISTED_RUNS: u64 = 10_000;
-/// How many there are unless somebody asks for more.
+/// Number of runs listed by default.
 const DEFAULT_LISTED_RUNS: usize = 100;
-/// What a run may have done.
+/// The possible results of a run.
 const RUN_KINDS: &[&str] = &["full", "incremental", "unchanged", "copy", "failed"];
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const BACKUP_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -70,7 +71,7 @@ pub(crate) const BACKUP_ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(crate) fn backup_schemas() -> Map<String, Json> {
     let run = object_schema(&[
         ("start", text_schema()),
@@ -95,32 +96,32 @@ pub(crate) fn backup_schemas() -> Map<String, Json> {
     ])
 }
 
-/// A save that an instance made of itself.
+/// One backup run of an instance.
 #[derive(Debug, Clone)]
 pub struct BackupRun {
-    /// When it began.
+    /// Start time.
     pub start: SystemTime,
-    /// When it ended.
+    /// End time.
     pub end: SystemTime,
-    /// What it did: `full`, `incremental`, `unchanged`, `copy` or `failed`.
+    /// Result of the run: `full`, `incremental`, `unchanged`, `copy` or `failed`.
     pub kind: &'static str,
-    /// What was saved.
+    /// The paths that were saved.
     pub paths: Vec<String>,
-    /// The snapshot, if one was made.
+    /// The snapshot that was created, if any.
     pub snapshot: Option<String>,
-    /// Things that were looked at.
+    /// Number of items examined.
     pub items: u64,
-    /// Those among them that had to be read.
+    /// Number of examined items that had to be read.
     pub read_items: u64,
-    /// The bytes of all that was looked at.
+    /// Total size of all examined items, in bytes.
     pub bytes: u64,
-    /// Those that the vault lacked.
+    /// Number of bytes that the vault did not have before.
     pub added_bytes: u64,
-    /// What they took there.
+    /// Number of bytes that the added data occupies in the vault.
     pub stored_bytes: u64,
-    /// Things that could not be saved.
+    /// Number of items that could not be saved.
     pub faults: u64,
-    /// Why it ended without a result.
+    /// Error message, if the run failed.
     pub error: Option<String>,
 }
 
@@ -146,7 +147,7 @@ impl BackupRun {
 
 type BackupRunSource = Box<dyn Fn() -> io::Result<Vec<BackupRun>> + Send + Sync>;
 
-/// Where the log of saves is read, and the schedule by which the instance saves itself.
+/// Source of the backup log, and the schedule that saves the instance.
 #[derive(Default)]
 pub(crate) struct BackupLog {
     source: OnceLock<BackupRunSource>,
@@ -160,18 +161,18 @@ impl std::fmt::Debug for BackupLog {
 }
 
 impl Instance {
-    /// Lets the API list the saves that `source` reads, oldest first.
+    /// Lets the API list the backup runs that `source` returns, oldest first.
     pub fn set_backup_run_source(
         &self,
         source: impl Fn() -> io::Result<Vec<BackupRun>> + Send + Sync + 'static,
     ) {
-        // An instance is told once, when it starts.
+        // Set once, when the instance starts; later calls are ignored.
         self.backup_log.source.set(Box::new(source)).ok();
     }
 
-    /// Lets the API start the job of a schedule that saves the instance.
+    /// Lets the API start the job of the schedule that saves the instance.
     pub fn set_backup_schedule(&self, schedule: &'static str) {
-        // An instance is told once, when it starts.
+        // Set once, when the instance starts; later calls are ignored.
         self.backup_log.schedule.set(schedule).ok();
     }
 }

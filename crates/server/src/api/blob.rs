@@ -1,4 +1,4 @@
-//! The bytes of a property: streamed out with ranges, streamed in with one commit.
+//! The bytes of a binary property: read as a stream with ranges, written as a stream in one commit.
 
 use std::io::Write as _;
 
@@ -30,7 +30,7 @@ const PATH_PARAMETER: EndpointParameter =
 const PROPERTY_PARAMETER: EndpointParameter =
     EndpointParameter::new("property", ParameterKind::Name, "The property. Default `jcr:data`.");
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const BLOB_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -89,7 +89,7 @@ pub(crate) const BLOB_ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// Answers with the bytes of a property.
+/// Returns the bytes of a property.
 fn read_blob(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let node = find_node(&call.pin_snapshot()?, &call.path_parameter("path")?)?;
     let name = call.parameter("property").unwrap_or("jcr:data");
@@ -109,13 +109,13 @@ fn read_blob(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let declared = node.text("jcr:mimeType").unwrap_or_default();
     let delivery = FileDelivery::new(&declared, "");
     add_delivery_headers(headers, &delivery);
-    // Whatever it is, it must not run as this site.
+    // The content must never run as part of this site, whatever it is.
     let sandbox = http::HeaderValue::from_static("sandbox");
     headers.insert(header::CONTENT_SECURITY_POLICY, sandbox);
     Ok(ApiResponse::Http(response))
 }
 
-/// Stores the body.
+/// Stores the request body in a property.
 fn write_blob(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let Some(mut body) = call.body_stream.lock().take() else {

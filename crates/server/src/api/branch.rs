@@ -1,9 +1,10 @@
-//! Branches and launches: begun at any instant, compared, merged back whole or in part, promoted; and the history.
+//! Branches and launches: created at any point in time, compared, merged completely or in part, and promoted; and the
+//! history.
 //!
 //! Invariants
-//! * Content of a branch is read and edited like that of `main` (parameter `branch`), and shows no more of it.
-//! * Making, merging, promoting and removing a branch is for administrators, and so is the history: these work on the
-//!   whole content, whatever policies say of its parts.
+//! * Content of a branch is read and edited like that of `main` (parameter `branch`), under the same access control.
+//! * Only administrators may create, merge, promote and remove branches, and read the history: these operations work on
+//!   the whole content, regardless of policies.
 
 mod merge;
 
@@ -31,12 +32,12 @@ use crate::metrics::increment;
 
 const NAME_PARAMETER: EndpointParameter =
     EndpointParameter::required("name", ParameterKind::Text, "The branch.");
-/// The most changes of one answer.
+/// Maximum number of changes in a response.
 const MAX_LISTED_CHANGES: u64 = 10_000;
-/// The branch that all others come from.
+/// The branch that all other branches are created from.
 const MAIN_BRANCH: &str = "main";
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const BRANCH_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -131,7 +132,7 @@ pub(crate) const BRANCH_ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(crate) fn branch_schemas() -> Map<String, Json> {
     let flag = || json!({ "type": "boolean" });
     let name = || json!({ "type": "string", "minLength": 1, "maxLength": 200 });
@@ -298,7 +299,7 @@ fn compare_branches(instance: &Instance, call: &ApiRequest) -> Result<ApiRespons
     Ok(ApiResponse::json(json!({ "name": name, "changes": changes, "isComplete": is_complete })))
 }
 
-/// Describes a changed document as far as the asker sees it; nothing of a change that it does not see.
+/// Describes a changed document as far as the requesting user may read it; `None` if the user cannot see the change.
 fn changed_document_json(
     [before, after]: &[Snapshot; 2],
     change: &PathChange,

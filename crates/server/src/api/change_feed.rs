@@ -1,11 +1,12 @@
-//! The change feed over HTTP: as JSON, page by page, at once or after waiting; or as server-sent events.
+//! The change feed over HTTP: as pages of JSON, immediately or after waiting (long polling), or as server-sent events.
 //!
 //! Invariants
-//! * The cursor is all that a client keeps: with `since`, or `Last-Event-ID` after a broken connection, it goes on
-//!   behind what it has seen.
-//! * A client that does not read is let go with the reason, instead of filling memory; it goes on with its last id.
+//! * The cursor is the only state of a client. With `since`, or with `Last-Event-ID` after a broken connection, the
+//!   client resumes after the last change it received.
+//! * A client that does not read is disconnected with the reason instead of filling memory. It resumes with its last
+//!   id.
 //!
-//! `docs/guides/changes.md` describes it for those who use it.
+//! `docs/guides/changes.md` is the guide for users.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -37,15 +38,15 @@ use crate::change_follower::{ChangeFollower, FollowerWakeup};
 use crate::failure::{RequestFailure, Result};
 use crate::login::SessionUse;
 
-/// The most changes of one page.
+/// Maximum number of changes in a page.
 const MAX_PAGE_SIZE: u64 = 10_000;
-/// The longest wait of a request.
+/// Maximum time that a request may wait, in seconds.
 const MAX_WAIT_SECONDS: u64 = 60;
-/// A sign of life at least this often.
+/// Maximum interval between two messages of a stream; a heartbeat is sent if there is nothing else.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
-/// Events that wait for a client to read them.
+/// Maximum number of events buffered for a client.
 const EVENT_BUFFER_SIZE: usize = 8;
-/// How long a client may leave them unread.
+/// How long a client may leave events unread before it is disconnected.
 const CLIENT_READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 const FEED_PARAMETERS: &[EndpointParameter] = &[
@@ -82,7 +83,7 @@ const FEED_PARAMETERS: &[EndpointParameter] = &[
     ),
 ];
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const FEED_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -113,10 +114,10 @@ const FEED_RESPONSES: &[ResponseSpec] = &[ResponseSpec {
     content: ResponseContent::JsonOrEvents("Changes"),
 }];
 
-/// What a stream ends with when the server stops.
+/// Final message of a stream when the server stops.
 const SHUTDOWN_MESSAGE: &str = "the server stops; go on with the last id when it is back";
 
-/// What a client wants to hear of, and how it proved who it is.
+/// The filter of a feed client and its credentials.
 #[derive(Clone)]
 struct FeedSubscription {
     repository: Repository,
@@ -145,7 +146,7 @@ fn read_changes(call: ApiRequest) -> PendingApiResponse {
             let since = resumed.or(call.parameter("since")).unwrap_or("now").to_owned();
             let follower = call.instance.follow_changes(call.user_name())?;
             let cursor = resolve_cursor(&call.instance, &wanted, since).await?;
-            // A cursor that leads nowhere is refused before the stream begins.
+            // Refuse an invalid cursor before the stream begins.
             read_next_page(&call.instance, &wanted, &cursor).await?;
             return Ok(ApiResponse::Http(stream_events(call.instance, follower, wanted, cursor)));
         }
@@ -192,7 +193,7 @@ async fn resolve_cursor(
         .await
 }
 
-/// Refuses whoever has logged out meanwhile, or whose account is gone: a stream may outlive both.
+/// Refuses a client whose login has ended or whose account was removed; a stream may outlive both.
 async fn check_login_valid(instance: &Arc<Instance>, wanted: &FeedSubscription) -> Result<()> {
     let FeedSubscription { user, headers, peer, .. } = wanted;
     let (client, now) = ((headers, *peer), SystemTime::now());
@@ -217,7 +218,7 @@ async fn read_next_page(
     instance.run_work(page).await
 }
 
-/// Returns the first page with something in it, or what there is when the time is over.
+/// Returns the first page that is not empty, or the current page when the wait time is over.
 async fn wait_for_page(
     call: &ApiRequest,
     wanted: &FeedSubscription,
@@ -275,7 +276,7 @@ fn revision_json(revision: &RevisionChanges) -> Json {
     })
 }
 
-/// Answers with events as long as the client reads them.
+/// Streams events for as long as the client reads them.
 fn stream_events(
     instance: Arc<Instance>,
     follower: ChangeFollower,
@@ -283,7 +284,7 @@ fn stream_events(
     cursor: ChangeCursor,
 ) -> Response {
     let (events, receiver) = mpsc::channel(EVENT_BUFFER_SIZE);
-    // The stream does not end before its last words are there.
+    // The stream must not end before its final message is queued.
     let open = events.clone();
     let last_words = Arc::new(Mutex::new(None));
     let feeding =
@@ -304,15 +305,15 @@ fn stream_events(
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Front ends must pass each event on as it comes.
+    // Front-end proxies must pass on each event immediately.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
 
-/// Why a stream ended.
+/// The reason why a stream ended.
 struct FeedStreamEnd(String);
 
-/// One client's stream.
+/// The event stream of one client.
 struct FeedStream {
     instance: Arc<Instance>,
     follower: ChangeFollower,
@@ -323,7 +324,7 @@ struct FeedStream {
 
 impl FeedStream {
     async fn run(mut self) -> std::result::Result<(), FeedStreamEnd> {
-        // Tells the client its place before anything has happened.
+        // Report the cursor to the client before anything has happened.
         self.send_event(format!("id: {}\nevent: begin\ndata: {{}}\n\n", self.cursor)).await?;
         loop {
             if self.follower.is_stopping() {
@@ -342,7 +343,7 @@ impl FeedStream {
             let is_further = page.next != self.cursor && page.revisions.is_empty();
             self.cursor = page.next;
             if is_further {
-                // What was passed over need not be looked at again.
+                // Lets the client skip revisions that its filter already excluded.
                 self.send_event(format!("id: {}\nevent: place\ndata: {{}}\n\n", self.cursor))
                     .await?;
             }
@@ -382,7 +383,7 @@ impl FeedStream {
     }
 }
 
-/// The body of a stream: what was sent, then why it ended.
+/// The body of a stream: the events sent, followed by the reason why it ended.
 struct FeedEventBody {
     event_receiver: mpsc::Receiver<Bytes>,
     final_event: Arc<Mutex<Option<Bytes>>>,

@@ -1,4 +1,4 @@
-//! Listing children, page by page, at the price of the page whatever the size of the folder.
+//! Paged listing of children. The cost depends on the size of the page, not on the size of the folder.
 
 use serde_json::{Value as Json, json};
 use tympan_content::{ListingSort, Node, SortPosition};
@@ -11,23 +11,23 @@ use crate::api::endpoint::{
 use crate::api::node::find_node;
 use crate::failure::{RequestFailure, Result};
 
-/// The longest page.
+/// Maximum number of entries in a page.
 const MAX_PAGE_SIZE: u64 = 1000;
 
-/// How a listing is sorted.
+/// Sort order of a listing.
 pub(crate) const SORT_PARAMETER: EndpointParameter = EndpointParameter::new(
     "sort",
     ParameterKind::Keyword(&["order", "name", "title", "-title", "modified", "-modified"]),
     "The order; a minus turns it round. Default `order`: the parent's own.",
 );
-/// Where a page of a listing begins.
+/// The position at which a page of a listing begins.
 pub(crate) const AFTER_PARAMETER: EndpointParameter = EndpointParameter::new(
     "after",
     ParameterKind::ListPosition,
     "Where the page begins: `next` of the page before.",
 );
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const CHILDREN_ENDPOINTS: &[Endpoint] = &[Endpoint {
     method: EndpointMethod::Get,
     path: "/api/v1/children",
@@ -51,7 +51,7 @@ pub(crate) const CHILDREN_ENDPOINTS: &[Endpoint] = &[Endpoint {
     handler: EndpointHandler::Blocking(list_children),
 }];
 
-/// Answers with a page of children.
+/// Returns a page of children.
 fn list_children(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let snapshot = call.pin_snapshot()?;
     let parent = find_node(&snapshot, &call.path_parameter("path")?)?;
@@ -66,7 +66,8 @@ fn list_children(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     })))
 }
 
-/// Returns the page of children that the parameters `sort`, `after` and `limit` ask for, and where the next one begins.
+/// Returns the page of children selected by the parameters `sort`, `after` and `limit`, and the position of the next
+/// page.
 pub(crate) fn select_children(
     parent: &Node,
     call: &ApiRequest,
@@ -81,7 +82,7 @@ pub(crate) fn select_children(
         "-modified" => (Some(ListingSort::Modified), true),
         _ => (None, false),
     };
-    // One more than asked for tells whether there is another page.
+    // One extra child shows whether there is another page.
     let wanted = limit + 1;
     let mut nodes = match sorting {
         Some(sorting) => parent.children_sorted(sorting, is_reversed, after.as_ref(), wanted)?,
@@ -90,7 +91,7 @@ pub(crate) fn select_children(
         }
         None => parent.children_after(after.as_ref(), wanted)?,
     };
-    // A node inside a document has few children, and no keys to list them by.
+    // A node inside a document has few children and no sort keys to list them by.
     if nodes.is_empty() && parent.summary().is_none() {
         nodes = list_inner_children(parent, after.as_ref(), sort, wanted)?;
     }
@@ -139,13 +140,13 @@ fn child_json(node: &Node) -> Result<Json> {
     }))
 }
 
-/// Writes a place as one text: name and sort value in hexadecimal digits.
+/// Encodes a position as text: name and sort value in hexadecimal digits.
 fn encode_sort_position(place: &SortPosition) -> String {
     let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     format!("{}.{}", digits(place.name.as_bytes()), digits(&place.sort_value))
 }
 
-/// Reads a place back. Whatever its bytes are, there is a first child behind it, or none.
+/// Decodes a position. Any bytes are valid: a position is followed by a first child, or by none.
 fn parse_sort_position(text: &str) -> Result<SortPosition> {
     let malformed = || RequestFailure::bad_request("`after` is `next` of the page before");
     let (name, value) = text.split_once('.').ok_or_else(malformed)?;

@@ -1,9 +1,9 @@
-//! What an endpoint of the API is: one row, from which its route, its checks and its description come.
+//! API endpoints: each is one row of a table that defines its route, its checks and its description.
 //!
 //! Invariants
-//! * A request reaches its handler only with a login (on a publisher without one, too), with the CSRF token where a
-//!   cookie proves the login, and with parameters that are as the row describes them.
-//! * What a row does not name is refused, with the nearest name that it has.
+//! * A request reaches its handler only with a login (on a publisher also without one), with the CSRF token if a cookie
+//!   proves the login, and with parameters that match the row.
+//! * A parameter that the row does not name is refused; the message names the closest known one.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,32 +23,32 @@ use crate::Instance;
 use crate::failure::{RequestFailure, Result};
 use crate::login::RequestIdentity;
 
-/// The longest JSON body.
+/// Maximum size of a JSON body, in bytes.
 pub(crate) const MAX_JSON_BYTES: u64 = 8 * 1024 * 1024;
 
-/// One endpoint.
+/// An API endpoint.
 pub(crate) struct Endpoint {
     pub(crate) method: EndpointMethod,
     pub(crate) path: &'static str,
-    /// The name by which programs know it.
+    /// Identifier of the endpoint for programs (`operationId`).
     pub(crate) id: &'static str,
-    /// One sentence.
+    /// Description of one sentence.
     pub(crate) description: &'static str,
     pub(crate) parameters: &'static [EndpointParameter],
     pub(crate) body: RequestBodySpec,
-    /// The answers when all goes well; those of failures are the same everywhere.
+    /// Responses on success; failure responses are the same for all endpoints.
     pub(crate) responses: &'static [ResponseSpec],
     pub(crate) handler: EndpointHandler,
 }
 
 impl Endpoint {
-    /// Tells whether requests change something.
+    /// Returns true if requests to the endpoint change something.
     pub(crate) fn is_write(&self) -> bool {
         self.method != EndpointMethod::Get && !matches!(self.body, RequestBodySpec::QueryJson(_))
     }
 }
 
-/// A method.
+/// An HTTP method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndpointMethod {
     Get,
@@ -59,7 +59,7 @@ pub(crate) enum EndpointMethod {
 }
 
 impl EndpointMethod {
-    /// Returns the name in capitals.
+    /// Returns the name in upper case.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -70,7 +70,7 @@ impl EndpointMethod {
         }
     }
 
-    /// Returns what routes by it.
+    /// Returns axum's filter for the method.
     pub(crate) fn to_method_filter(self) -> MethodFilter {
         match self {
             Self::Get => MethodFilter::GET,
@@ -82,7 +82,7 @@ impl EndpointMethod {
     }
 }
 
-/// A parameter in the query or the head of a request, or a field of a form.
+/// A parameter in the query string or header of a request, or a field of a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EndpointParameter {
     pub(crate) name: &'static str,
@@ -91,54 +91,54 @@ pub(crate) struct EndpointParameter {
     pub(crate) description: &'static str,
 }
 
-/// What a parameter holds.
+/// The type of a parameter's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParameterKind {
     /// A node path.
     Path,
     /// A name of a node or property.
     Name,
-    /// A whole number within bounds.
+    /// An integer within the given bounds.
     Integer(u64, u64),
     /// `true` or `false`.
     Flag,
-    /// One of some words.
+    /// One of the given keywords.
     Keyword(&'static [&'static str]),
     /// A text of at most 4,096 characters.
     Text,
-    /// Such a text that is not empty.
+    /// A text of 1 to 4,096 characters.
     NonEmptyText,
-    /// Text of any length: a statement.
+    /// Text of any length, such as a query statement.
     Statement,
-    /// Several texts of at most 4,096 characters: the parameter may be repeated.
+    /// Texts of at most 4,096 characters each; the parameter may be repeated.
     Texts,
-    /// Several texts of the form `name=value`: the parameter may be repeated.
+    /// Texts of the form `name=value`; the parameter may be repeated.
     Pairs,
-    /// An instant: `2026-11-21T12:00:00Z`.
+    /// A point in time: `2026-11-21T12:00:00Z`.
     Time,
-    /// Several of some words: the parameter may be repeated.
+    /// Any of the given keywords; the parameter may be repeated.
     Keywords(&'static [&'static str]),
-    /// Several paths or patterns of paths: the parameter may be repeated.
+    /// Paths or path patterns; the parameter may be repeated.
     Patterns,
     /// A cursor of the change feed, `now` or `oldest`.
     Cursor,
-    /// A place in a listing.
+    /// A position in a listing.
     ListPosition,
-    /// Seconds: `30s`.
+    /// A duration in seconds: `30s`.
     Seconds(u64),
-    /// A header of the request.
+    /// A request header.
     Header,
-    /// A header of the request with one possible value.
+    /// A request header with one possible value.
     HeaderKeyword(&'static str),
 }
 
 impl ParameterKind {
-    /// Tells whether it stands in the head of the request.
+    /// Returns true if the parameter is a request header.
     pub(crate) fn is_header(self) -> bool {
         matches!(self, Self::Header | Self::HeaderKeyword(_))
     }
 
-    /// Tells whether the parameter may be repeated.
+    /// Returns true if the parameter may be repeated.
     pub(crate) fn is_repeatable(self) -> bool {
         matches!(self, Self::Texts | Self::Pairs | Self::Keywords(_) | Self::Patterns)
     }
@@ -147,7 +147,7 @@ impl ParameterKind {
 /// The branch that is read or changed.
 pub(crate) const BRANCH_PARAMETER: EndpointParameter =
     EndpointParameter::new("branch", ParameterKind::Text, "The branch. Default `main`.");
-/// The instant whose state is read.
+/// The point in time whose state is read.
 pub(crate) const AT_PARAMETER: EndpointParameter = EndpointParameter::new(
     "at",
     ParameterKind::Time,
@@ -155,12 +155,12 @@ pub(crate) const AT_PARAMETER: EndpointParameter = EndpointParameter::new(
 );
 
 impl EndpointParameter {
-    /// Makes an optional parameter.
+    /// Creates an optional parameter.
     pub(crate) const fn new(name: &'static str, kind: ParameterKind, about: &'static str) -> Self {
         Self { name, kind, is_required: false, description: about }
     }
 
-    /// Makes a parameter that must be given.
+    /// Creates a required parameter.
     pub(crate) const fn required(
         name: &'static str,
         kind: ParameterKind,
@@ -170,26 +170,26 @@ impl EndpointParameter {
     }
 }
 
-/// What an endpoint takes as body.
+/// The request body that an endpoint accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestBodySpec {
-    /// Nothing; what is sent is not read.
+    /// No body; data that is sent is not read.
     None,
-    /// JSON of the schema with this name; `application/merge-patch+json` too where it is a patch.
+    /// JSON of the schema with this name; `application/merge-patch+json` is also accepted where the body is a patch.
     Json(&'static str),
-    /// JSON of the schema with this name that asks and changes nothing.
+    /// JSON of the schema with this name, for a query that changes nothing.
     QueryJson(&'static str),
-    /// JSON merge patch of the schema with this name.
+    /// A JSON merge patch of the schema with this name.
     Patch(&'static str),
-    /// The fields of a form, which the handler finds among the parameters.
+    /// A form; the handler finds its fields among the parameters.
     Form(&'static [EndpointParameter]),
-    /// Text in UTF-8, left to the handler as a stream.
+    /// UTF-8 text, passed to the handler as a stream.
     Text,
-    /// Bytes of any type, left to the handler as a stream.
+    /// Bytes of any type, passed to the handler as a stream.
     Bytes,
 }
 
-/// An answer that is no failure.
+/// A successful response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResponseSpec {
     pub(crate) status: u16,
@@ -197,7 +197,7 @@ pub(crate) struct ResponseSpec {
     pub(crate) content: ResponseContent,
 }
 
-/// What an answer holds.
+/// The content of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseContent {
     Empty,
@@ -210,35 +210,35 @@ pub(crate) enum ResponseContent {
 }
 
 impl ResponseSpec {
-    /// Makes an answer with a status of 200 and JSON.
+    /// Creates a response with status 200 and JSON.
     pub(crate) const fn json(schema: &'static str, about: &'static str) -> Self {
         Self { status: 200, description: about, content: ResponseContent::Json(schema) }
     }
 
-    /// Makes an answer with a status of 201 and JSON.
+    /// Creates a response with status 201 and JSON.
     pub(crate) const fn created_json(schema: &'static str, about: &'static str) -> Self {
         Self { status: 201, description: about, content: ResponseContent::Json(schema) }
     }
 
-    /// Makes an answer without a body.
+    /// Creates a response without a body.
     pub(crate) const fn empty(status: u16, about: &'static str) -> Self {
         Self { status, description: about, content: ResponseContent::Empty }
     }
 }
 
-/// What does the work.
+/// The function that handles the requests of an endpoint.
 #[derive(Clone, Copy)]
 pub(crate) enum EndpointHandler {
     /// Runs on the bounded pool of blocking threads.
     Blocking(fn(&Instance, &ApiRequest) -> Result<ApiResponse>),
     /// Runs on the async runtime.
     Async(fn(ApiRequest) -> PendingApiResponse),
-    /// A handler of axum's kind, which reads the request itself.
+    /// An axum handler, which reads the request itself.
     #[expect(dead_code, reason = "the door for rooms with handlers of their own")]
     Route(fn() -> MethodRouter<Arc<Instance>>),
 }
 
-/// An answer on its way.
+/// A future that resolves to a response.
 pub(crate) type PendingApiResponse = Pin<Box<dyn Future<Output = Result<ApiResponse>> + Send>>;
 
 /// A request that has passed the checks of its endpoint.
@@ -250,13 +250,13 @@ pub(crate) struct ApiRequest {
     pub(crate) headers: HeaderMap,
     pub(crate) parameters: Vec<(String, String)>,
     pub(crate) json_body: Bytes,
-    /// The unread body, where the endpoint takes bytes.
+    /// The unread body, if the endpoint accepts a stream of bytes.
     pub(crate) body_stream: Mutex<Option<HttpBody>>,
     pub(crate) now: SystemTime,
 }
 
 impl ApiRequest {
-    /// Returns a parameter.
+    /// Returns the value of a parameter.
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         self.parameter_values(name).next()
     }
@@ -267,7 +267,7 @@ impl ApiRequest {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Returns the path in a parameter; the root where it is not given.
+    /// Returns the path in a parameter, or the root if the parameter is missing.
     pub(crate) fn path_parameter(&self, name: &str) -> Result<NodePath> {
         match self.parameter(name) {
             Some(text) => Ok(NodePath::new(text)?),
@@ -275,35 +275,35 @@ impl ApiRequest {
         }
     }
 
-    /// Returns a number.
+    /// Returns the number in a parameter, or `default`.
     pub(crate) fn number_parameter(&self, name: &str, default: usize) -> usize {
         self.parameter(name).and_then(|text| text.parse().ok()).unwrap_or(default)
     }
 
-    /// Returns a whole number that is given.
+    /// Returns the integer in a parameter, if it is present.
     pub(crate) fn integer_parameter(&self, name: &str) -> Option<i64> {
         self.parameter(name)?.parse().ok()
     }
 
-    /// Tells whether a flag is set.
+    /// Returns true if a flag is set.
     pub(crate) fn flag_parameter(&self, name: &str) -> bool {
         self.parameter(name) == Some("true")
     }
 
-    /// Returns a duration.
+    /// Returns the duration in a parameter.
     pub(crate) fn seconds_parameter(&self, name: &str) -> Duration {
         let text = self.parameter(name).map(|text| text.strip_suffix('s').unwrap_or(text));
         Duration::from_secs(text.and_then(|text| text.parse().ok()).unwrap_or(0))
     }
 
-    /// Returns a header of the request.
+    /// Returns a request header.
     pub(crate) fn header(&self, name: &header::HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// Reads the body.
+    /// Deserializes the JSON body.
     pub(crate) fn parse_body<T: DeserializeOwned>(&self) -> Result<T> {
-        // A list of values would pass for an object that has as many members.
+        // Serde would accept an array with as many elements as the object has members.
         if self.json_body.trim_ascii_start().first() != Some(&b'{') {
             return Err(RequestFailure::bad_request("the body does not fit: it must be an object"));
         }
@@ -311,7 +311,7 @@ impl ApiRequest {
             .map_err(|error| RequestFailure::bad_request(format!("the body does not fit: {error}")))
     }
 
-    /// Returns the branch that is asked about: the one in the parameter `branch`, or `main`.
+    /// Returns the branch of the request: the one in the parameter `branch`, or `main`.
     pub(crate) fn open_branch(&self) -> Result<Repository> {
         let main = &self.instance.repository;
         match self.parameter("branch") {
@@ -320,8 +320,8 @@ impl ApiRequest {
         }
     }
 
-    /// Pins the state that is asked about as the asker may see it: the newest of the branch, or that of the instant in
-    /// the parameter `at`.
+    /// Pins the snapshot of the request, as seen by the requesting user: the newest state of the branch, or the state
+    /// at the time in the parameter `at`.
     pub(crate) fn pin_snapshot(&self) -> Result<Snapshot> {
         let repository = self.open_branch()?;
         let snapshot = match self.parameter("at") {
@@ -331,12 +331,12 @@ impl ApiRequest {
         Ok(snapshot.as_viewer(&self.viewer))
     }
 
-    /// Begins a session of the asker on the branch that is asked about.
+    /// Begins a session of the requesting user on the branch of the request.
     pub(crate) fn begin_session(&self) -> Result<Session> {
         Ok(self.open_branch()?.session_as(&self.viewer)?)
     }
 
-    /// Refuses whoever is no administrator; `what` completes "only administrators may".
+    /// Refuses users who are not administrators; `what` completes "only administrators may".
     pub(crate) fn require_administrator(&self, what: &str) -> Result<()> {
         if self.identity.is_none() {
             return Err(RequestFailure::new(StatusCode::UNAUTHORIZED, "log in first"));
@@ -344,7 +344,7 @@ impl ApiRequest {
         self.instance.require_administrator(&self.viewer, what)
     }
 
-    /// Returns the name of the asker.
+    /// Returns the name of the requesting user.
     pub(crate) fn user_name(&self) -> &str {
         self.identity.as_ref().map_or("anonymous", |identity| &identity.user)
     }
@@ -359,44 +359,44 @@ pub(crate) fn open_branch_of(main: &Repository, name: &str) -> Result<Repository
     Ok(main.open_branch(name)?)
 }
 
-/// What a handler answers.
+/// The response of a handler.
 #[derive(Debug)]
 pub(crate) enum ApiResponse {
     /// JSON.
     Json(JsonApiResponse),
-    /// Anything else, ready.
+    /// Any other response, complete.
     Http(axum::response::Response),
 }
 
-/// An answer in JSON.
+/// A JSON response.
 #[derive(Debug)]
 pub(crate) struct JsonApiResponse {
     pub(crate) status: StatusCode,
     pub(crate) value: serde_json::Value,
-    /// The tag of the document that the answer is about.
+    /// Entity tag of the document that the response describes.
     pub(crate) tag: Option<String>,
-    /// Where what was made is.
+    /// URL of the created resource.
     pub(crate) location: Option<String>,
 }
 
 impl ApiResponse {
-    /// Makes an answer of JSON.
+    /// Creates a JSON response.
     pub(crate) fn json(value: serde_json::Value) -> Self {
         Self::Json(JsonApiResponse { status: StatusCode::OK, value, tag: None, location: None })
     }
 
-    /// Makes an answer of JSON about something new.
+    /// Creates a JSON response for a created resource.
     pub(crate) fn created(value: serde_json::Value) -> Self {
         let status = StatusCode::CREATED;
         Self::Json(JsonApiResponse { status, value, tag: None, location: None })
     }
 
-    /// Makes an answer without a body.
+    /// Creates a response without a body.
     pub(crate) fn empty() -> Self {
         Self::Http(axum::response::IntoResponse::into_response(StatusCode::NO_CONTENT))
     }
 
-    /// Makes an answer of JSON about a document.
+    /// Creates a JSON response for a document.
     pub(crate) fn tagged(value: serde_json::Value, tag: Option<String>) -> Self {
         Self::Json(JsonApiResponse { status: StatusCode::OK, value, tag, location: None })
     }

@@ -1,4 +1,5 @@
-//! From a request to its endpoint: login, CSRF, parameters, body; and from its reply to HTTP.
+//! Dispatch of a request to its endpoint: login, CSRF check, parameters and body; and conversion of the response to
+//! HTTP.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -26,10 +27,10 @@ use crate::login::{CSRF_HEADER, RequestIdentity, check_csrf_token, check_request
 use crate::query::require_queries_allowed;
 use crate::{Instance, InstanceRole};
 
-/// The longest text of a parameter, in characters.
+/// Maximum length of a parameter's text, in characters.
 const MAX_PARAMETER_CHARS: usize = 4096;
 
-/// Answers a request to an endpoint.
+/// Handles a request to an endpoint.
 pub(crate) async fn handle_request(
     endpoint: &'static Endpoint,
     instance: Arc<Instance>,
@@ -59,9 +60,9 @@ pub(crate) async fn handle_request(
     response
 }
 
-/// Checks who asks, and for a write that no other site made a browser send it.
+/// Authenticates the user and, for a write, checks that no other site made the browser send it.
 ///
-/// A publisher answers visitors, too: the few endpoints that it has show what they may read.
+/// A publisher also serves anonymous visitors: its few endpoints show what visitors may read.
 async fn authenticate_request(
     endpoint: &Endpoint,
     instance: &Arc<Instance>,
@@ -176,7 +177,7 @@ async fn read_whole_body(body: HttpBody) -> Result<Bytes> {
     Ok(collected.map_err(|error| body_read_failure(&error))?.to_bytes())
 }
 
-/// Sorts what went wrong while a body was read.
+/// Classifies an error that occurred while a body was read.
 pub(crate) fn body_read_failure(error: &(dyn std::error::Error + 'static)) -> RequestFailure {
     if is_body_too_large(error) {
         RequestFailure::new(
@@ -190,7 +191,7 @@ pub(crate) fn body_read_failure(error: &(dyn std::error::Error + 'static)) -> Re
     }
 }
 
-/// Reads a query or a form by what the endpoint knows.
+/// Parses a query string or a form against the parameters that the endpoint knows.
 fn parse_parameters(known: &[EndpointParameter], query: &str) -> Result<Vec<(String, String)>> {
     let known: Vec<&EndpointParameter> = known.iter().filter(|one| !one.kind.is_header()).collect();
     let mut given: Vec<(String, String)> = Vec::new();
@@ -225,7 +226,7 @@ fn decode_percent(text: &str) -> Result<String> {
     Ok(decoded.into_owned())
 }
 
-/// Refuses a parameter that the endpoint does not know.
+/// Returns the failure for a parameter that the endpoint does not know.
 fn unknown_parameter_failure(name: &str, known: &[&EndpointParameter]) -> RequestFailure {
     let names: Vec<&str> = known.iter().map(|one| one.name).collect();
     let nearest = names.iter().map(|one| (edit_distance(name, one), *one)).min();
@@ -238,7 +239,7 @@ fn unknown_parameter_failure(name: &str, known: &[&EndpointParameter]) -> Reques
     RequestFailure::bad_request(format!("`{name}` is no parameter here: {hint}"))
 }
 
-/// Counts the letters to put in, leave out or change (Levenshtein).
+/// Returns the Levenshtein distance: the number of letters to insert, delete or replace.
 fn edit_distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
@@ -254,7 +255,7 @@ fn edit_distance(one: &str, other: &str) -> usize {
     row.last().copied().unwrap_or(0)
 }
 
-/// Checks a value by what its parameter holds.
+/// Checks a value against the type of its parameter.
 fn check_parameter_value(parameter: &EndpointParameter, value: &str) -> Result<()> {
     let wanted = match parameter.kind {
         ParameterKind::Text
@@ -290,7 +291,7 @@ fn check_parameter_value(parameter: &EndpointParameter, value: &str) -> Result<(
             value.contains('\0').then(|| "a text without U+0000".to_owned())
         }
         ParameterKind::Time => return Ok(JcrDate::parse(value).map(drop)?),
-        // Read by the handler, which says what is wrong.
+        // The handler parses these and reports errors.
         ParameterKind::Patterns | ParameterKind::Cursor | ParameterKind::ListPosition => None,
         ParameterKind::Keyword(words) | ParameterKind::Keywords(words) => {
             (!words.contains(&value)).then(|| format!("one of {}", words.join(", ")))
@@ -310,7 +311,7 @@ fn check_parameter_value(parameter: &EndpointParameter, value: &str) -> Result<(
     }
 }
 
-/// Checks headers that have one possible value, and refuses a condition that nobody would look at.
+/// Checks headers that have one possible value, and refuses a precondition that the endpoint would ignore.
 fn check_headers(endpoint: &Endpoint, headers: &HeaderMap) -> Result<()> {
     let takes = |name: &str| endpoint.parameters.iter().any(|one| one.name == name);
     if endpoint.is_write() && headers.contains_key(header::IF_MATCH) && !takes("If-Match") {
@@ -329,7 +330,7 @@ fn check_headers(endpoint: &Endpoint, headers: &HeaderMap) -> Result<()> {
     Ok(())
 }
 
-/// Turns a reply into HTTP, or into 304 where the client has it already.
+/// Converts a response to HTTP; to status 304 if the client already has it.
 fn to_http_response(asked: &HeaderMap, reply: JsonApiResponse) -> Response {
     let body = reply.value.to_string();
     let tag = entity_tag::response_tag(reply.tag.as_deref(), body.as_bytes());

@@ -1,11 +1,11 @@
-//! Entity tags: of a document, for conditions of writes, and of an answer, for conditions of reads.
+//! Entity tags: of a document, for the preconditions of writes, and of a response, for conditional reads.
 //!
-//! A tag is `"<document>.<answer>"`: a hash of the document's stored body, and the hash of what was answered. A write
-//! with `If-Match` compares the first part, so that the tag of any answer about a document guards a change of it; a
-//! read with `If-None-Match` compares all of it, so that nothing that shows in the answer is missed.
+//! A tag is `"<document>.<answer>"`: a hash of the document's stored body, and a hash of the response body. A write
+//! with `If-Match` compares the first part, so the tag of any response about a document guards a change of it. A read
+//! with `If-None-Match` compares both parts, so no visible difference is missed.
 //!
-//! The first part is made with a key of the farm. Of a document that its reader sees in part only, it is made of that
-//! part, so that nothing tells when the rest changes.
+//! The first part is keyed with a key of the farm. For a document that the reader sees only in part, it covers that
+//! part only, so that it does not reveal changes of the rest.
 
 use http::{HeaderMap, StatusCode, header};
 use sha2::{Digest, Sha256};
@@ -15,7 +15,7 @@ use crate::Instance;
 use crate::api::node::read_document_tree;
 use crate::failure::{RequestFailure, Result};
 
-/// Digits of either part.
+/// Number of digits of each part.
 const TAG_PART_DIGITS: usize = 32;
 
 /// Returns the tag of the document that holds a node.
@@ -28,7 +28,7 @@ pub(crate) fn document_tag(instance: &Instance, node: &Node) -> Option<String> {
     Some(to_hex(&hash.finalize()))
 }
 
-/// Returns the highest node of a node's document that is seen.
+/// Returns the highest visible node of a node's document.
 fn top_visible_node(node: &Node) -> tympan_content::Result<Node> {
     let mut top = node.clone();
     while top.summary().is_none() {
@@ -42,42 +42,42 @@ fn to_hex(hash: &[u8]) -> String {
     hash.iter().take(TAG_PART_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the tag of an answer, in its quotes.
+/// Returns the entity tag of a response, including the quotes.
 pub(crate) fn response_tag(document: Option<&str>, body: &[u8]) -> String {
     format!("\"{}.{}\"", document.unwrap_or("-"), to_hex(&Sha256::digest(body)))
 }
 
-/// Tells whether the tags of an `If-None-Match` name an answer.
+/// Returns true if the tags of an `If-None-Match` header match a response.
 pub(crate) fn matches_response_tag(known: &str, tag: &str) -> bool {
     let mut tags = known.split(',').map(str::trim);
     tags.any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag)
 }
 
-/// What a write asks to be true of the document.
+/// The precondition of a write on its document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WriteCondition {
-    /// Nothing.
+    /// No precondition.
     None,
-    /// It is one of these states.
+    /// The document is in one of these states.
     Match(Vec<String>),
-    /// It is there.
+    /// The document exists.
     Exists,
-    /// It is not there.
+    /// The document does not exist.
     Absent,
 }
 
 impl WriteCondition {
-    /// Reads the headers of a write.
+    /// Reads the precondition from the headers of a write.
     pub(crate) fn of_headers(headers: &HeaderMap) -> Self {
         if let Some(tags) = headers.get(header::IF_MATCH) {
-            // What is no text is the tag of nothing.
+            // A header that is not text matches no tag.
             return Self::parse_tags(&String::from_utf8_lossy(tags.as_bytes()));
         }
         let is_absent = headers.get(header::IF_NONE_MATCH).is_some_and(|value| value == "*");
         if is_absent { Self::Absent } else { Self::None }
     }
 
-    /// Reads the tags of an `If-Match`.
+    /// Parses the tags of an `If-Match` header.
     pub(crate) fn parse_tags(tags: &str) -> Self {
         if tags.trim() == "*" {
             return Self::Exists;
@@ -89,7 +89,7 @@ impl WriteCondition {
         Self::Match(tags.split(',').map(document).collect())
     }
 
-    /// Checks the state of a document.
+    /// Checks the precondition against the state of a document.
     pub(crate) fn check_document(&self, instance: &Instance, node: Option<&Node>) -> Result<()> {
         let tag = node.and_then(|node| document_tag(instance, node));
         let is_met = match self {

@@ -1,4 +1,4 @@
-//! Steps of workflows that do not go their usual way: what failed, and what is sent back.
+//! Workflow steps that leave their usual course: failed steps, and steps that are sent back.
 
 use serde_json::{Map, Value as Json, json};
 use tympan_content::JcrDate;
@@ -14,7 +14,7 @@ use crate::api::schema::{
 };
 use crate::failure::Result;
 
-/// The most steps of one answer.
+/// Maximum number of steps in a response.
 const MAX_LISTED_STEPS: u32 = 500;
 
 const STEP_NUMBER_PARAMETER: EndpointParameter = EndpointParameter::required(
@@ -23,7 +23,7 @@ const STEP_NUMBER_PARAMETER: EndpointParameter = EndpointParameter::required(
     "The step's number.",
 );
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const FAILED_STEP_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -75,7 +75,7 @@ pub(crate) const FAILED_STEP_ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(crate) fn failed_step_schemas() -> Map<String, Json> {
     let failed = object_schema(&[
         ("item", count_schema()),

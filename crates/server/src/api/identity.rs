@@ -1,4 +1,4 @@
-//! Who asks: the login that every endpoint and every handler of axum's kind begins with.
+//! Authentication of the requesting user, with which every endpoint and every axum handler begins.
 
 use std::sync::Arc;
 
@@ -10,19 +10,20 @@ use crate::Instance;
 use crate::failure::{RequestFailure, Result};
 use crate::login::RequestIdentity;
 
-/// Tells who asks, or refuses.
+/// Returns the identity of the requesting user, or refuses the request.
 pub(crate) async fn require_user(instance: &Instance, parts: &Parts) -> Result<RequestIdentity> {
     let identity = instance.identify(parts).await?;
     identity.ok_or_else(|| RequestFailure::new(StatusCode::UNAUTHORIZED, "log in first"))
 }
 
-/// Tells who asks for something that changes nothing whatever the method, or refuses.
+/// Returns the identity of the requesting user for a request that changes nothing, whatever its method, or refuses the
+/// request.
 pub(crate) async fn require_reader(instance: &Instance, parts: &Parts) -> Result<RequestIdentity> {
     let identity = instance.identify_reader(parts).await?;
     identity.ok_or_else(|| RequestFailure::new(StatusCode::UNAUTHORIZED, "log in first"))
 }
 
-/// Whoever may see the figures of the instance.
+/// Proof that the requesting user may see the metrics of the instance.
 #[derive(Debug)]
 pub(crate) struct MonitoringIdentity;
 

@@ -1,7 +1,7 @@
-//! Jobs: what waits, what runs, what failed, and what to do about it.
+//! Jobs: waiting, running and failed ones, and the commands to manage them.
 //!
-//! Only administrators may ask: a job holds what any user asked for. Queues are configured in content, so that what is
-//! set here is seen by all processes and by packages.
+//! Restricted to administrators, because a job contains the data of any user's request. Queues are configured in
+//! content, so all processes and packages see what is set here.
 
 mod queue;
 mod statistics;
@@ -26,7 +26,7 @@ use crate::api::schema::{
 };
 use crate::failure::{RequestFailure, Result};
 
-/// The most jobs of one answer.
+/// Maximum number of jobs in a response.
 const MAX_LISTED_JOBS: u32 = 1000;
 /// Completes "only administrators may".
 const JOB_ADMINISTRATION: &str = "look after jobs";
@@ -39,7 +39,7 @@ const JOB_ID_PARAMETERS: &[EndpointParameter] = &[EndpointParameter::required(
     "The job's number.",
 )];
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const JOB_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -137,7 +137,7 @@ pub(crate) const JOB_ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(crate) fn job_schemas() -> Map<String, Value> {
     let progress = object_schema(&[
         ("done", count_schema()),

@@ -1,14 +1,14 @@
-//! The JSON API below `/api/v1`: one table of endpoints, from which routes, checks and the OpenAPI document come.
+//! The JSON API below `/api/v1`: one table of endpoints generates the routes, the checks and the OpenAPI document.
 //!
 //! In: JSON, conditions (`If-Match`), cursors. Out: JSON, problem details (RFC 9457), server-sent events.
 //!
 //! Invariants
-//! * What is served is described, and what is described is served: both are read from [`all_endpoints`].
-//! * Every endpoint knows who asks and shows what they may read, nothing else: what they may not read looks as if it were
-//!   not there, also in failures.
-//! * Every answer has an entity tag; every write takes conditions on it.
+//! * Every endpoint that is served is described, and vice versa: both come from [`all_endpoints`].
+//! * Every endpoint identifies the requesting user and shows only what that user may read. Anything else is reported as
+//!   missing, also in failures.
+//! * Every response has an entity tag; every write accepts conditions on it.
 //!
-//! Not here: what a node is (`operation`), Sling's own protocol (`post`, `page`).
+//! Not here: operations on nodes (`operation`), Sling's own protocol (`post`, `page`).
 
 mod account;
 mod agent;
@@ -53,7 +53,7 @@ use crate::Instance;
 use crate::api::endpoint::{Endpoint, EndpointHandler, EndpointMethod};
 use crate::failure::RequestFailure;
 
-/// The tables of all rooms.
+/// The endpoint tables of all modules.
 const ENDPOINT_TABLES: &[&[Endpoint]] = &[
     node::NODE_ENDPOINTS,
     children::CHILDREN_ENDPOINTS,
@@ -91,7 +91,7 @@ pub(crate) fn all_endpoints() -> impl Iterator<Item = &'static Endpoint> {
     ENDPOINT_TABLES.iter().flat_map(|table| table.iter())
 }
 
-/// Returns the routes of the endpoints that a publisher has: queries, and its jobs.
+/// Returns the routes of the endpoints that a publisher serves: queries and its own jobs.
 pub(crate) fn publish_routes() -> Router<Arc<Instance>> {
     endpoint_routes(
         [query::QUERY_ENDPOINTS, job::JOB_ENDPOINTS, job::QUEUE_ENDPOINTS].into_iter().flatten(),
@@ -123,7 +123,7 @@ fn endpoint_routes(endpoints: impl Iterator<Item = &'static Endpoint>) -> Router
     router
 }
 
-/// Answers for paths that are none of the API's.
+/// Returns the response for a path that does not exist in the API.
 async fn unknown_path_response(request: Request) -> Response {
     let path = request.uri().path().to_owned();
     let known = "the API is described at `/api/v1/openapi.json`";
@@ -131,7 +131,7 @@ async fn unknown_path_response(request: Request) -> Response {
         .into_problem_response()
 }
 
-/// Answers for methods that an endpoint does not have.
+/// Returns the response for a method that an endpoint does not support.
 async fn wrong_method_response(request: Request) -> Response {
     let path = request.uri().path();
     let methods: Vec<&str> =

@@ -1,7 +1,7 @@
 //! Mounts, imports, duplicates and write-back of assets.
 //!
-//! Only administrators look after mounts and imports: they read what lies beside content. Duplicates are told as far as
-//! the asker may read.
+//! Only administrators manage mounts and imports, because these read data outside the content. Duplicates are listed as
+//! far as the requesting user may read them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -24,14 +24,14 @@ use crate::api::schema::{
 };
 use crate::failure::{RequestFailure, Result};
 
-/// The most groups of duplicates of one answer.
+/// Maximum number of groups of duplicates in a response.
 const MAX_DUPLICATE_GROUPS: u64 = 10_000;
 const ORIGINAL_PATH: &str = "jcr:content/renditions/original/jcr:content";
 
 const NAME_PARAMETER: EndpointParameter =
     EndpointParameter::required("name", ParameterKind::Text, "The mount.");
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const MOUNT_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -160,7 +160,7 @@ pub(crate) const MOUNT_ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(crate) fn mount_schemas() -> Map<String, Json> {
     let flag = || json!({ "type": "boolean" });
     let skipped = object_schema(&[("path", text_schema()), ("reason", text_schema())]);
@@ -225,9 +225,9 @@ pub(crate) fn mount_schemas() -> Map<String, Json> {
 }
 
 impl Instance {
-    /// Lets the API look after mounts.
+    /// Lets the API manage mounts.
     pub fn set_mounts(&self, mounts: MountService) {
-        // An instance is told once, when it starts.
+        // Set once, when the instance starts; later calls are ignored.
         self.mounts.set(mounts).ok();
     }
 
@@ -242,7 +242,8 @@ impl Instance {
     }
 }
 
-/// Tells which mounts are not as their places are; nothing where there are none. Anybody may ask, so that no address is told.
+/// Returns the health check of the mounts, with a fault that names the mounts that differ from their sources; empty if
+/// there are no mounts. The result is public, so it contains no addresses.
 pub(crate) async fn mount_checks(instance: &Instance) -> Vec<(&'static str, Option<String>)> {
     let Some(mounts) = instance.mounts.get() else { return Vec::new() };
     let status = match mounts.list_statuses().await {
@@ -269,7 +270,7 @@ pub(crate) async fn mount_checks(instance: &Instance) -> Vec<(&'static str, Opti
     vec![("mounts", (!faults.is_empty()).then(|| faults.join("; ")))]
 }
 
-/// Writes the counters of mounts as Prometheus text.
+/// Returns the metrics of mounts as Prometheus text.
 pub(crate) fn mount_metrics(instance: &Instance, role: &str) -> String {
     let Some(mounts) = instance.mounts.get() else { return String::new() };
     let counters = mounts.counters();
@@ -442,7 +443,7 @@ fn import_json(status: &ImportStatus) -> Json {
 fn list_duplicates(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let (below, snapshot) = (call.path_parameter("path")?, call.pin_snapshot()?);
     let mut equal: BTreeMap<BlobId, Vec<NodePath>> = BTreeMap::new();
-    // A record that is damaged is somebody else's to report.
+    // Damaged records are reported elsewhere.
     for node in snapshot.document_nodes().filter_map(std::result::Result::ok) {
         let (is_within, path) = (node.path().is_within(&below), node.path());
         if !is_within

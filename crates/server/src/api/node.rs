@@ -1,4 +1,4 @@
-//! Nodes as JSON: typed properties, children by name in their order.
+//! Nodes as JSON: typed properties, and children by name in their order.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value as Json, json};
@@ -15,12 +15,12 @@ use crate::api::entity_tag;
 use crate::failure::{RequestFailure, Result};
 use crate::property_protection::is_property_protected;
 
-/// The most nodes of one answer.
+/// Maximum number of nodes in a response.
 pub(crate) const MAX_READ_NODES: usize = 1000;
-/// The deepest answer.
+/// Maximum depth of a response.
 pub(crate) const MAX_READ_DEPTH: usize = 100;
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const NODE_ENDPOINTS: &[Endpoint] = &[Endpoint {
     method: EndpointMethod::Get,
     path: "/api/v1/nodes",
@@ -41,12 +41,12 @@ pub(crate) const NODE_ENDPOINTS: &[Endpoint] = &[Endpoint {
     handler: EndpointHandler::Blocking(read_node),
 }];
 
-/// Finds a node, or says that there is none.
+/// Returns a node, or an error if it does not exist.
 pub(crate) fn find_node(snapshot: &Snapshot, path: &NodePath) -> Result<Node> {
     snapshot.node(path)?.ok_or_else(|| RequestFailure::not_found(path.as_str()))
 }
 
-/// Answers with a node and its descendants down to a depth.
+/// Returns a node and its descendants to a given depth.
 pub(crate) fn read_node(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let snapshot = call.pin_snapshot()?;
     let node = find_node(&snapshot, &call.path_parameter("path")?)?;
@@ -56,7 +56,7 @@ pub(crate) fn read_node(instance: &Instance, call: &ApiRequest) -> Result<ApiRes
     Ok(ApiResponse::tagged(value, entity_tag::document_tag(instance, &node)))
 }
 
-/// Describes a node; `left` counts down the nodes that there is room for.
+/// Describes a node as JSON. `left` is the number of nodes that may still be added; it is decremented for each node.
 pub(crate) fn node_json(node: &Node, depth: usize, left: &mut usize) -> Result<Json> {
     *left = left.checked_sub(1).ok_or_else(|| {
         let message = format!(
@@ -66,7 +66,7 @@ pub(crate) fn node_json(node: &Node, depth: usize, left: &mut usize) -> Result<J
     })?;
     let mut properties = Map::new();
     for (name, property) in node.properties() {
-        // Not even its hash is for anybody's eyes.
+        // No user may read even the hash of a password.
         if name != "rep:password" {
             properties.insert(name, property_json(&property));
         }
@@ -89,7 +89,7 @@ pub(crate) fn node_json(node: &Node, depth: usize, left: &mut usize) -> Result<J
     Ok(described)
 }
 
-/// Reads what a viewer sees of a node and of what is below it in its document.
+/// Reads the part of a node's subtree within its document that the viewer can see.
 pub(crate) fn read_document_tree(node: &Node) -> Result<Subtree> {
     let mut tree = Subtree {
         name: node.name().to_owned(),
@@ -105,7 +105,7 @@ pub(crate) fn read_document_tree(node: &Node) -> Result<Subtree> {
     Ok(tree)
 }
 
-/// Writes a property with its type.
+/// Converts a property to JSON, with its type.
 pub(crate) fn property_json(property: &Property) -> Json {
     let name = property.value_type().name();
     match property {
@@ -116,7 +116,7 @@ pub(crate) fn property_json(property: &Property) -> Json {
     }
 }
 
-/// Writes a value: numbers and truth values as such, all others as text.
+/// Converts a value to JSON: numbers and booleans as such, all other types as text.
 fn value_json(value: &Value) -> Json {
     match value {
         Value::Long(number) => json!(number),
@@ -126,19 +126,19 @@ fn value_json(value: &Value) -> Json {
     }
 }
 
-/// A property as it is sent.
+/// A property as submitted by a client.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum SubmittedProperty {
-    /// A value whose JSON tells the type.
+    /// A value whose type follows from the JSON.
     Single(JsonScalar),
-    /// Values whose JSON tells the type. Before the next, which a list would pass for, too.
+    /// Values whose type follows from the JSON. Must precede the next variant, which would also accept an array.
     List(Vec<JsonScalar>),
-    /// With its type.
+    /// A value with an explicit type.
     Typed(TypedSubmittedProperty),
 }
 
-/// A property with its type.
+/// A property with an explicit type.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TypedSubmittedProperty {
@@ -149,14 +149,14 @@ pub(crate) struct TypedSubmittedProperty {
     values: Option<Vec<JsonScalar>>,
 }
 
-/// Reads a member that may be left out, but is not null.
+/// Deserializes a member that is optional but must not be null.
 pub(crate) fn deserialize_present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
-/// One value in JSON.
+/// A single JSON value.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum JsonScalar {
@@ -185,13 +185,13 @@ impl JsonScalar {
         }
     }
 
-    /// Tells whether JSON writes values of a type like this one.
+    /// Returns true if values of a type are written as this kind of JSON.
     fn matches_type(&self, value_type: ValueType) -> bool {
         match self {
             Self::Boolean(_) => value_type == ValueType::Boolean,
             Self::Integer(_) => matches!(value_type, ValueType::Long | ValueType::Double),
             Self::Number(number) => match value_type {
-                // JSON knows no difference between 1 and 1.0.
+                // JSON does not distinguish 1 from 1.0.
                 ValueType::Long => to_exact_integer(*number).is_some(),
                 other => other == ValueType::Double,
             },
@@ -218,14 +218,14 @@ impl JsonScalar {
     }
 }
 
-/// Returns a number as the integer that it is.
+/// Returns the integer that a number equals; `None` if it has a fraction or does not fit.
 fn to_exact_integer(number: f64) -> Option<i64> {
     let text = format!("{number:.0}");
     text.parse().ok().filter(|_| number.fract() == 0.0)
 }
 
 impl SubmittedProperty {
-    /// Reads the property that is meant for a name. `stored` is what the node has there now.
+    /// Converts to the property of the given name. `stored` is the current property of the node.
     pub(crate) fn to_property(&self, name: &str, stored: Option<&Property>) -> Result<Property> {
         let natural = |value_type| match name {
             PRIMARY_TYPE | MIXIN_TYPES => ValueType::Name,
@@ -247,7 +247,7 @@ impl SubmittedProperty {
     }
 }
 
-/// Returns the type that all values of a list have, or can be written as.
+/// Returns the type that all values of a list have or can be written as.
 fn common_type(scalars: &[JsonScalar]) -> ValueType {
     let is_number = |one: &ValueType| matches!(one, ValueType::Long | ValueType::Double);
     let types: Vec<ValueType> = scalars.iter().map(JsonScalar::value_type).collect();
@@ -270,7 +270,7 @@ impl TypedSubmittedProperty {
         let found = ValueType::find(&self.r#type).filter(|found| found.name() == self.r#type);
         let value_type = found.ok_or_else(unknown)?;
         if value_type == ValueType::Binary {
-            // A hash alone proves no right to the bytes; what is there already may stay.
+            // A hash alone gives no right to the bytes; a blob that is already there may stay.
             let texts = |property: &Property| {
                 property
                     .values()
@@ -298,19 +298,20 @@ impl TypedSubmittedProperty {
     }
 }
 
-/// A node as it is sent.
+/// A node as submitted by a client.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SubmittedNode {
-    /// The primary type, unless it is among the properties.
+    /// The primary type, if it is not among the properties.
     #[serde(default, deserialize_with = "deserialize_present")]
     r#type: Option<String>,
     #[serde(default)]
     properties: ordered_object::OrderedMembers<SubmittedProperty>,
-    /// All children that the node is to have; left out, as by a reader who was shown none, those that are there stay.
+    /// The complete list of children. If missing, as from a reader who was shown no children, the existing children
+    /// stay.
     #[serde(default, deserialize_with = "deserialize_present")]
     children: Option<ordered_object::OrderedMembers<SubmittedNode>>,
-    /// Sent back by whoever changes what was read; the place decides.
+    /// Ignored; accepted because clients send back what they read. The URL determines the path.
     #[expect(dead_code, reason = "what was read may be sent back as it is")]
     #[serde(default, deserialize_with = "deserialize_present")]
     path: Option<String>,
@@ -320,7 +321,7 @@ pub(crate) struct SubmittedNode {
 }
 
 impl SubmittedNode {
-    /// Makes the tree that is meant where nothing is yet.
+    /// Builds the subtree to create where no node exists yet.
     pub(crate) fn to_subtree(&self, name: &str) -> Result<Subtree> {
         let mut tree = Subtree::new(name, self.primary_type());
         for (name, sent) in &self.properties.0 {
@@ -335,7 +336,7 @@ impl SubmittedNode {
         Ok(tree)
     }
 
-    /// Returns the properties that are meant for a node that is there.
+    /// Returns the submitted properties, resolved against an existing node.
     pub(crate) fn submitted_properties(&self, stored: &Node) -> Result<Vec<(String, Property)>> {
         let sent = self.properties.0.iter().map(|(name, sent)| {
             let before = stored.property(name);
@@ -350,14 +351,15 @@ impl SubmittedNode {
         Ok(meant)
     }
 
-    /// Returns the names of properties that the viewer sees at a node and that are not sent, so that they go.
+    /// Returns the names of properties that the viewer can see on the node and that are not submitted; these are
+    /// removed.
     pub(crate) fn omitted_properties(&self, stored: &Node) -> Result<Vec<String>> {
         let is_sent = |name: &str| self.properties.0.iter().any(|(sent, _)| sent == name);
-        // What the repository alone sets stays, whether or not it is sent back.
+        // Properties that only the repository sets stay, whether or not they are sent back.
         let is_of_same_type = stored.primary_type() == self.requested_type();
         let mut dropped = Vec::new();
         for (name, property) in stored.properties() {
-            // The hash of a password is shown to nobody, so nobody can send it back.
+            // A password hash is never shown, so clients cannot send it back.
             let stays = is_sent(&name) || name == PRIMARY_TYPE || name == "rep:password";
             if !(stays || is_of_same_type && is_property_protected(stored, &name, &property)?) {
                 dropped.push(name);
@@ -366,7 +368,8 @@ impl SubmittedNode {
         Ok(dropped)
     }
 
-    /// Returns the children that are sent; nothing if the request says nothing of children, which stay then.
+    /// Returns the submitted children; `None` if the request does not mention children, in which case the existing ones
+    /// stay.
     pub(crate) fn children(&self) -> Option<&[(String, SubmittedNode)]> {
         self.children.as_ref().map(|children| &*children.0)
     }
@@ -375,7 +378,7 @@ impl SubmittedNode {
         self.r#type.as_deref().unwrap_or("nt:unstructured")
     }
 
-    /// Returns the primary type that is meant, by its own member or among the properties.
+    /// Returns the submitted primary type, from its own member or from the properties.
     fn requested_type(&self) -> String {
         let sent = self.properties.0.iter().find(|(name, _)| name == PRIMARY_TYPE);
         let sent = sent.and_then(|(name, sent)| sent.to_property(name, None).ok());
@@ -387,7 +390,7 @@ impl SubmittedNode {
     }
 }
 
-/// A change of a node in the manner of JSON merge patch (RFC 7396): what is not named stays, null removes.
+/// A change of a node like a JSON merge patch (RFC 7396): members that are not named stay, and null removes.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NodePatch {
@@ -395,12 +398,12 @@ pub(crate) struct NodePatch {
     pub(crate) properties: ordered_object::OrderedMembers<Option<SubmittedProperty>>,
     #[serde(default)]
     pub(crate) children: ordered_object::OrderedMembers<Option<NodePatch>>,
-    /// The primary type of a node that is new.
+    /// The primary type of a new node.
     #[serde(default, deserialize_with = "deserialize_present")]
     pub(crate) r#type: Option<String>,
 }
 
-/// Objects whose members keep their order.
+/// JSON objects whose members keep their order.
 pub(crate) mod ordered_object {
     use std::fmt;
     use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! Node types and namespaces: listed, written and read as CND. Everybody may read them.
+//! Node types and namespaces: listed, written and read as CND. All users may read them.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::api::schema::{
 use crate::failure::{RequestFailure, Result};
 use crate::metrics::increment;
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const NODE_TYPE_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -96,7 +96,7 @@ pub(crate) const NODE_TYPE_ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(crate) fn node_type_schemas() -> Map<String, Json> {
     let flag = || json!({ "type": "boolean" });
     let namespace = object_schema(&[("prefix", text_schema()), ("uri", text_schema())]);
@@ -122,11 +122,11 @@ pub(crate) fn node_type_schemas() -> Map<String, Json> {
     ])
 }
 
-/// The privileges that changes take.
+/// The privilege required to change node types.
 const TYPES_PRIVILEGE: &str = "jcr:nodeTypeDefinitionManagement";
 const NAMESPACES_PRIVILEGE: &str = "jcr:namespaceManagement";
 
-/// Refuses whoever lacks a privilege of the repository, whether or not anything would change.
+/// Refuses users who lack a repository privilege, whether or not the request would change anything.
 fn require_privilege(call: &ApiRequest, privilege: &'static str) -> Result<()> {
     let wanted = Privileges::find(privilege).unwrap_or(Privileges::ALL);
     if call.pin_snapshot()?.has_repository_privileges(wanted) {
@@ -135,7 +135,7 @@ fn require_privilege(call: &ApiRequest, privilege: &'static str) -> Result<()> {
     Err(Error::AccessDenied { path: NodePath::root(), privilege }.into())
 }
 
-/// Names the privilege to whoever does not even see where types are kept.
+/// Names the missing privilege to users who cannot even see the nodes that store the types.
 fn name_privilege(error: Error, privilege: &'static str) -> Error {
     match error {
         Error::NodeMissing(path) | Error::NodeExists(path) => {
@@ -221,7 +221,7 @@ fn define_node_types(call: ApiRequest) -> PendingApiResponse {
     })
 }
 
-/// Reads a body of text.
+/// Reads a text body.
 pub(crate) async fn read_text_body(call: &ApiRequest) -> Result<String> {
     let body = call.body_stream.lock().take();
     let body = body.unwrap_or_default();

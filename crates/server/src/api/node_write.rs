@@ -1,8 +1,8 @@
-//! Changes of nodes: one by one or as a batch, always in one commit.
+//! Changes of nodes: single or as a batch, always in one commit.
 //!
 //! Invariants
-//! * A batch is done whole or not at all.
-//! * A condition (`If-Match`, `ifMatch`) holds when the commit is made, not only when it was begun.
+//! * A batch is applied completely or not at all.
+//! * A condition (`If-Match`, `ifMatch`) holds when the commit is made, not only when the request begins.
 
 use std::time::SystemTime;
 
@@ -29,7 +29,7 @@ use crate::metrics::increment;
 use crate::page_modification::record_page_modification;
 use crate::property_protection::{RelocationKind, RequestedProperties};
 
-/// The most operations of a batch.
+/// Maximum number of operations in a batch.
 pub(crate) const MAX_OPERATIONS: usize = 1000;
 
 const PATH_PARAMETER: EndpointParameter =
@@ -50,7 +50,7 @@ const IF_NONE_MATCH_PARAMETER: EndpointParameter = EndpointParameter::new(
     "`*`: the node must not be there yet.",
 );
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const WRITE_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Put,
@@ -150,11 +150,11 @@ const CREATED_RESPONSES: &[ResponseSpec] = &[ResponseSpec {
     content: ResponseContent::Json("Written"),
 }];
 
-/// One change.
+/// A change of a node.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "op", rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub(crate) enum WriteOperation {
-    /// Puts a node in the place of whatever is there.
+    /// Replaces a node, or creates it.
     Put {
         path: String,
         node: SubmittedNode,
@@ -180,7 +180,7 @@ pub(crate) enum WriteOperation {
         to: String,
         #[serde(default)]
         replace: bool,
-        /// Whether references elsewhere are rewritten.
+        /// True if references in other nodes are rewritten.
         #[serde(default)]
         rewrite: bool,
     },
@@ -191,7 +191,7 @@ pub(crate) enum WriteOperation {
         #[serde(default)]
         replace: bool,
     },
-    /// Gives a node another place among its siblings.
+    /// Changes the position of a node among its siblings.
     Order {
         path: String,
         place: SiblingOrderKeyword,
@@ -200,7 +200,7 @@ pub(crate) enum WriteOperation {
     },
 }
 
-/// Where a node goes among its siblings.
+/// The position of a node among its siblings.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum SiblingOrderKeyword {
@@ -210,7 +210,7 @@ pub(crate) enum SiblingOrderKeyword {
     After,
 }
 
-/// Several changes.
+/// A batch of changes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NodeWriteBatch {
@@ -219,19 +219,19 @@ pub(crate) struct NodeWriteBatch {
     message: Option<String>,
 }
 
-/// An operation with the condition under which it is done.
+/// An operation with its precondition.
 #[derive(Debug)]
 struct WriteStep {
     operation: WriteOperation,
     condition: WriteCondition,
 }
 
-/// What an operation did.
+/// The result of an operation.
 #[derive(Debug)]
 struct WriteOutcome {
     path: NodePath,
     status: StatusCode,
-    /// Of a move, what became of the references to the old path.
+    /// For a move, the references to the old path that were rewritten or skipped.
     references: Option<ReferenceRewriteReport>,
 }
 
@@ -240,7 +240,7 @@ impl WriteOutcome {
         Self { path, status, references: None }
     }
 
-    /// Adds what became of references to a description of the operation.
+    /// Adds the results for references to the description of an operation.
     fn describe_references(&self, value: &mut Json) {
         let (Some(references), Some(members)) = (&self.references, value.as_object_mut()) else {
             return;
@@ -266,7 +266,7 @@ impl WriteOperation {
         }
     }
 
-    /// Returns the path of the document that a condition is about.
+    /// Returns the path of the document to which the condition applies.
     fn condition_path(&self) -> &str {
         match self {
             Self::Put { path, .. }
@@ -360,7 +360,7 @@ struct NodeOrderRequest {
     sibling: Option<String>,
 }
 
-/// Orders a node.
+/// Changes the order of a node among its siblings.
 fn order_node(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let NodeOrderRequest { path, place, sibling } = call.parse_body()?;
@@ -368,7 +368,7 @@ fn order_node(call: ApiRequest) -> PendingApiResponse {
     })
 }
 
-/// Does one operation under the condition of the request's head.
+/// Runs a single operation under the precondition in the request headers.
 async fn run_single_operation(call: ApiRequest, operation: WriteOperation) -> Result<ApiResponse> {
     let condition = WriteCondition::of_headers(&call.headers);
     if call.flag_parameter("strict") && condition == WriteCondition::None {
@@ -392,7 +392,7 @@ async fn run_single_operation(call: ApiRequest, operation: WriteOperation) -> Re
     Ok(ApiResponse::Json(JsonApiResponse { status: done.status, value, tag, location }))
 }
 
-/// Does several operations in one commit.
+/// Runs several operations in one commit.
 fn run_batch(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let NodeWriteBatch { operations, message } = call.parse_body()?;
@@ -426,7 +426,7 @@ fn run_batch(call: ApiRequest) -> PendingApiResponse {
     })
 }
 
-/// Returns where a node can be read.
+/// Returns the URL of a node.
 fn node_location(path: &NodePath) -> String {
     let encoded =
         percent_encoding::utf8_percent_encode(path.as_str(), percent_encoding::NON_ALPHANUMERIC);
@@ -437,7 +437,7 @@ fn quote_tag(tag: Option<&str>) -> Option<String> {
     tag.map(|tag| format!("\"{tag}.-\""))
 }
 
-/// Carries out operations in one commit.
+/// Runs operations in one commit.
 async fn commit_steps(
     call: ApiRequest,
     steps: Vec<WriteStep>,
@@ -501,7 +501,7 @@ fn apply_steps(
     tagged.collect()
 }
 
-/// Checks a condition, and makes sure that it still holds at the commit.
+/// Checks a condition now, and ensures that it still holds at the commit.
 fn guard_step(
     instance: &Instance,
     session: &mut Session,
@@ -516,7 +516,7 @@ fn guard_step(
     Ok(session.expect_unchanged(&path)?)
 }
 
-/// Carries out one operation and notes the properties that it names.
+/// Runs one operation and records the properties that it names.
 struct NodeWriter<'a> {
     requested_properties: &'a mut RequestedProperties,
     operation_index: usize,
@@ -605,8 +605,8 @@ impl NodeWriter<'_> {
         }
     }
 
-    /// Makes a node what was sent. Children stay if nothing is said of children, and so do children and properties that
-    /// the viewer does not see: neither was shown to whoever sends back what was read.
+    /// Replaces a node with the submitted one. Children stay if the request does not mention children. Children and
+    /// properties that the viewer cannot see also stay, because clients send back what they read.
     fn put_subtree(
         &mut self,
         session: &mut Session,
@@ -664,7 +664,7 @@ impl NodeWriter<'_> {
         Ok(())
     }
 
-    /// Changes a node as a patch says.
+    /// Applies a patch to a node.
     fn patch_subtree(
         &mut self,
         session: &mut Session,
@@ -718,7 +718,7 @@ impl NodeWriter<'_> {
     }
 }
 
-/// Says clearly that the parent of something new is missing.
+/// Returns a clear error if the parent of a new node is missing.
 fn check_parent(session: &mut Session, path: &NodePath) -> Result<()> {
     match path.parent() {
         Some(parent) if session.node(&parent)?.is_none() => Err(RequestFailure::new(
@@ -729,7 +729,7 @@ fn check_parent(session: &mut Session, path: &NodePath) -> Result<()> {
     }
 }
 
-/// Returns where something goes, after what is there was removed if it may be.
+/// Returns the target path, after removing the node at the target if `replace` allows it.
 fn clear_target(session: &mut Session, from: &str, to: &str, replace: bool) -> Result<NodePath> {
     let (from, to) = (NodePath::new(from)?, NodePath::new(to)?);
     if session.node(&from)?.is_none() {
@@ -742,7 +742,7 @@ fn clear_target(session: &mut Session, from: &str, to: &str, replace: bool) -> R
     Ok(to)
 }
 
-/// Describes what a document is like now, for whoever has written to it.
+/// Returns the current state of a document as the response to a write.
 pub(crate) fn written_node_response(
     path: &NodePath,
     tag: Option<String>,

@@ -1,4 +1,4 @@
-//! The description of the API in OpenAPI 3.1, made from the table of endpoints.
+//! The OpenAPI 3.1 description of the API, generated from the table of endpoints.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ use crate::api::endpoint::{
 use crate::api::{all_endpoints, schema};
 use crate::failure::Result;
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const OPENAPI_ENDPOINTS: &[Endpoint] = &[Endpoint {
     method: EndpointMethod::Get,
     path: "/api/v1/openapi.json",
@@ -22,7 +22,7 @@ pub(crate) const OPENAPI_ENDPOINTS: &[Endpoint] = &[Endpoint {
     handler: EndpointHandler::Blocking(read_openapi),
 }];
 
-/// What every endpoint can answer when it does not do what was asked.
+/// Failures that every endpoint can return.
 const COMMON_PROBLEMS: &[(u16, &str)] = &[
     (400, "The request does not fit this description."),
     (401, "Nobody is logged in."),
@@ -33,20 +33,20 @@ const COMMON_PROBLEMS: &[(u16, &str)] = &[
     (503, "The server is busy; try again in a moment."),
 ];
 
-/// What reads can answer besides.
+/// Additional failures of reads.
 const READ_PROBLEMS: &[(u16, &str)] = &[
     (410, "The cursor leads nowhere; the problem says where to begin again."),
     (422, "This is too much for one answer."),
 ];
 
-/// What endpoints with a body can answer besides.
+/// Additional failures of endpoints with a body.
 const BODY_PROBLEMS: &[(u16, &str)] = &[
     (408, "The body stopped arriving."),
     (413, "The body is too long."),
     (415, "The body is of another type."),
 ];
 
-/// What writes can answer besides.
+/// Additional failures of writes.
 const WRITE_PROBLEMS: &[(u16, &str)] = &[
     (409, "Others changed the same things; the problem lists every conflict."),
     (412, "The condition does not hold; the problem has the current tag."),
@@ -59,7 +59,7 @@ fn read_openapi(_: &Instance, _: &ApiRequest) -> Result<ApiResponse> {
     Ok(ApiResponse::json(openapi_document()))
 }
 
-/// Makes the document.
+/// Builds the OpenAPI document.
 pub(crate) fn openapi_document() -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for endpoint in all_endpoints() {
@@ -163,7 +163,7 @@ fn response_objects(endpoint: &Endpoint) -> Map<String, Value> {
         responses.insert("304".to_owned(), json!({ "description": "The client has it already." }));
     }
     let more = if endpoint.is_write() { WRITE_PROBLEMS } else { READ_PROBLEMS };
-    // The listener answers that before anything reads the request.
+    // The listener sends this response before anything reads the request.
     let about = "The head of the request is too long.";
     responses.insert("431".to_owned(), json!({ "description": about }));
     let of_bodies = if endpoint.body == RequestBodySpec::None { &[] } else { BODY_PROBLEMS };
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::api::endpoint::ParameterKind;
 
-    /// Finds all names that references lead to.
+    /// Collects the names of all referenced schemas.
     fn references(value: &Value, found: &mut BTreeSet<String>) {
         match value {
             Value::Object(members) => {

@@ -1,6 +1,6 @@
-//! Content packages over the API.
+//! API endpoints for content packages.
 //!
-//! Everything is done in the asker's name, as `crate::package` says.
+//! All operations run with the permissions of the requesting user, as `crate::package` defines.
 
 use serde_json::{Map, Value as Json, json};
 use tympan_content::package::{
@@ -36,7 +36,7 @@ const DEPENDENCIES_PARAMETER: EndpointParameter = EndpointParameter::new(
     "What becomes of packages that it needs. Default `required`.",
 );
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const PACKAGE_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -150,7 +150,7 @@ pub(crate) const PACKAGE_ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(crate) fn package_schemas() -> Map<String, Json> {
     let any = || json!({ "type": "object" });
     let id = object_schema(&[

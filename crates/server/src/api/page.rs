@@ -1,5 +1,5 @@
-//! What the authoring interface shows of pages: listings with their state, a page with its components, dialogs, and who
-//! is logged in.
+//! Data for the authoring interface: page listings with their status, a page with its components, dialogs, and the
+//! current user.
 
 use std::collections::HashMap;
 
@@ -22,12 +22,12 @@ use crate::dialog::{
 };
 use crate::failure::{RequestFailure, Result};
 
-/// The most entries one listing returns.
+/// Maximum number of entries in a listing.
 const MAX_PAGE_SIZE: u64 = 1000;
-/// The farthest that a listing is asked for by position.
+/// Maximum offset of a listing.
 const MAX_LIST_OFFSET: u64 = 100_000_000;
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const PAGE_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -93,7 +93,7 @@ pub(crate) const PAGE_ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// Tells the interface who is logged in.
+/// Returns the current user.
 fn read_current_user(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let csrf = call.identity.as_ref().and_then(|identity| identity.csrf_token.clone());
     Ok(ApiResponse::json(json!({
@@ -104,7 +104,7 @@ fn read_current_user(instance: &Instance, call: &ApiRequest) -> Result<ApiRespon
     })))
 }
 
-/// Lists what is below a folder or page.
+/// Lists the children of a folder or page.
 fn list_pages(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let waiting = queued_paths(&call.instance).await?;
@@ -167,7 +167,7 @@ fn breadcrumbs(node: &Node) -> Result<Vec<Value>> {
     Ok(crumbs)
 }
 
-/// Returns what the interface takes a node for.
+/// Returns the kind of item that the interface shows a node as.
 fn item_kind(node: &Node) -> &'static str {
     match node.primary_type() {
         "cq:Page" => "page",
@@ -202,7 +202,7 @@ fn to_iso_date(date: Option<JcrDate>) -> Option<String> {
     date.map(|date| date.to_string())
 }
 
-/// Tells where a page stands between its author and the visitors.
+/// Returns the publication status of a page.
 fn publication_status(
     path: &str,
     summary: &NodeSummary,
@@ -223,7 +223,7 @@ fn publication_status(
     }
 }
 
-/// Returns the paths that wait in the agents' queues, with the state of their job.
+/// Returns the paths in the queues of the agents, with the state of their jobs.
 async fn queued_paths(instance: &Instance) -> Result<HashMap<String, JobState>> {
     let role = instance.role.name();
     let mut waiting = HashMap::new();
@@ -239,7 +239,7 @@ async fn queued_paths(instance: &Instance) -> Result<HashMap<String, JobState>> 
     Ok(waiting)
 }
 
-/// Describes a page for its editor.
+/// Returns the description of a page for the page editor.
 fn read_page(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let waiting = queued_paths(&call.instance).await?;
@@ -275,7 +275,7 @@ fn page_json(call: &ApiRequest, waiting: &HashMap<String, JobState>) -> Result<A
     Ok(ApiResponse::tagged(body, entity_tag::document_tag(&call.instance, &page)))
 }
 
-/// Describes the components below a node, with the nodes that group them.
+/// Describes the components below a node, including the nodes that group them.
 fn component_list_json(node: &Node, depth: usize) -> Result<Vec<Value>> {
     let snapshot = node.snapshot();
     let mut described = Vec::new();
@@ -285,7 +285,7 @@ fn component_list_json(node: &Node, depth: usize) -> Result<Vec<Value>> {
     for child in node.children()? {
         let children = component_list_json(&child, depth + 1)?;
         let Some(resource_type) = child.resource_type() else {
-            // A node without a component is shown where it groups components.
+            // A node without a component is shown if it groups components.
             if !children.is_empty()
                 || child.primary_type() == "nt:unstructured" && is_component_group(&child)
             {
@@ -320,7 +320,7 @@ fn component_list_json(node: &Node, depth: usize) -> Result<Vec<Value>> {
     Ok(described)
 }
 
-/// Lists the components that may lie in one; nothing if all may.
+/// Returns the components that a container allows; `None` if it allows all.
 fn allowed_components(container: &Node) -> Result<Option<Vec<String>>> {
     let Some(policy) = ContainerPolicy::of_container(container)? else { return Ok(None) };
     let snapshot = container.snapshot();
@@ -375,7 +375,7 @@ fn insertable_components(snapshot: &Snapshot) -> Result<Vec<Value>> {
     Ok(list)
 }
 
-/// Describes the dialog of a resource.
+/// Returns the dialog of a resource.
 fn read_dialog(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let node = node::find_node(&call.pin_snapshot()?, &call.path_parameter("path")?)?;
     Ok(ApiResponse::tagged(dialog_json(&node)?, entity_tag::document_tag(&call.instance, &node)))

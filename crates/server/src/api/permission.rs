@@ -1,7 +1,7 @@
-//! Permissions: the policies that count at a path, changes of the policy of a node (`policy_change`), what the asker may do,
-//! and why anybody may do something (`permission_reason`).
+//! Permissions: the effective policies at a path, changes of a node's policy (`policy_change`), the privileges of the
+//! requesting user, and the reasons for a user's permissions (`permission_reason`).
 //!
-//! Invariant: policies are shown to whoever has `jcr:readAccessControl` where they are, and to nobody else.
+//! Invariant: policies are shown only to users with `jcr:readAccessControl` at the node of the policy.
 
 mod permission_reason;
 mod policy_change;
@@ -28,9 +28,9 @@ use crate::failure::Result;
 
 const PATH_PARAMETER: EndpointParameter =
     EndpointParameter::required("path", ParameterKind::Path, "The node.");
-/// The name of a node's policy.
+/// The node name of a policy.
 const POLICY_NODE_NAME: &str = "rep:policy";
-/// Restrictions, and the type of their values.
+/// The known restrictions, with the types of their values.
 const RESTRICTION_TYPES: [(&str, ValueType, bool); 7] = [
     ("rep:glob", ValueType::String, false),
     ("rep:globs", ValueType::String, true),
@@ -41,7 +41,7 @@ const RESTRICTION_TYPES: [(&str, ValueType, bool); 7] = [
     ("rep:subtrees", ValueType::String, true),
 ];
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const PERMISSION_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -66,7 +66,7 @@ pub(crate) const PERMISSION_ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(crate) fn permission_schemas() -> Map<String, Json> {
     let texts = || array_schema(text_schema());
     let flag = || json!({ "type": "boolean" });
@@ -121,7 +121,7 @@ pub(crate) fn permission_schemas() -> Map<String, Json> {
     all
 }
 
-/// Refuses whoever lacks a privilege at a node that it sees.
+/// Refuses users who lack a privilege at a node that they can see.
 fn require_privileges(snapshot: &Snapshot, path: &NodePath, wanted: Privileges) -> Result<()> {
     if snapshot.has_privileges(path, wanted)? {
         return Ok(());
@@ -162,7 +162,7 @@ fn read_policy(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     Ok(ApiResponse::tagged(answer, policy_tag(&call.instance, &node)?))
 }
 
-/// Returns the tag of the policy of a node; where it has none, of the node.
+/// Returns the entity tag of a node's policy, or of the node if it has no policy.
 fn policy_tag(instance: &Instance, node: &Node) -> Result<Option<String>> {
     let policy = node.child(POLICY_NODE_NAME)?;
     Ok(entity_tag::document_tag(instance, policy.as_ref().unwrap_or(node)))

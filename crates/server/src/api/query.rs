@@ -1,4 +1,4 @@
-//! Queries, searches, completions, and indexes over the API; also on publishers, where visitors ask.
+//! API endpoints for queries, searches, completions and indexes; publishers also serve them to visitors.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ const LIMIT_PARAMETER: EndpointParameter = EndpointParameter::new(
     "The most rows. Default 100.",
 );
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const QUERY_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -166,7 +166,7 @@ pub(crate) const QUERY_ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// Tells whether an endpoint is one of this part.
+/// Returns true if this module defines the endpoint.
 pub(crate) fn is_query_endpoint(endpoint: &Endpoint) -> bool {
     QUERY_ENDPOINTS.iter().any(|one| one.id == endpoint.id)
 }
@@ -174,7 +174,7 @@ pub(crate) fn is_query_endpoint(endpoint: &Endpoint) -> bool {
 const QUERY_RESPONSES: &[ResponseSpec] =
     &[ResponseSpec::json("QueryAnswer", "Rows, or how they are found.")];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(crate) fn query_schemas() -> Map<String, Json> {
     let any = || json!({ "type": "object" });
     let texts = || json!({ "type": "object", "additionalProperties": text_schema() });
@@ -250,16 +250,16 @@ pub(crate) fn query_schemas() -> Map<String, Json> {
     ])
 }
 
-/// A query as it is sent in a body.
+/// A query as submitted in a request body.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SubmittedQuery {
     #[serde(default)]
     language: QueryLanguage,
-    /// The statement of `sql2` and `xpath`.
+    /// The statement, for `sql2` and `xpath`.
     #[serde(default, deserialize_with = "deserialize_present")]
     statement: Option<String>,
-    /// The predicates of `querybuilder`.
+    /// The predicates, for `querybuilder`.
     #[serde(default)]
     map: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "deserialize_present")]
@@ -270,7 +270,7 @@ struct SubmittedQuery {
     cursor: Option<String>,
     #[serde(default)]
     explain: QueryExplainMode,
-    /// Values of the statement's variables.
+    /// Values of the bind variables in the statement.
     #[serde(default)]
     parameters: BTreeMap<String, Json>,
 }

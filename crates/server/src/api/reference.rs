@@ -1,4 +1,4 @@
-//! Who refers to a node, and what it refers to.
+//! References to and from a node.
 
 use serde_json::{Map, Value as Json, json};
 use tympan_content::{NodeReference, Referrer, SkippedReference};
@@ -14,7 +14,7 @@ use crate::api::schema::{
 };
 use crate::failure::Result;
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const REFERENCE_ENDPOINTS: &[Endpoint] = &[Endpoint {
     method: EndpointMethod::Get,
     path: "/api/v1/references",
@@ -36,7 +36,7 @@ pub(crate) const REFERENCE_ENDPOINTS: &[Endpoint] = &[Endpoint {
     handler: EndpointHandler::Blocking(list_references),
 }];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(crate) fn reference_schemas() -> Map<String, Json> {
     let kind = json!({ "enum": ["reference", "weakReference", "path", "link", "tag", "policy"] });
     let referrer = [("path", text_schema()), ("property", text_schema()), ("kind", kind)];
@@ -73,13 +73,13 @@ fn list_references(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     })))
 }
 
-/// Describes a property that refers to a node.
+/// Describes a property that references a node.
 pub(crate) fn referrer_json(referrer: &Referrer) -> Json {
     let Referrer { path, property, kind } = referrer;
     json!({ "path": path.as_str(), "property": property, "kind": kind.name() })
 }
 
-/// Describes a reference that a move left as it is.
+/// Describes a reference that a move did not rewrite.
 pub(crate) fn skipped_reference_json(kept: &SkippedReference) -> Json {
     let mut members = referrer_json(&kept.referrer);
     if let Some(members) = members.as_object_mut() {

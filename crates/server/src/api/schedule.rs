@@ -1,4 +1,4 @@
-//! Running what is scheduled at once.
+//! Immediate runs of scheduled jobs.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -9,7 +9,7 @@ use crate::api::endpoint::{
 use crate::api::schema::{count_schema, object_schema, schemas_by_name};
 use crate::failure::{RequestFailure, Result};
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const SCHEDULE_ENDPOINTS: &[Endpoint] = &[Endpoint {
     method: EndpointMethod::Post,
     path: "/api/v1/schedules/run",
@@ -25,7 +25,7 @@ pub(crate) const SCHEDULE_ENDPOINTS: &[Endpoint] = &[Endpoint {
     handler: EndpointHandler::Async(run_schedule),
 }];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(crate) fn schedule_schemas() -> Map<String, Json> {
     schemas_by_name([("ScheduleRun", object_schema(&[("job", count_schema())]))])
 }

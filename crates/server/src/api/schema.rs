@@ -1,4 +1,4 @@
-//! The schemas of the OpenAPI document, by name. A test of the whole program holds the answers against them.
+//! The schemas of the OpenAPI document, by name. A test of the whole program validates the responses against them.
 
 use serde_json::{Map, Value, json};
 use tympan_content::ValueType;
@@ -8,13 +8,13 @@ use crate::api::endpoint::{EndpointParameter, ParameterKind};
 use crate::api::node::MAX_READ_DEPTH;
 use crate::api::node_write::MAX_OPERATIONS;
 
-// A letter of a name, blanks aside; and one with them. What ends with `(?![\s\S])` matches to the very end, where `$`
-// would let a line feed pass.
+// One pattern for a letter of a name without blanks, and one with blanks. The ending `(?![\s\S])` matches only at the
+// very end, where `$` would accept a line feed.
 const NAME_LETTER_PATTERN: &str = r"[^\u0000-\u001f\u007f-\u009f\ufffe\uffff/\[\]|*: \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]";
 const NAME_CHARACTER_PATTERN: &str = r"[^\u0000-\u001f\u007f-\u009f\ufffe\uffff/\[\]|*:]";
 const END_PATTERN: &str = r"(?![\s\S])";
 
-/// Returns the pattern of one name: JCR's rules.
+/// Returns the pattern of a name, according to JCR's rules.
 fn name_pattern() -> String {
     format!(
         r"(?!\.{{1,2}}(?:/|{END_PATTERN})|[^/]{{257}})(?:{NAME_LETTER_PATTERN}(?:{NAME_CHARACTER_PATTERN}*{NAME_LETTER_PATTERN})?|{NAME_LETTER_PATTERN}+:(?:{NAME_CHARACTER_PATTERN}*{NAME_LETTER_PATTERN}))"
@@ -26,7 +26,7 @@ pub(crate) fn name_schema() -> Value {
     json!({ "type": "string", "pattern": format!("^{}{END_PATTERN}", name_pattern()), "maxLength": 256 })
 }
 
-/// Returns the schema of the folders in which a user stands: names with slashes between them; further slashes mean nothing.
+/// Returns the schema of a user's folder path: names separated by slashes; additional slashes are ignored.
 pub(crate) fn folders_schema() -> Value {
     let pattern = format!("^/*(?:{name}(?:/+{name})*)?/*{END_PATTERN}", name = name_pattern());
     json!({
@@ -117,7 +117,7 @@ pub(crate) fn reference_schema(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-/// Makes an object of members that must all be there.
+/// Returns the schema of an object whose members are all required.
 pub(crate) fn object_schema(members: &[(&str, Value)]) -> Value {
     let properties: Map<String, Value> =
         members.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
@@ -125,7 +125,7 @@ pub(crate) fn object_schema(members: &[(&str, Value)]) -> Value {
     json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
 }
 
-/// Makes an object of members of which only some must be there.
+/// Returns the schema of an object of which only the members in `required` are required.
 pub(crate) fn partial_object_schema(required: &[&str], members: &[(&str, Value)]) -> Value {
     let mut object = object_schema(members);
     if let Some(object) = object.as_object_mut() {
@@ -159,7 +159,7 @@ pub(crate) fn array_schema(items: Value) -> Value {
     json!({ "type": "array", "items": items })
 }
 
-/// Makes an object whose members have names of nodes or properties.
+/// Returns the schema of an object whose keys are names of nodes or properties.
 #[expect(clippy::needless_pass_by_value, reason = "callers make the schema in its place")]
 pub(crate) fn map_schema(values: Value) -> Value {
     json!({ "type": "object", "propertyNames": name_schema(), "additionalProperties": values })
@@ -187,7 +187,7 @@ fn value_schema(value_type: ValueType) -> Value {
     }
 }
 
-/// Returns the schema of a property as it is read: its type, and one value or several.
+/// Returns the schema of a property in responses: its type, and one value or several.
 fn property_schema() -> Value {
     let variants = ValueType::ALL.iter().flat_map(|value_type| {
         let kind = json!({ "type": "string", "enum": [value_type.name()] });
@@ -200,7 +200,7 @@ fn property_schema() -> Value {
     json!({ "anyOf": variants.collect::<Vec<_>>() })
 }
 
-/// Returns the schema of a property as it is sent: with its type, or as JSON that tells the type.
+/// Returns the schema of a submitted property: with an explicit type, or as JSON that implies the type.
 fn submitted_property_schema() -> Value {
     let scalar = json!({ "type": ["string", "number", "boolean"] });
     json!({ "anyOf": [reference_schema("Property"), scalar.clone(), array_schema(scalar)] })
@@ -213,7 +213,7 @@ fn operation_schema(word: &str, required: &[&str], members: &[(&str, Value)]) ->
     partial_object_schema(&required, &members)
 }
 
-/// Returns the schema of an order: at one end, or beside a sibling.
+/// Returns the schema of an order operation: to the first or last position, or next to a sibling.
 fn order_schema(place: &str, is_operation: bool) -> Value {
     let places = |words: [&str; 2]| json!({ "type": "string", "enum": words });
     let mut members = vec![("path", path_schema())];
@@ -267,7 +267,7 @@ fn batch_schema() -> Value {
     )
 }
 
-/// Returns the members of a conflict, with what each side has and who made the other one.
+/// Returns the members of a conflict, with the values of each side and the author of the other change.
 pub(crate) fn conflict_member_schemas() -> Vec<(&'static str, Value)> {
     let changed = object_schema(&[
         ("user", text_schema()),
@@ -286,7 +286,7 @@ pub(crate) fn conflict_member_schemas() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Returns the schema of failures: problem details of RFC 9457.
+/// Returns the schema of failures: RFC 9457 problem details.
 fn problem_schema() -> Value {
     let referrer = object_schema(&[
         ("path", text_schema()),

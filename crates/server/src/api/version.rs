@@ -1,4 +1,4 @@
-//! Versions of nodes: listed, kept, labeled, compared, restored, removed.
+//! Versions of nodes: listed, created, labeled, compared, restored, removed.
 
 use http::StatusCode;
 use serde::Deserialize;
@@ -37,7 +37,7 @@ const IF_MATCH_PARAMETER: EndpointParameter = EndpointParameter::new(
     "The tag of what was read; the change is refused (412) if the document was changed since.",
 );
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const VERSION_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -164,7 +164,7 @@ pub(crate) const VERSION_ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(crate) fn version_schemas() -> Map<String, Json> {
     let flag = || json!({ "type": "boolean" });
     let version = object_schema(&[
@@ -251,7 +251,7 @@ pub(crate) fn version_schemas() -> Map<String, Json> {
     ])
 }
 
-/// Refuses a path where neither a node nor a version is seen.
+/// Returns an error if the user sees neither a node nor a version at the path.
 fn require_node_or_version(snapshot: &Snapshot, path: &NodePath) -> Result<()> {
     if snapshot.versions(path)?.is_empty() {
         find_node(snapshot, path)?;
@@ -288,7 +288,7 @@ struct NewVersion {
     check_in: bool,
 }
 
-/// Begins a session under the condition of the request's head.
+/// Begins a session under the precondition in the request headers.
 fn begin_guarded_session(
     instance: &Instance,
     call: &ApiRequest,
@@ -382,7 +382,7 @@ fn compare_versions(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     ))
 }
 
-/// Describes what two trees have differently.
+/// Describes the differences between two subtrees.
 pub(crate) fn subtree_differences_json(before: &Subtree, after: &Subtree) -> Vec<Json> {
     let describe = |one: NodeDifference| {
         let side = |property: &Option<Property>| property.as_ref().map(property_json);
@@ -442,7 +442,7 @@ fn remove_label(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
 struct VersionRestoreRequest {
     path: String,
     version: String,
-    /// A node below, by its relative path.
+    /// Relative path of a descendant.
     #[serde(default, deserialize_with = "deserialize_present")]
     part: Option<String>,
 }

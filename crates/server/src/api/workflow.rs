@@ -1,8 +1,8 @@
-//! Workflows: starting them, what became of them, ending them.
+//! Workflows: starting, listing and ending them.
 //!
-//! Who started an instance and administrators see it whole; who is asked to do a step sees the step (`step`). To
-//! everybody else it is not there. A workflow is started about what the asker may read, and nobody is told of a node that
-//! they may not read by what a workflow is about.
+//! The initiator of an instance and administrators see it completely. The assignee of a step sees the step (`step`).
+//! For all other users it does not exist. A workflow can be started only for content that the requesting user may read,
+//! and the payload of a workflow never reveals a node that the user may not read.
 
 mod inbox_step;
 
@@ -27,9 +27,9 @@ use crate::api::schema::{
 };
 use crate::failure::{RequestFailure, Result};
 
-/// The most instances or steps of one answer.
+/// Maximum number of instances or steps in a response.
 const MAX_LISTED_WORKFLOWS: u32 = 500;
-/// The most days that a purge looks back: a century.
+/// Maximum age for a purge, in days: a century.
 const MAX_PURGE_DAYS: u64 = 36_500;
 
 const NUMBER_KIND: ParameterKind = ParameterKind::Integer(0, i64::MAX as u64);
@@ -43,7 +43,7 @@ const DATA_PARAMETER: EndpointParameter = EndpointParameter::new(
     "What is added to the data of the instance: `name=value`. May be repeated.",
 );
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const WORKFLOW_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -164,7 +164,7 @@ pub(crate) const WORKFLOW_ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(crate) fn workflow_schemas() -> Map<String, Value> {
     let members = || {
         vec![
@@ -223,28 +223,28 @@ fn to_iso_time(time: SystemTime) -> String {
     JcrDate::from_system_time(time).to_string()
 }
 
-/// Returns what is to be added to the data of an instance.
+/// Returns the entries to add to the metadata of an instance.
 fn workflow_data_of(call: &ApiRequest) -> Map<String, Value> {
     let data = call.parameter_values("data").filter_map(|text| text.split_once('='));
     data.map(|(name, value)| (name.to_owned(), Value::from(value))).collect()
 }
 
-/// Returns the number in a field that must be there.
+/// Returns the number in a required field.
 fn number_field(call: &ApiRequest, name: &str) -> Result<i64> {
     call.integer_parameter(name).ok_or_else(|| RequestFailure::bad_request(format!("say `{name}`")))
 }
 
-/// Returns a field that is not empty.
+/// Returns a field; `None` if it is empty.
 fn non_empty_field<'a>(call: &'a ApiRequest, name: &str) -> Option<&'a str> {
     call.parameter(name).filter(|text| !text.is_empty())
 }
 
-/// Tells whether the asker may look after everybody's instances.
+/// Returns true if the requesting user may manage the workflow instances of all users.
 fn is_administrator(call: &ApiRequest) -> Result<bool> {
     call.instance.is_administrator(&call.viewer)
 }
 
-/// Returns what an instance is about, if the asker may read it, or might if it were still there.
+/// Returns the payload of an instance, if the requesting user may read it, or could read it if it still existed.
 fn visible_payload<'a>(seen: &Snapshot, payload: &'a str) -> Option<&'a str> {
     let path = NodePath::new(payload).ok()?;
     seen.can_see(&path, "cq:Page").then_some(payload)
@@ -332,7 +332,7 @@ fn start_workflow(call: ApiRequest) -> PendingApiResponse {
     })
 }
 
-/// Finds an instance. To whoever neither started it nor is an administrator it is not there.
+/// Finds a workflow instance. For users who are neither its initiator nor administrators it is reported as missing.
 async fn find_visible_workflow(call: &ApiRequest, id: i64) -> Result<WorkflowInstance> {
     let missing =
         || RequestFailure::new(StatusCode::NOT_FOUND, format!("there is no instance {id}"));

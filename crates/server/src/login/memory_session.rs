@@ -1,14 +1,14 @@
-//! Sessions that begin while the state database takes no writes, as on a full disk: an administrator can log in and make
-//! room.
+//! Sessions created while the state database accepts no writes, for example on a full disk, so that an administrator
+//! can log in and free space.
 //!
-//! In: an account whose password was right. Out: a session's token, as `token` makes it.
+//! In: an account whose password was verified. Out: a session token, as created by `token`.
 //!
 //! Invariants
-//! * A session here ends with the process, after [`MEMORY_SESSION_LIFETIME`], when its user logs out, and when the account's password
-//!   changes or its right to log in goes.
-//! * There are [`MAX_MEMORY_SESSIONS`] at most; the one that ends first makes room.
+//! * A session here ends with the process, after [`MEMORY_SESSION_LIFETIME`], when its user logs out, and when the
+//!   account's password changes or its right to log in is revoked.
+//! * There are at most [`MAX_MEMORY_SESSIONS`]; a new session replaces the one that expires first.
 //!
-//! Not here: sessions that the database holds, which outlive the process.
+//! Not here: sessions in the database, which outlive the process.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -19,28 +19,28 @@ use super::token::random_token;
 use super::{LoginAccount, Logins, hash_text};
 use crate::failure::{Result, is_write_refused};
 
-/// How long such a session lasts: long enough to make room.
+/// Lifetime of a session in memory: long enough to free space.
 const MEMORY_SESSION_LIFETIME: Duration = Duration::from_hours(1);
-/// The most sessions of this kind.
+/// Maximum number of sessions in memory.
 const MAX_MEMORY_SESSIONS: usize = 64;
 
 /// A session in memory.
 #[derive(Debug, Clone)]
 struct MemorySession {
     user: String,
-    /// The hash of the password that it began with.
+    /// The password hash at the start of the session.
     password_hash: String,
-    /// What tells the account from others of its name.
+    /// Distinguishes the account from others of the same name.
     account_id: Option<String>,
     expires_at: SystemTime,
 }
 
-/// The sessions in memory, by the hashes of their tokens.
+/// The sessions in memory, by the hash of their token.
 #[derive(Debug, Default)]
 pub(super) struct MemorySessions(Mutex<HashMap<String, MemorySession>>);
 
 impl MemorySessions {
-    /// Begins a session and returns its token.
+    /// Creates a session and returns its token.
     fn begin(
         &self,
         user: &str,
@@ -78,7 +78,7 @@ impl MemorySessions {
         self.0.lock().remove(&hash_text(token));
     }
 
-    /// Ends the sessions of a user, but for one.
+    /// Ends all sessions of a user except the one with `own_token`.
     pub(super) fn end_others(&self, user: &str, own_token: Option<&str>) {
         let own = own_token.map(hash_text);
         self.0.lock().retain(|hash, session| session.user != user || own.as_ref() == Some(hash));
@@ -86,7 +86,7 @@ impl MemorySessions {
 }
 
 impl Logins {
-    /// Returns the token of a new session: the one that was stored, or one in memory if the database refused to write.
+    /// Returns the token of a new session: the stored one, or one in memory if the database refused the write.
     pub(super) fn stored_or_memory_token(
         &self,
         stored: std::io::Result<String>,
@@ -106,7 +106,7 @@ impl Logins {
         }
     }
 
-    /// Returns the user whose session in memory has this token, if the account is still the same.
+    /// Returns the user of the session in memory with this token, if the account is unchanged.
     pub(super) async fn memory_session_user(
         &self,
         token: &str,

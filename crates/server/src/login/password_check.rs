@@ -1,12 +1,13 @@
-//! Checking passwords: the proof, the turn, and what counts against guessing.
+//! Password checks: verification, the queue, and the limits against guessing.
 //!
-//! In: a name, a password, and who sends them. Out: the account, if the password is right.
+//! In: a name, a password, and the client. Out: the account, if the password is correct.
 //!
 //! Invariants
-//! * At most [`MAX_PARALLEL_HASHES`] passwords are hashed at once, and a bounded number waits. A turn ends with the hashing, not with the
-//!   request: who closes the connection frees nothing early, and the failure is counted all the same.
-//! * Those who are known (by address or browser) wait in a queue of their own, which strangers cannot fill.
-//! * A name that is unknown, disabled or without a usable hash takes the time of a wrong password, and counts as one.
+//! * At most [`MAX_PARALLEL_HASHES`] passwords are hashed at once, and a bounded number waits. A permit is released
+//!   when the hashing ends, not when the request ends: closing the connection frees nothing early, and the failure is
+//!   counted all the same.
+//! * Known clients (by address or browser) wait in a separate queue, which unknown clients cannot fill.
+//! * A name that is unknown, disabled or without a usable hash takes as long as a wrong password, and counts as one.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,27 +27,28 @@ use super::{BROWSER_COOKIE, LoginAccount, Logins, find_cookie, hash_text, random
 use crate::failure::{RequestFailure, Result};
 use crate::login_throttle::{LoginClient, LoginThrottle};
 
-/// How many passwords are hashed at once.
+/// Maximum number of passwords hashed at once.
 const MAX_PARALLEL_HASHES: usize = 2;
-/// How many attempts of strangers may run and wait, about two seconds' worth; further ones are told to come again.
+/// Maximum number of running and waiting attempts of unknown clients, about two seconds of work; further ones are told
+/// to retry later.
 const MAX_UNKNOWN_ATTEMPTS: usize = 256;
-/// The same for clients from whose address or with whose browser the user has logged in.
+/// The same limit for clients from whose address or with whose browser the user has logged in before.
 const MAX_KNOWN_ATTEMPTS: usize = 256;
-/// The hash of a password that nobody knows.
+/// A hash that matches no password.
 const UNUSABLE_PASSWORD_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$dHltcGFuLW5vYm9keS0x$mHk8hq1Xwz7s1xgCqv9D0ZQ0pQm9m1n2b3v4c5x6z7A";
 
-/// A name and a password, and who sent them.
+/// A name and a password, with the client that sent them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PasswordAttempt<'a> {
     pub(crate) user: &'a str,
     pub(crate) password: &'a str,
     /// The headers of the request.
     pub(crate) headers: &'a HeaderMap,
-    /// Who holds the connection.
+    /// The peer of the connection.
     pub(crate) peer: Option<ConnectionPeer>,
 }
 
-/// Where passwords wait for their turn.
+/// The queues of password checks.
 #[derive(Debug, Clone)]
 pub(super) struct PasswordCheckQueue {
     running_permits: Arc<Semaphore>,
@@ -54,7 +56,7 @@ pub(super) struct PasswordCheckQueue {
     known_client_permits: Arc<Semaphore>,
 }
 
-/// The turn of one password; it ends when it is dropped.
+/// The permit for one password check; released on drop.
 #[derive(Debug)]
 struct PasswordCheckPermit {
     _running_permit: OwnedSemaphorePermit,
@@ -72,10 +74,10 @@ impl Default for PasswordCheckQueue {
 }
 
 impl PasswordCheckQueue {
-    /// Waits for a turn.
+    /// Waits for a permit.
     ///
     /// # Errors
-    /// If too many wait already.
+    /// If too many attempts are waiting.
     async fn acquire(&self, is_known: bool) -> Result<PasswordCheckPermit> {
         let busy = || {
             let message = "too many logins wait for their turn; try again in a moment";
@@ -91,7 +93,7 @@ impl PasswordCheckQueue {
     }
 }
 
-/// Which proxies are believed what they say about the addresses of clients.
+/// The proxies whose statements about client addresses are trusted.
 #[derive(Debug, Clone)]
 pub(super) struct TrustedProxies {
     networks: Arc<[IpNetwork]>,
@@ -99,7 +101,7 @@ pub(super) struct TrustedProxies {
 }
 
 impl TrustedProxies {
-    /// Trusts some networks and this machine.
+    /// Trusts the given networks and this machine.
     pub(super) fn new(networks: &[IpNetwork]) -> Self {
         let own = ["127.0.0.0/8", "::1"].iter().filter_map(|text| text.parse().ok());
         let networks = own.chain(networks.iter().copied()).collect();
@@ -125,7 +127,7 @@ impl TrustedProxies {
 }
 
 impl Logins {
-    /// Returns the account whose password this is, unless too many were wrong before.
+    /// Returns the account if the password is correct and there were not too many failures before.
     ///
     /// # Errors
     /// If the client has to wait; if the store fails.
@@ -146,7 +148,7 @@ impl Logins {
         };
         check_wait()?;
         let turn = self.password_queue.acquire(self.throttle.is_known_client(client, now)).await?;
-        // Others may have failed meanwhile: no more attempts run at once than there are turns.
+        // Check again, because other attempts may have failed in the meantime; the permits limit how many run at once.
         check_wait()?;
         let (user, password) = (attempt.user.to_owned(), attempt.password.to_owned());
         let (address, browser) = (client.address, client.browser);
@@ -166,7 +168,7 @@ impl Logins {
     }
 }
 
-/// Tells whether a hash is of a password. Without a usable hash it takes as long.
+/// Returns true if the hash matches the password. Takes as long if there is no usable hash.
 fn matches_password_hash(hash: Option<&str>, password: &str) -> bool {
     let verify =
         |hash: &PasswordHash| Argon2::default().verify_password(password.as_bytes(), hash).is_ok();
@@ -181,7 +183,8 @@ fn matches_password_hash(hash: Option<&str>, password: &str) -> bool {
     }
 }
 
-/// Makes the proof by which a browser shows later that the user has logged in with it. It counts until the password changes.
+/// Creates the token by which a browser later proves that the user has logged in with it. The token is valid until the
+/// password changes.
 ///
 /// # Errors
 /// If the system's random source fails.
@@ -191,15 +194,15 @@ pub(super) fn create_browser_proof(user: &str, account: &LoginAccount) -> std::i
     Ok(format!("{number}.{proof}"))
 }
 
-/// The digits of a browser's number.
+/// Number of digits of a browser ID.
 const BROWSER_ID_DIGITS: usize = 32;
 
-/// Nobody sees the stored hash of a password, so nobody else can make the proof.
+/// Computes the proof of a browser. Only the server can do so, because the stored password hash is secret.
 fn compute_browser_proof(number: &str, user: &str, account: &LoginAccount) -> String {
     hash_text(&format!("known browser\n{number}\n{user}\n{}", account.password_hash))
 }
 
-/// Returns the number of the browser of an attempt, if it proves that this user has logged in with it.
+/// Returns the browser ID of an attempt, if the browser proves that this user has logged in with it.
 fn proven_browser_id(attempt: &PasswordAttempt<'_>, account: &LoginAccount) -> Option<u128> {
     let cookie = find_cookie(attempt.headers, BROWSER_COOKIE)?;
     let (number, proof) = cookie.split_once('.')?;

@@ -1,15 +1,16 @@
-//! Tokens: of sessions, of programs and of one-time links; whose they are and when they end.
+//! Tokens of sessions, programs and one-time links: their owners and lifetimes.
 //!
-//! In: the table `login` of the state database. Out: who holds a token.
+//! In: the table `login` of the state database. Out: the holder of a token.
 //!
 //! Invariants
-//! * A token is stored as its SHA-256 only.
-//! * A token belongs to an account, named by the account's identifier (`jcr:uuid`): however the account goes, no later
-//!   one of the same name is opened by it.
-//! * A token belongs to the password that the account had when it was made: whatever changes the password (the form, a
-//!   package, a write to the node, a command, an earlier state) ends it. Disabling an account ends its tokens for good.
-//! * A token that was made where the content could not be read (`tympan user token` while the instance runs) is bound
-//!   when it is first used or tidied, and only to an account that is at least as old as the token.
+//! * Only the SHA-256 of a token is stored.
+//! * A token belongs to an account, identified by its `jcr:uuid`: however the account is removed, the token does not
+//!   give access to a later account of the same name.
+//! * A token belongs to the password that the account had when the token was created: any change of the password (by
+//!   the form, a package, a write to the node, a command, a restored state) ends it. Disabling an account ends its
+//!   tokens permanently.
+//! * A token created where the content could not be read (`tympan user token` while the instance runs) is bound to an
+//!   account at its first use or cleanup, and only to an account that is at least as old as the token.
 
 use std::time::{Duration, SystemTime};
 
@@ -25,18 +26,18 @@ use super::{
 };
 use crate::failure::{RequestFailure, Result, is_write_refused};
 
-/// How long a session lives after its login.
+/// Maximum lifetime of a session.
 const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
-/// How long a session lives on without a request, unless configured.
+/// Default time without requests after which a session ends.
 pub(super) const DEFAULT_SESSION_IDLE_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
-/// How often the last request of a session is written down at most.
+/// Minimum interval between two updates of a session's last use.
 const SESSION_USE_RECORD_INTERVAL: Duration = Duration::from_secs(60);
-/// How long a one-time link works.
+/// Lifetime of a one-time link.
 const LINK_LIFETIME: Duration = Duration::from_secs(24 * 3600);
-/// How many letters of a token's hash name it.
+/// Number of digits of a token's hash that form its ID.
 const TOKEN_ID_LETTERS: usize = 12;
 
-/// Whether a token is a session's, a program's or a one-time link's.
+/// The kind of a token: session, program or one-time link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LoginTokenKind {
     Session,
@@ -53,7 +54,7 @@ impl LoginTokenKind {
         }
     }
 
-    /// Returns how long a token of this kind works, unless somebody says otherwise.
+    /// Returns the default lifetime of a token of this kind.
     fn default_lifetime(self) -> Option<Duration> {
         match self {
             Self::Session => Some(SESSION_LIFETIME),
@@ -63,20 +64,20 @@ impl LoginTokenKind {
     }
 }
 
-/// What a program may do with a token.
+/// The operations that a program's token permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LoginTokenScope {
-    /// All that its user may do.
+    /// Everything that its user may do.
     #[default]
     All,
-    /// Read what its user may read.
+    /// Reading what its user may read.
     Read,
-    /// Read the figures and the state of the instance, and no content, whoever its user is.
+    /// Reading the metrics and the state of the instance, but no content, whoever its user is.
     Monitor,
 }
 
 impl LoginTokenScope {
-    /// Returns the scope's word, by which it is stored and given on the command line.
+    /// Returns the name of the scope in the database and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -90,64 +91,64 @@ impl LoginTokenScope {
         match name {
             "all" => Self::All,
             "monitor" => Self::Monitor,
-            // A scope that this program does not know is one that some later program made narrower than all.
+            // Treat an unknown scope, stored by a later version, as restricted.
             _ => Self::Read,
         }
     }
 }
 
-/// What a new token of a program may do, and for how long. The default has no end and no limit.
+/// Scope and lifetime of a program's new token. The default is unlimited in both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TokenTerms {
-    /// How long it works; without this, until it is revoked.
+    /// Lifetime; if `None`, the token is valid until it is revoked.
     pub lifetime: Option<Duration>,
-    /// What it may do.
+    /// The permitted operations.
     pub scope: LoginTokenScope,
 }
 
-/// Who holds a token, and what it may do.
+/// The holder of a token, and the permitted operations.
 pub(super) struct TokenHolder {
     pub(super) user: String,
     pub(super) scope: LoginTokenScope,
 }
 
-/// What is known of a token without knowing it.
+/// Public information about a token, without the token itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TokenInfo {
-    /// What names it: the start of its hash.
+    /// ID of the token: the beginning of its hash.
     pub id: String,
-    /// Whose it is.
+    /// Name of the user.
     pub user: String,
     /// `session`, `token` or `link`.
     pub kind: String,
-    /// When it was made, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub created: i64,
-    /// When it ends, in seconds since 1970.
+    /// Expiry time, in seconds since 1970.
     pub expires: Option<i64>,
-    /// What may be done with it: `all`, `read` or `monitor`.
+    /// Permitted operations: `all`, `read` or `monitor`.
     pub scope: String,
 }
 
-/// Whose a new token is.
+/// The owner of a new token.
 #[derive(Debug, Clone, Copy)]
 pub struct TokenOwner<'a> {
     /// The name of the user.
     pub user: &'a str,
-    /// What tells the account; nothing where it is not known, until the token is first used.
+    /// Identifies the account; `None` if unknown, until the token is first used.
     pub account: Option<&'a AccountMark>,
 }
 
-/// What tells an account with its password from others of its name, from earlier and from later ones.
+/// Distinguishes an account and its password from earlier and later accounts of the same name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountMark {
     /// The account's `jcr:uuid`.
     account_id: String,
-    /// The hash of the stored hash of the password.
+    /// The hash of the stored password hash.
     password_mark: String,
 }
 
 impl AccountMark {
-    /// Reads the mark of a user who may log in. An account without an identifier gets one.
+    /// Reads the mark of a user who may log in. An account without an identifier is given one.
     ///
     /// # Errors
     /// If the store fails.
@@ -170,7 +171,7 @@ impl AccountMark {
 }
 
 impl LoginAccount {
-    /// Returns what tells the password from earlier and later ones, without helping to guess it.
+    /// Returns a value that distinguishes the password from earlier and later ones and does not help to guess it.
     fn password_mark(&self) -> String {
         hash_text(&format!("password {}", self.password_hash))
     }
@@ -180,11 +181,11 @@ impl LoginAccount {
 struct StoredToken {
     user: String,
     account_id: Option<String>,
-    /// Which password the account had.
+    /// Identifies the password of the account at that time.
     password_mark: Option<String>,
     created_ms: i64,
     scope: LoginTokenScope,
-    /// When it was last used, in seconds since 1970, or made.
+    /// Time of the last use, or of the creation, in seconds since 1970.
     last_used_seconds: i64,
 }
 
@@ -205,7 +206,7 @@ impl StoredToken {
         })
     }
 
-    /// Tells whether the token is of this account and of its present password.
+    /// Returns true if the token belongs to this account and its current password.
     fn is_of_account(&self, account: &LoginAccount) -> bool {
         let is_same_account = match &self.account_id {
             Some(bound) => account.identifier.as_ref() == Some(bound),
@@ -222,7 +223,8 @@ impl StoredToken {
 }
 
 impl Logins {
-    /// Makes a token for a program and returns it; it is shown this once. It ends as its terms say, or when it is revoked.
+    /// Creates and returns a token for a program; it cannot be read again later. It ends according to its terms, or
+    /// when it is revoked.
     ///
     /// # Errors
     /// If the database or the system's random source fails.
@@ -235,7 +237,7 @@ impl Logins {
         store_new_token(pool, LoginTokenKind::Token, owner, now, terms).await
     }
 
-    /// Lists the tokens that work, those of programs and sessions alike, of one user or of all.
+    /// Lists the valid tokens of programs and sessions, of one user or of all users.
     ///
     /// # Errors
     /// If the database fails.
@@ -269,7 +271,7 @@ impl Logins {
         Ok(tokens)
     }
 
-    /// Takes back one token by the name that [`Logins::list_tokens`] gives. Tells whether there was one.
+    /// Revokes the token with an ID from [`Logins::list_tokens`]. Returns true if it existed.
     ///
     /// # Errors
     /// If the database fails.
@@ -284,7 +286,7 @@ impl Logins {
         done.map(|done| done.rows_affected() > 0).map_err(std::io::Error::other)
     }
 
-    /// Ends every session and takes back every token of a user, as after a change of the password.
+    /// Ends all sessions and revokes all tokens of a user, as after a password change.
     ///
     /// # Errors
     /// If the database fails.
@@ -294,8 +296,8 @@ impl Logins {
         done.map(|done| done.rows_affected()).map_err(std::io::Error::other)
     }
 
-    /// Ends the sessions and takes back the tokens of a user, but for the session that a request came with, which goes on
-    /// with the present password.
+    /// Ends all sessions and revokes all tokens of a user, except the session of the current request, which continues
+    /// with the current password.
     pub(crate) async fn revoke_other_tokens(&self, user: &str, headers: &HeaderMap) -> Result<u64> {
         let own = session_cookie(headers);
         self.memory_sessions.end_others(user, own.as_deref());
@@ -318,7 +320,7 @@ impl Logins {
         Ok(done.rows_affected())
     }
 
-    /// Makes the token of a link that logs in once.
+    /// Creates the token of a one-time login link.
     ///
     /// # Errors
     /// If there is no such user, or the database or the system's random source fails.
@@ -330,7 +332,7 @@ impl Logins {
             .await
     }
 
-    /// Makes a token of an account, which gets an identifier if it has none.
+    /// Creates a token for an account, which is given an identifier if it has none.
     pub(super) async fn issue_account_token(
         &self,
         kind: LoginTokenKind,
@@ -344,7 +346,7 @@ impl Logins {
         store_new_token(&self.pool, kind, owner, now, terms).await
     }
 
-    /// Returns what tells an account, which gets an identifier if it has none.
+    /// Returns the mark of an account, which is given an identifier if it has none.
     async fn ensure_account_mark(
         &self,
         user: &str,
@@ -369,7 +371,7 @@ impl Logins {
         found.map_err(std::io::Error::other)?.ok_or_else(missing)
     }
 
-    /// Uses up a one-time link's token. Gives the user and the account whose it is.
+    /// Consumes the token of a one-time link. Returns its user and account.
     pub(super) async fn consume_login_link(
         &self,
         token: &str,
@@ -394,8 +396,9 @@ impl Logins {
         Ok((stored.user, account.ok_or_else(spent)?))
     }
 
-    /// Removes the tokens that have ended by a trusted time, and those of accounts and passwords that are gone. A clock that
-    /// jumped ahead must end no sessions for good; whether one is good now is judged when it is used.
+    /// Removes the tokens that have expired according to a trusted time, and those of removed accounts and changed
+    /// passwords. A clock that jumped ahead must not end sessions permanently; the validity of a token is checked when
+    /// it is used.
     ///
     /// # Errors
     /// If the database or the content fails.
@@ -428,7 +431,7 @@ impl Logins {
                     )?;
                 }
                 Some(_) => {}
-                // One that was never bound may be made before its account is.
+                // An unbound token may be older than its account.
                 None if stored.account_id.is_none() => {}
                 None => self
                     .remove_orphaned_token(&hash, &stored)
@@ -440,8 +443,8 @@ impl Logins {
         Ok(())
     }
 
-    /// Removes a token that was judged to belong to no account any more, unless its session has gone on meanwhile with another
-    /// password.
+    /// Removes a token that no longer belongs to an account, unless its session has been renewed with another password
+    /// in the meantime.
     async fn remove_orphaned_token(&self, hash: &str, stored: &StoredToken) -> sqlx::Result<()> {
         sqlx::query("DELETE FROM login WHERE token_hash = $1 AND COALESCE(password_mark, '') = $2")
             .bind(hash)
@@ -451,7 +454,7 @@ impl Logins {
             .map(drop)
     }
 
-    /// Removes the tokens of a user who may not log in, but for those that were never bound to an account.
+    /// Removes the tokens of a user who may not log in, except those that were never bound to an account.
     async fn remove_account_tokens(&self, user: &str) -> sqlx::Result<()> {
         sqlx::query("DELETE FROM login WHERE user_name = $1 AND account IS NOT NULL")
             .bind(user)
@@ -475,7 +478,7 @@ impl Logins {
         Ok(())
     }
 
-    /// Returns the user who holds a token, if its account is still the same.
+    /// Returns the holder of a token, if its account is unchanged.
     pub(super) async fn find_token_holder(
         &self,
         token: &str,
@@ -499,12 +502,12 @@ impl Logins {
         };
         let idle = u64::try_from(to_unix_seconds(now).saturating_sub(stored.last_used_seconds))
             .unwrap_or(0);
-        // It is not removed here: a clock that jumped ahead must end no session for good.
+        // Do not remove the token here: a clock that jumped ahead must not end sessions permanently.
         if kind == LoginTokenKind::Session && idle >= self.session_idle_timeout.as_secs() {
             return Ok(None);
         }
         let Some(account) = self.read_login_account(&stored.user).await? else {
-            // An account that is enabled again begins without logins, as after `tympan user disable`.
+            // An account that is enabled again starts without logins, as after `tympan user disable`.
             let forgotten = self.remove_account_tokens(&stored.user).await;
             forgotten
                 .or_else(|error| if is_write_refused(&error) { Ok(()) } else { Err(error) })?;
@@ -515,7 +518,7 @@ impl Logins {
         }
         if !stored.is_bound() {
             let bound = self.bind_token(&hash, &stored.user, &account, now).await;
-            // Until the database takes writes again, it is judged as now.
+            // Until the database accepts writes again, the token is checked the same way each time.
             bound.or_else(|error| if is_write_refused(&error) { Ok(()) } else { Err(error) })?;
         }
         if kind == LoginTokenKind::Session
@@ -523,18 +526,18 @@ impl Logins {
             && idle >= self.use_interval_seconds()
         {
             let noted = self.record_session_use(&hash, now).await;
-            // The session is used, even where a full disk takes no note of it.
+            // The session stays valid even if a full disk prevents recording its use.
             noted.or_else(|error| if is_write_refused(&error) { Ok(()) } else { Err(error) })?;
         }
         Ok(Some(TokenHolder { user: stored.user, scope: stored.scope }))
     }
 
-    /// Returns how many seconds a noted use of a session may be old before a new one is noted.
+    /// Returns the age in seconds after which the recorded last use of a session is updated.
     fn use_interval_seconds(&self) -> u64 {
         SESSION_USE_RECORD_INTERVAL.min(self.session_idle_timeout / 4).as_secs().max(1)
     }
 
-    /// Notes that a session is used.
+    /// Records the use of a session.
     async fn record_session_use(&self, hash: &str, now: SystemTime) -> Result<(), sqlx::Error> {
         sqlx::query("UPDATE login SET seen = $1 WHERE token_hash = $2")
             .bind(to_unix_seconds(now))
@@ -544,7 +547,7 @@ impl Logins {
             .map(drop)
     }
 
-    /// Binds a token that was made without knowing the account.
+    /// Binds a token to an account that was unknown when the token was created.
     async fn bind_token(
         &self,
         hash: &str,
@@ -600,7 +603,7 @@ fn to_millis(time: SystemTime) -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Returns 48 hexadecimal digits that nobody can guess.
+/// Returns 48 random hexadecimal digits.
 pub(super) fn random_token() -> std::io::Result<String> {
     let mut bytes = [0; 24];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;

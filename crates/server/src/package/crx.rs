@@ -1,8 +1,8 @@
-//! The addresses of AEM's package manager, as Maven plugins and `curl` use them.
+//! The URLs of AEM's package manager, as Maven plugins and `curl` use them.
 //!
-//! `/crx/packmgr/service/.json<path>?cmd=…` answers JSON with `success` and `msg`, `/crx/packmgr/service.jsp` the XML of
-//! old, `/crx/packmgr/list.jsp` the list of the user interface. A package that is refused is answered with status 200
-//! and `success: false`, as there; who may not ask gets 401 or 403.
+//! `/crx/packmgr/service/.json<path>?cmd=…` returns JSON with `success` and `msg`, `/crx/packmgr/service.jsp` the old
+//! XML format, `/crx/packmgr/list.jsp` the list for the user interface. As in AEM, a refused package results in status
+//! 200 and `success: false`; an unauthorized user receives 401 or 403.
 
 use std::fmt::Write as _;
 use std::io::{Seek, SeekFrom};
@@ -33,7 +33,7 @@ use crate::form::{self, FormFieldValue};
 use crate::login::{CSRF_HEADER, check_csrf_token};
 use crate::metrics::increment;
 
-/// What stands before the path of a package in the address.
+/// URL prefixes before the path of a package.
 const PACKAGE_PATH_PREFIXES: [&str; 3] = [
     "/crx/packmgr/service/.json",
     "/crx/packmgr/service/exec.json",
@@ -55,7 +55,7 @@ pub(super) fn crx_routes() -> Router<Arc<Instance>> {
     router
 }
 
-/// What a request asks for, from its query and its form.
+/// The query and form parameters of a request.
 struct PackageManagerRequest {
     viewer: Viewer,
     parameters: PackageParameters,
@@ -76,7 +76,8 @@ impl PackageManagerRequest {
                 .get(CSRF_HEADER)
                 .and_then(|value| value.to_str().ok())
                 .map(str::to_owned);
-            // A wrong token in the header is refused before the body is read; a plain form carries it as a field.
+            // A wrong token in the header is refused before the body is read; a plain form contains the token as a
+            // field.
             if header.is_some() {
                 check_csrf_token(&identity, header.as_deref())?;
             }
@@ -110,7 +111,7 @@ impl PackageManagerRequest {
         InstallOptions { nested_rule: nested, ..InstallOptions::default() }
     }
 
-    /// Finds the package: by the path in the address, or by `name` and `group`.
+    /// Finds the package by the path in the URL, or by `name` and `group`.
     fn find_package(&self, instance: &Instance) -> Result<StoredPackage> {
         let snapshot = instance.repository.snapshot()?.as_viewer(&self.viewer);
         let text = |name: &str| self.parameters.get(name).cloned().unwrap_or_default();
@@ -135,7 +136,7 @@ fn query_parameters(parts: &Parts) -> PackageParameters {
     Query::<PackageParameters>::try_from_uri(&parts.uri).map(|query| query.0).unwrap_or_default()
 }
 
-/// Returns the path of the package that an address names.
+/// Returns the path of the package in a URL.
 fn package_path_of(address: &str) -> Result<Option<NodePath>> {
     let rest = PACKAGE_PATH_PREFIXES.iter().find_map(|prefix| address.strip_prefix(prefix));
     let rest = rest.map(|rest| rest.trim_end_matches('/')).unwrap_or_default();
@@ -148,7 +149,7 @@ fn package_path_of(address: &str) -> Result<Option<NodePath>> {
     Ok(Some(NodePath::new(&decoded)?))
 }
 
-/// `service/.json`: one command.
+/// `service/.json`: runs a command.
 async fn serve_command(
     State(instance): State<Arc<Instance>>,
     request: Request,
@@ -176,7 +177,7 @@ async fn serve_command(
     }
 }
 
-/// Tells whether an answer is about the package and not about the server or the asker.
+/// Returns true if a failure concerns the package rather than the server or the user.
 fn is_package_refusal(failure: &RequestFailure) -> bool {
     matches!(
         failure.status,
@@ -188,7 +189,7 @@ fn is_package_refusal(failure: &RequestFailure) -> bool {
     )
 }
 
-/// What a command did.
+/// The result of a command.
 struct PackageCommandOutcome {
     message: &'static str,
     path: Option<NodePath>,
@@ -319,7 +320,7 @@ fn rebuild_stored_package(
     Ok(())
 }
 
-/// `service.jsp`: the XML service of old.
+/// `service.jsp`: the old XML service.
 async fn serve_xml(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
     let is_write = request.method() == Method::POST;
     let asked = PackageManagerRequest::read(&instance, request).await?;
@@ -377,7 +378,7 @@ async fn serve_xml(State(instance): State<Arc<Instance>>, request: Request) -> R
     Ok((headers, text).into_response())
 }
 
-/// A file that is sent to the XML service is stored, in the place of one that is there.
+/// Converts an upload to the XML service: the file is stored and replaces an existing one.
 fn into_xml_upload(mut asked: PackageManagerRequest) -> PackageManagerRequest {
     asked.parameters.insert("cmd".into(), "upload".into());
     if !asked.parameters.contains_key("force") {
@@ -414,7 +415,7 @@ fn packages_xml(packages: &[StoredPackage]) -> String {
     out
 }
 
-/// Writes a date as in mails: `Tue, 04 Aug 2015 11:40:21 +0000`.
+/// Formats a date as in mail headers: `Tue, 04 Aug 2015 11:40:21 +0000`.
 fn to_mail_date(date: JcrDate) -> String {
     httpdate::fmt_http_date(date.to_system_time()).replace(" GMT", " +0000")
 }
@@ -427,7 +428,7 @@ fn escape_xml(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            // XML has no other control characters.
+            // XML permits no other control characters.
             other if other.is_control() && !matches!(other, '\t' | '\n' | '\r') => {}
             other => out.push(other),
         }
@@ -479,7 +480,7 @@ async fn list_packages(
     Ok(Json(json!({ "results": results, "total": total })))
 }
 
-/// `installstatus.jsp`: nothing is installed behind the asker's back.
+/// `installstatus.jsp`: reports no installation, because none runs in the background.
 async fn serve_install_status(
     State(instance): State<Arc<Instance>>,
     request: Request,
@@ -488,7 +489,7 @@ async fn serve_install_status(
     Ok(Json(json!({ "status": { "finished": true, "itemCount": 0 } })))
 }
 
-/// `download.jsp?path=…`: the file of a package.
+/// `download.jsp?path=…`: returns the file of a package.
 async fn download_package(
     State(instance): State<Arc<Instance>>,
     request: Request,

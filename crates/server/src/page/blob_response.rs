@@ -1,4 +1,4 @@
-//! Stored binaries over HTTP: whole, in part, or not at all if the client has them.
+//! Stored binaries over HTTP: complete, in part, or as 304 if the client already has them.
 
 use axum::body::Body as HttpBody;
 use axum::response::{IntoResponse, Response};
@@ -12,7 +12,7 @@ use tympan_web::shortcut::{MAX_SHORTCUT_FILE_BYTES, ReadyResponseBody};
 use super::response::set_header;
 use crate::failure::{RequestFailure, Result};
 
-/// Sends a blob, or the part of it that was asked for.
+/// Returns a blob, or the requested range of it.
 pub(crate) fn send_blob(
     repository: &Repository,
     blob: &BlobBody,
@@ -32,7 +32,7 @@ pub(crate) fn send_blob(
     Ok(part.to_response(blob, body))
 }
 
-/// Does the same without waiting for anything; nothing if the bytes are not in memory.
+/// Same as `send_blob`, without blocking; `None` if the bytes are not in memory.
 pub(crate) fn send_available_blob(
     repository: &Repository,
     blob: &BlobBody,
@@ -50,7 +50,7 @@ pub(crate) fn send_available_blob(
     Some(part.to_response(blob, body))
 }
 
-/// Does the same for a socket: the head, and what the body is sent from; a file where one is open.
+/// Same for a socket: returns the head and the source of the body, which is an open file if there is one.
 pub(crate) fn send_blob_to_socket(
     repository: &Repository,
     blob: &BlobBody,
@@ -80,7 +80,7 @@ pub(crate) fn send_blob_to_socket(
     Some((part.to_response(blob, None), body))
 }
 
-/// What of a blob was asked for.
+/// The requested part of a blob.
 struct RequestedBlobPart {
     status: StatusCode,
     offset: u64,
@@ -144,7 +144,7 @@ impl RequestedBlobPart {
     }
 }
 
-/// Returns a body of some bytes of a blob.
+/// Returns a body with a range of a blob.
 fn read_blob_part(content: BlobContent, start: u64, count: u64) -> Result<HttpBody> {
     match content {
         BlobContent::Bytes(bytes) => {
@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// A blob that no store holds: whoever looks for it fails.
+    /// A blob that is in no store: any access to it fails.
     #[test]
     fn conditional_requests_are_answered_without_the_blob() {
         let repository = Repository::in_memory().unwrap();

@@ -1,4 +1,4 @@
-//! What a request for content asks for, and what its user wishes besides.
+//! The content that a request asks for, and additional options of its user.
 
 use http::request::Parts;
 use http::{HeaderMap, Method};
@@ -11,7 +11,7 @@ use crate::failure::Result;
 use crate::login::RequestIdentity;
 use crate::{Instance, InstanceRole};
 
-/// What a request asks for, detached from its connection.
+/// The request data for rendering, detached from the connection.
 #[derive(Clone)]
 pub(crate) struct PageRequest {
     pub(super) viewer: Viewer,
@@ -27,11 +27,11 @@ pub(crate) struct PageRequest {
     pub(super) user: Option<String>,
 }
 
-/// By which caches in front say that they fill in includes (ESI 1.0, section 6).
+/// The header by which caches announce that they process includes (ESI 1.0, section 6).
 pub(crate) const SURROGATE_CAPABILITY: &str = "surrogate-capability";
 
 impl PageRequest {
-    /// Takes a request of somebody, as it is for visitors.
+    /// Creates the page request of a user, as for visitors.
     pub(crate) fn from_identity(
         identity: Option<&RequestIdentity>,
         parts: &Parts,
@@ -55,22 +55,22 @@ impl PageRequest {
         Self::from_identity(None, parts, instance)
     }
 
-    /// Returns the same request as one that sends a form.
+    /// Returns the same request with a form.
     pub(crate) fn with_form(self, form: String) -> Self {
         Self { method: "POST", form, ..self }
     }
 
-    /// Returns the same request by somebody without a login.
+    /// Returns the same request without a login.
     pub(super) fn as_anonymous(&self, instance: &Instance) -> Result<Self> {
         Ok(Self { viewer: instance.viewer_of(None)?, user: None, ..self.clone() })
     }
 
-    /// Tells whether somebody asks a publisher who has logged in there.
+    /// Returns true if the request comes from a user who is logged in to a publisher.
     pub(super) fn is_member(&self, instance: &Instance) -> bool {
         self.user.is_some() && instance.role == InstanceRole::Publish
     }
 
-    /// Tells whether nothing was asked but a path, so that everybody who asks for it gets the same.
+    /// Returns true if the request consists of a path only, so that its response is the same for all visitors.
     pub(super) fn is_path_only(&self) -> bool {
         self.user.is_none()
             && self.query.is_empty()
@@ -78,7 +78,7 @@ impl PageRequest {
             && !self.supports_esi()
     }
 
-    /// Tells whether who asks fills in includes.
+    /// Returns true if the client processes ESI includes.
     pub(super) fn supports_esi(&self) -> bool {
         self.header(SURROGATE_CAPABILITY).split([',', '"', ' ']).any(|one| one == "SSI/1.0")
     }
@@ -88,12 +88,12 @@ impl PageRequest {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// Returns the scheme that was asked by.
+    /// Returns the scheme of the request.
     pub(super) fn scheme(&self) -> &'static str {
         scheme_of_peer(self.peer)
     }
 
-    /// Returns what may tell visitors apart.
+    /// Returns the properties that may distinguish visitors.
     pub(super) fn visitor(&self) -> RequestVisitor<'_> {
         RequestVisitor {
             user: self.user.as_deref().unwrap_or_default(),
@@ -104,7 +104,7 @@ impl PageRequest {
         }
     }
 
-    /// Tells what is asked of the fragment cache and of the times; nothing for anybody but administrators.
+    /// Returns the options for the fragment cache and for timing; the defaults for users who are not administrators.
     pub(super) fn admin_options(&self, instance: &Instance) -> Result<AdminPageOptions> {
         let query = Some(self.query.as_str());
         let flex = query_value(query, "_flex").unwrap_or_default();
@@ -120,7 +120,7 @@ impl PageRequest {
     }
 }
 
-/// Reads the words of `_flex`. There is one cache, so that `online` and `offline` say nothing.
+/// Parses the keywords of `_flex`. There is only one cache, so `online` and `offline` have no effect.
 fn parse_flex(text: &str) -> (FragmentCacheOverride, FragmentCacheClearing) {
     let has = |one: &str| text.split([',', '+', ' ', ';']).any(|word| word == one);
     let flex = match (has("nocache"), has("recompile")) {
@@ -136,7 +136,7 @@ fn parse_flex(text: &str) -> (FragmentCacheOverride, FragmentCacheClearing) {
     (flex, clears)
 }
 
-/// What somebody without a login asks for by a GET of a path without a query.
+/// An anonymous GET request for a path without a query string.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AnonymousPageRequest<'a> {
     pub(crate) path: &'a str,
@@ -147,7 +147,7 @@ pub(crate) struct AnonymousPageRequest<'a> {
 }
 
 impl<'a> AnonymousPageRequest<'a> {
-    /// Returns what is to be drawn.
+    /// Returns the render request.
     pub(super) fn render_request(&self) -> RenderRequest<'a> {
         let scheme = scheme_of_peer(Some(self.peer));
         RenderRequest {
@@ -170,36 +170,36 @@ fn scheme_of_peer(peer: Option<ConnectionPeer>) -> &'static str {
     if peer.is_some_and(|peer| peer.is_tls) { "https" } else { "http" }
 }
 
-/// Returns the port that was asked.
+/// Returns the port of the request.
 fn port_of_host(host: &str, scheme: &str) -> u16 {
     let default = if scheme == "https" { 443 } else { 80 };
     host.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(default)
 }
 
-/// Returns the language that is wanted first.
+/// Returns the most preferred language.
 fn preferred_locale(languages: &str) -> &str {
     languages.split([',', ';']).next().unwrap_or_default().trim()
 }
 
-/// What an administrator asks for besides a page.
+/// The page options of an administrator.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct AdminPageOptions {
-    /// Whether an administrator asks for something.
+    /// True if an administrator requests any option.
     pub(super) is_administrator: bool,
-    /// Whether the times of all components are told.
+    /// True if the times of all components are reported.
     pub(super) is_profiled: bool,
-    /// What is asked of the fragment cache.
+    /// Override of the fragment cache.
     pub(super) flex: FragmentCacheOverride,
-    /// What is dropped of what is kept.
+    /// The cached data to clear.
     pub(super) clearing: FragmentCacheClearing,
 }
 
-/// What an administrator drops of the fragment cache.
+/// The part of the fragment cache that an administrator clears.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum FragmentCacheClearing {
     #[default]
     Nothing,
-    /// What was drawn; what is known of components stays.
+    /// Rendered fragments; facts about components stay.
     RenderedFragments,
     Everything,
 }

@@ -1,4 +1,4 @@
-//! What was drawn as an answer of HTTP: status, headers, body, and who may keep it.
+//! Conversion of a rendering to an HTTP response: status, headers, body, and cacheability.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use super::request::{AdminPageOptions, PageRequest};
 use crate::failure::Result;
 use crate::{Instance, timing};
 
-/// Keeps everybody from storing an answer of which no change would be told.
+/// Forbids storing a response for which no cache invalidation would be sent.
 pub(crate) fn with_no_store(mut response: Response) -> Response {
     let headers = response.headers_mut();
     set_header(headers, header::CACHE_CONTROL, "no-store");
@@ -21,7 +21,7 @@ pub(crate) fn with_no_store(mut response: Response) -> Response {
     response
 }
 
-/// Keeps everybody but the visitor from storing an answer.
+/// Forbids shared caches to store a response.
 pub(crate) fn with_private_cache(mut response: Response) -> Response {
     let headers = response.headers_mut();
     set_header(headers, header::CACHE_CONTROL, "private, no-cache");
@@ -29,7 +29,7 @@ pub(crate) fn with_private_cache(mut response: Response) -> Response {
     response
 }
 
-/// Makes an answer of what was drawn.
+/// Converts a rendering to an HTTP response.
 pub(super) fn to_http_response(
     instance: &Instance,
     drawn: RenderResponse,
@@ -99,7 +99,7 @@ pub(super) fn to_http_response(
     Ok(response)
 }
 
-/// Adds the headers that a drawing has.
+/// Adds the headers of a rendering.
 pub(super) fn add_render_headers(
     target: &mut HeaderMap,
     content_type: Cow<'static, str>,
@@ -118,7 +118,7 @@ pub(super) fn add_render_headers(
     }
 }
 
-/// Adds the media type of a stored file, and what contains it.
+/// Adds the media type of a stored file, and the headers that isolate it.
 pub(crate) fn add_delivery_headers(target: &mut HeaderMap, delivery: &FileDelivery) {
     set_header(target, header::CONTENT_TYPE, delivery.media_type());
     for (name, value) in delivery.headers() {
@@ -126,10 +126,10 @@ pub(crate) fn add_delivery_headers(target: &mut HeaderMap, delivery: &FileDelive
     }
 }
 
-/// The header that all drawings have.
+/// The header that all renderings have.
 pub(crate) static NOSNIFF_HEADER: (HeaderName, &str) = (header::X_CONTENT_TYPE_OPTIONS, "nosniff");
 
-/// Adds the headers that all drawings have.
+/// Adds the headers that all renderings have.
 pub(super) fn add_common_headers(target: &mut HeaderMap) {
     let (name, value) = &NOSNIFF_HEADER;
     target.insert(name, HeaderValue::from_static(value));
@@ -137,7 +137,7 @@ pub(super) fn add_common_headers(target: &mut HeaderMap) {
 
 /// Sets a header.
 pub(super) fn set_header(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    // A value that no header can carry is left out: content must not break the answer.
+    // Leave out a value that is invalid in a header: content must not break the response.
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }

@@ -1,8 +1,8 @@
-//! Whether an upload is there already, under whatever name: AEM's duplicate detection.
+//! AEM's duplicate detection: finds assets that already contain the bytes of an upload, under any name.
 //!
-//! It is off unless the configuration of AEM's servlet says `detect_duplicate`. The upload is stored in any case, and the answer names the
-//! assets of the same bytes, as far as the uploader may read them. Assets are compared by `dam:sha1`, which they have once they
-//! are processed.
+//! Disabled unless the configuration of AEM's servlet sets `detect_duplicate`. The upload is stored in any case, and
+//! the response lists the assets with the same bytes that the uploader may read. Assets are compared by `dam:sha1`,
+//! which is set once they are processed.
 
 use std::io::{Read, Seek, SeekFrom};
 
@@ -20,10 +20,10 @@ use crate::sling_post::form_field::PostFields;
 /// The PID of AEM's servlet.
 pub(crate) const CREATE_ASSET_SERVLET_PID: &str =
     "com.day.cq.dam.core.impl.servlet.CreateAssetServlet";
-/// The most assets that are named.
+/// Maximum number of listed duplicates.
 const MAX_LISTED_DUPLICATES: u64 = 20;
 
-/// Tells whether uploads are compared.
+/// Returns true if duplicate detection is enabled.
 pub(crate) fn is_detection_enabled(instance: &Instance) -> bool {
     let configs = instance.configurator.configs();
     let config = configs.configs.iter().find(|config| config.pid == CREATE_ASSET_SERVLET_PID);
@@ -31,7 +31,7 @@ pub(crate) fn is_detection_enabled(instance: &Instance) -> bool {
     value.is_some_and(|value| *value == Json::Bool(true) || value.as_str() == Some("true"))
 }
 
-/// Returns for each upload to a folder which other assets have its bytes, as changes of an answer.
+/// Returns, for each upload to a folder, the other assets with the same bytes, as changes of a response.
 pub(crate) fn find_duplicates(
     instance: &Instance,
     seen: &Snapshot,
@@ -48,7 +48,7 @@ pub(crate) fn find_duplicates(
     Ok(found)
 }
 
-/// Returns the assets that have the bytes of an upload.
+/// Returns the assets with the bytes of an upload.
 fn assets_with_same_bytes(
     instance: &Instance,
     seen: &Snapshot,

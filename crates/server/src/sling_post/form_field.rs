@@ -6,38 +6,38 @@ use crate::failure::{RequestFailure, Result};
 use crate::form::{FormField, FormFieldValue, FormUpload};
 use crate::incoming_blob::{Sha256Digest, parse_hex_digest};
 
-/// What a form says about one property.
+/// The values and hints of one property in a form.
 #[derive(Debug, Default)]
 pub(crate) struct FormPropertySpec {
     /// The values, in order.
     pub(crate) values: Vec<String>,
-    /// Whether the property itself was a field, and not only its hints.
+    /// True if the form contains the property itself, not only its hints.
     pub(crate) has_field: bool,
     /// The hints: `TypeHint`, `DeleteProcess`, `DefaultValue`, `MoveFrom`, … with their values.
     pub(crate) hints: BTreeMap<String, Vec<String>>,
 }
 
-/// What a form says that a property is to hold.
+/// The requested state of a property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PropertySubmission {
-    /// Nothing: the property stays as it is.
+    /// Not submitted: the property stays unchanged.
     Absent,
-    /// These values, blank ones among them.
+    /// These values, including blank ones.
     Values(Vec<String>),
-    /// No value, although there was a field: what is there is emptied.
+    /// Submitted without a value: the property is emptied.
     Cleared,
-    /// That it is to go.
+    /// The property is removed.
     Removal,
 }
 
-/// The default value that stands for a field left blank: the property is not made.
+/// Default value for a blank field: the property is not created.
 const IGNORE_DEFAULT_VALUE: &str = ":ignore";
-/// The default value that stands for a field left blank: the property is removed.
+/// Default value for a blank field: the property is removed.
 const NULL_DEFAULT_VALUE: &str = ":null";
 
 impl FormPropertySpec {
-    /// Returns what the field and its hints say, as Sling's `RequestProperty` reads them. `source` has the values of the
-    /// field that `@ValueFrom` names.
+    /// Resolves the field and its hints, like Sling's `RequestProperty`. `source` contains the values of the field that
+    /// `@ValueFrom` names.
     pub(crate) fn resolve(&self, source: Option<&[String]>) -> PropertySubmission {
         let own = self.has_field.then_some(&*self.values);
         let Some(values) = source.or(own) else {
@@ -68,7 +68,7 @@ impl FormPropertySpec {
         }
     }
 
-    /// Tells whether a hint was sent, whatever its value: Sling asks no more of those that switch something on.
+    /// Returns true if a hint was sent, with any value: in Sling, the presence of a switch is sufficient.
     pub(crate) fn has_hint(&self, name: &str) -> bool {
         self.hints.contains_key(name)
     }
@@ -79,14 +79,14 @@ impl FormPropertySpec {
     }
 }
 
-/// A part of a file that comes in several requests.
+/// A chunk of a file that is uploaded in several requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UploadChunk {
-    /// How many bytes come before it.
+    /// Offset of the chunk in the file, in bytes.
     pub(crate) offset: u64,
-    /// How long the whole file is, if that is known.
+    /// Length of the complete file in bytes, if known.
     pub(crate) length: Option<u64>,
-    /// Whether it is the last part, whatever the length.
+    /// True if this is the last chunk, whatever the length.
     pub(crate) is_last: bool,
 }
 
@@ -94,20 +94,20 @@ pub(crate) struct UploadChunk {
 #[derive(Debug, Default)]
 pub(crate) struct PostFields {
     commands: Vec<(String, String)>,
-    /// Where each property stands in `properties`.
+    /// The index of each property in `properties`.
     property_index: BTreeMap<String, usize>,
     /// Properties by relative or absolute path, in order of appearance.
     pub(crate) properties: Vec<(String, FormPropertySpec)>,
-    /// Files with the names of their fields.
+    /// Files by field name.
     pub(crate) files: Vec<(String, FormUpload)>,
-    /// The values of fields that others name by `@ValueFrom`, whether or not they are content themselves.
+    /// The values of fields that others reference by `@ValueFrom`, whether or not they are content themselves.
     source_values: BTreeMap<String, Vec<String>>,
 }
 
 impl PostFields {
-    /// Sorts the fields of a form.
+    /// Classifies the fields of a form.
     pub(crate) fn from_form_fields(fields: Vec<FormField>) -> Self {
-        // As soon as one name is a path, only such names are content (Sling's rule).
+        // If any name is a path, only names that are paths are content (Sling's rule).
         let is_path =
             |name: &str| name.starts_with("./") || name.starts_with("../") || name.starts_with('/');
         let only_paths = fields.iter().any(|field| is_path(&field.name));
@@ -143,10 +143,10 @@ impl PostFields {
         sorted
     }
 
-    /// Returns the values of the field that `@ValueFrom` of a property names; nothing without one, and if there is no such
-    /// field.
+    /// Returns the values of the field that `@ValueFrom` of a property names; `None` if there is no such hint or no
+    /// such field.
     pub(crate) fn source_values_of(&self, spec: &FormPropertySpec) -> Option<&[String]> {
-        // Several are no name, as in Sling.
+        // Several names are ignored, as in Sling.
         let [source] = spec.hints.get("ValueFrom")?.as_slice() else { return None };
         self.source_values.get(source).map(Vec::as_slice)
     }
@@ -173,7 +173,7 @@ impl PostFields {
         }
     }
 
-    /// Returns what is known of a property, which is new if it was not met before.
+    /// Returns the entry of a property; creates it if it does not exist.
     fn property_spec_mut(&mut self, name: &str) -> &mut FormPropertySpec {
         let name = strip_dot_slash(name);
         let at = self.property_index.entry(name.to_owned()).or_insert_with(|| {
@@ -188,7 +188,7 @@ impl PostFields {
         spec
     }
 
-    /// Tells whether a command was sent.
+    /// Returns true if a command was sent.
     pub(crate) fn has_command(&self, name: &str) -> bool {
         self.commands.iter().any(|(known, _)| known == name)
     }
@@ -198,7 +198,7 @@ impl PostFields {
         self.properties.iter().find(|(name, _)| name == field)?.1.hint_value(hint)
     }
 
-    /// Returns which part of a file a field brings; nothing if it is the whole file.
+    /// Returns the chunk of a file that a field contains; `None` if it is the whole file.
     pub(crate) fn upload_chunk(&self, field: &str) -> Result<Option<UploadChunk>> {
         let number = |hint: &str| match self.field_hint(field, hint) {
             None => Ok(None),
@@ -219,7 +219,7 @@ impl PostFields {
         }))
     }
 
-    /// Returns the SHA-256 that the sender says a file has, whole; nothing if it says nothing.
+    /// Returns the SHA-256 digest of the complete file as declared by the client; `None` if it declares none.
     pub(crate) fn upload_digest(&self, field: &str) -> Result<Option<Sha256Digest>> {
         let wrong = || {
             RequestFailure::bad_request(format!(
@@ -251,7 +251,7 @@ impl PostFields {
     }
 }
 
-/// Cuts the `./` in front of a relative path.
+/// Removes the leading `./` of a relative path.
 fn strip_dot_slash(name: &str) -> &str {
     name.strip_prefix("./").unwrap_or(name)
 }

@@ -22,14 +22,14 @@ use tympan_content::{
 
 use crate::failure::{RequestFailure, Result};
 
-/// The deepest nesting.
+/// Maximum nesting depth.
 const MAX_IMPORT_DEPTH: usize = 100;
-/// The most entries of an archive.
+/// Maximum number of entries in an archive.
 const MAX_ARCHIVE_ENTRIES: usize = 50_000;
-/// The most bytes that an archive unpacks to.
+/// Maximum unpacked size of an archive, in bytes.
 const MAX_UNPACKED_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 
-/// The form of what is imported.
+/// The format of imported content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ImportFormat {
     Json,
@@ -39,7 +39,7 @@ pub(crate) enum ImportFormat {
 }
 
 impl ImportFormat {
-    /// Finds the form by what `:contentType` says.
+    /// Returns the format for a value of `:contentType`.
     pub(crate) fn from_content_type(name: &str) -> Option<Self> {
         Some(match name {
             "json" => Self::Json,
@@ -51,7 +51,7 @@ impl ImportFormat {
     }
 }
 
-/// Reads content of a form as a node; the bytes of files are stored on the way.
+/// Parses imported content to a node; the bytes of files are stored in the process.
 pub(crate) fn import_subtree<R: Read + Seek>(
     session: &mut Session,
     form: ImportFormat,
@@ -91,7 +91,7 @@ fn import_failure(message: impl Into<String>) -> RequestFailure {
     RequestFailure::new(http::StatusCode::UNPROCESSABLE_ENTITY, message)
 }
 
-/// Reads an object as a node.
+/// Parses a JSON object to a node.
 fn import_json(value: &Json, depth: usize) -> Result<Subtree> {
     let members =
         value.as_object().ok_or_else(|| import_failure("the JSON of a node is an object"))?;
@@ -117,7 +117,7 @@ fn import_json(value: &Json, depth: usize) -> Result<Subtree> {
     Ok(tree)
 }
 
-/// Takes the type out of a name such as `jcr:path:target`.
+/// Splits the type off a name such as `jcr:path:target`.
 fn split_type_hint(name: &str) -> (&str, Option<ValueType>) {
     const HINTS: [(&str, ValueType); 4] = [
         ("jcr:reference:", ValueType::Reference),
@@ -140,7 +140,7 @@ fn import_json_property(name: &str, member: &Json, hint: Option<ValueType>) -> R
                 .collect::<Result<Vec<_>>>()?;
             let value_type =
                 values.first().map_or(hint.unwrap_or(ValueType::String), Value::value_type);
-            // A list has one type; mixed ones are texts.
+            // A list has one type; mixed values are converted to text.
             if values.iter().all(|value| value.value_type() == value_type) {
                 return Ok(Property::List(value_type, values));
             }
@@ -181,21 +181,21 @@ fn import_json_value(item: &Json, hint: Option<ValueType>) -> Result<Value> {
     })
 }
 
-/// Tells whether a text has one of the two forms that Sling's JSON writes dates in: ISO 8601 with its offset, or ECMA's.
+/// Returns true if a text has one of the two date formats of Sling's JSON: ISO 8601 with offset, or ECMA.
 fn looks_like_date(text: &str) -> bool {
     let bytes = text.as_bytes();
     let is_iso = bytes.len() >= 20 && bytes.get(4) == Some(&b'-') && bytes.get(10) == Some(&b'T');
     is_iso || text.contains(" GMT+") || text.contains(" GMT-")
 }
 
-/// What of Sling's XML a text belongs to.
+/// The context of a text in Sling's XML.
 #[derive(Debug, Default)]
 struct XmlImportNode {
     tree: Subtree,
     mixins: Vec<Value>,
 }
 
-/// Reads Sling's own XML.
+/// Parses Sling's XML format.
 fn import_sling_xml(bytes: &[u8]) -> Result<Subtree> {
     let mut reader = Reader::from_reader(bytes);
     reader.config_mut().trim_text(true);
@@ -251,7 +251,7 @@ fn import_sling_xml(bytes: &[u8]) -> Result<Subtree> {
     }
 }
 
-/// Takes in what an element holds; gives the node when the outermost one ends.
+/// Processes the end of an element; returns the node when the outermost one ends.
 fn close_xml_element(
     element: &str,
     text: &mut String,
@@ -310,7 +310,7 @@ fn close_xml_element(
     Ok(None)
 }
 
-/// Reads an archive as a folder of folders and files.
+/// Reads an archive as a tree of folders and files.
 fn import_archive<R: Read + Seek>(
     session: &mut Session,
     content: R,
@@ -358,7 +358,7 @@ fn import_archive<R: Read + Seek>(
     Ok(root)
 }
 
-/// Counts what is read.
+/// A reader that counts the bytes read.
 struct CountingReader<'a, R> {
     reader: &'a mut R,
     bytes_read: u64,
@@ -372,7 +372,7 @@ impl<R: Read> Read for CountingReader<'_, R> {
     }
 }
 
-/// Finds or makes a folder in a folder.
+/// Returns a subfolder; creates it if it does not exist.
 fn subfolder_mut<'a>(folder: &'a mut Subtree, name: &str) -> &'a mut Subtree {
     let at = folder.children.iter().position(|child| child.name == name);
     let at = at.unwrap_or_else(|| {
@@ -383,16 +383,16 @@ fn subfolder_mut<'a>(folder: &'a mut Subtree, name: &str) -> &'a mut Subtree {
     &mut folder.children[at]
 }
 
-/// What happens to what is there already.
+/// The treatment of existing content.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ImportMergePolicy {
-    /// A node that is there is replaced whole.
+    /// True if existing nodes are replaced completely.
     pub(crate) replaces_nodes: bool,
-    /// A property that is there is overwritten.
+    /// True if existing properties are overwritten.
     pub(crate) replaces_properties: bool,
 }
 
-/// Puts an imported node at a path; gives the paths of nodes that were made.
+/// Stores an imported node at a path; returns the paths of created nodes.
 pub(crate) fn put_imported_tree(
     session: &mut Session,
     path: &NodePath,
@@ -433,7 +433,7 @@ fn collect_created_paths(path: &NodePath, tree: &Subtree, created: &mut Vec<Stri
     }
 }
 
-/// Wraps a text so that it can be read like a file.
+/// Wraps a text as a file-like reader.
 pub(crate) fn text_reader(text: &str) -> Cursor<&[u8]> {
     Cursor::new(text.as_bytes())
 }

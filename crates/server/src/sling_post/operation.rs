@@ -1,7 +1,7 @@
-//! Carrying out a POST in one session and one commit.
+//! Execution of a POST in one session and one commit.
 //!
-//! Here are the operations, and what they do with nodes. `target` finds which nodes are meant, `property` writes values,
-//! `upload` files and assets, `version` checks in and out.
+//! This module contains the operations on nodes. `target` resolves the target nodes, `property` writes values, `upload`
+//! files and assets, `version` checks in and out.
 
 mod property;
 mod target;
@@ -28,14 +28,14 @@ use crate::sling_post::form_field::PostFields;
 use crate::sling_post::import::{self, ImportFormat, ImportMergePolicy};
 use crate::sling_post::{PostOutcome, duplicate_upload};
 
-/// The word for a reference that a move left as it is, with the reason.
+/// The keyword for a reference that a move did not rewrite, with the reason.
 const SKIPPED_REFERENCE_KEYWORD: &str = "kept";
-/// How often a name is chosen for a new node, where others take it at the same time.
+/// Maximum number of attempts to choose a name for a new node, if concurrent requests use the same names.
 const MAX_NAME_ATTEMPTS: usize = 50;
-/// What others commit is not seen before it is stored.
+/// Maximum delay between attempts, in milliseconds; concurrent commits become visible only once they are stored.
 const MAX_RETRY_DELAY_MS: u64 = 20;
 
-/// Carries out everything but activation, if the condition on the node that is asked for holds.
+/// Runs all operations except activation, if the precondition on the requested node holds.
 pub(crate) fn run_post_operation(
     instance: &Instance,
     operation: &str,
@@ -49,7 +49,8 @@ pub(crate) fn run_post_operation(
             PostAttempt::Completed(done) => return Ok(done),
             PostAttempt::Conflict(name) => taken.push(name),
         }
-        // The next name may do at once; where all of a document stands in one place, others have to be through first.
+        // The next name may be free immediately; if all of a document is in one chunk, other commits have to finish
+        // first.
         let pause_ms = (taken.len() as u64 - 1).min(MAX_RETRY_DELAY_MS);
         std::thread::sleep(Duration::from_millis(pause_ms));
     }
@@ -57,14 +58,14 @@ pub(crate) fn run_post_operation(
     Err(RequestFailure::new(StatusCode::CONFLICT, message))
 }
 
-/// What became of a request.
+/// The result of an attempt.
 enum PostAttempt {
     Completed(PostOutcome),
-    /// Somebody else made a node of the name that was chosen for the new one, or changed the document that it was for.
+    /// A concurrent request created a node with the name chosen for the new one, or changed the target document.
     Conflict(NodePath),
 }
 
-/// Carries it out once. Names in `taken` are not chosen.
+/// Runs the request once. Names in `taken` are not chosen.
 fn attempt_post(
     instance: &Instance,
     (operation, path): (&str, &str),
@@ -140,7 +141,7 @@ fn attempt_post(
     }
     let committed = work.session.commit(&format!("{message} {}", work.outcome.path), work.now);
     match (committed, work.chosen_path) {
-        // A condition that no longer holds is not tried again.
+        // A precondition that no longer holds is not retried.
         (Err(Error::DocumentChanged(_)), Some(chosen)) if *condition == WriteCondition::None => {
             Ok(PostAttempt::Conflict(chosen))
         }
@@ -151,7 +152,7 @@ fn attempt_post(
     }
 }
 
-/// One request's session and what it has done.
+/// The session of one request and its results.
 struct PostOperation<'a> {
     session: Session,
     /// The state before the request.
@@ -161,7 +162,7 @@ struct PostOperation<'a> {
     user: &'a str,
     now: SystemTime,
     rejected_paths: &'a [NodePath],
-    /// The new node, where its name was chosen here.
+    /// The path of the new node, if its name was chosen here.
     chosen_path: Option<NodePath>,
     outcome: PostOutcome,
 }
@@ -248,7 +249,7 @@ impl PostOperation<'_> {
             replaces_nodes: is_set(":replace"),
             replaces_properties: is_set(":replaceProperties"),
         };
-        // As Sling does, what the repository alone sets is passed over.
+        // As in Sling, properties that only the repository sets are skipped.
         let mut named = RequestedProperties::default();
         named.add_tree(&path, &tree, 0);
         let mut created = Vec::new();
@@ -259,7 +260,7 @@ impl PostOperation<'_> {
         if is_set(":checkin") { self.check_in_created() } else { Ok(()) }
     }
 
-    /// Creates a node with the parents that it lacks.
+    /// Creates a node and its missing parents.
     fn create_with_parents(&mut self, path: &NodePath, primary_type: Option<&str>) -> Result<()> {
         refuse_service_address(path)?;
         let parent = path.parent().unwrap_or_else(NodePath::root);
@@ -299,7 +300,7 @@ impl PostOperation<'_> {
         Ok(())
     }
 
-    /// Moves or copies a node or property to another place.
+    /// Moves or copies a node or property.
     fn transfer_item(&mut self, from: &NodePath, to: &NodePath, is_move: bool) -> Result<()> {
         if self.session.node(from)?.is_some() {
             if self.session.node(to)?.is_some() {
@@ -374,7 +375,7 @@ impl PostOperation<'_> {
         Ok(())
     }
 
-    /// Lets references elsewhere mean the new path of a node.
+    /// Rewrites references in other nodes to the new path of a node.
     fn rewrite_references(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
         let references = self.session.rewrite_references(from, to)?;
         let place = |referrer: &Referrer| format!("{}/{}", referrer.path, referrer.property);
@@ -401,7 +402,7 @@ impl PostOperation<'_> {
         Ok(())
     }
 
-    /// Reads `:order=3`: the place among the siblings, counted from 0.
+    /// Parses `:order=3`: the index among the siblings, counted from 0.
     fn position_at_index(&mut self, path: &NodePath, order: &str) -> Result<SiblingPosition> {
         let number: usize = order.parse().map_err(|_| {
             RequestFailure::bad_request("`:order` is first, last, before X, after X or a number")
@@ -416,9 +417,9 @@ impl PostOperation<'_> {
             .map_or(SiblingPosition::Last, |node| SiblingPosition::Before(node.name().to_owned())))
     }
 
-    /// Notes on each page whose content changed who changed it and when.
+    /// Records the user and time of a change on each page whose content changed.
     fn record_page_changes(&mut self) -> Result<()> {
-        // What a move or copy carried along is unchanged in itself.
+        // Nodes that a move or copy carried along are unchanged in themselves.
         let changes = self.outcome.changes.iter();
         let changes = changes
             .filter(|(word, _)| !matches!(*word, "moved" | "copied" | SKIPPED_REFERENCE_KEYWORD));
@@ -427,11 +428,11 @@ impl PostOperation<'_> {
     }
 }
 
-/// The folders in whose place services of a server are addressed.
+/// Folders whose paths are used as URLs of services.
 const SERVICE_FOLDERS: [&str; 5] = ["/bin", "/api", "/system", "/crx", "/login"];
 
-/// Refuses to make a node where services are addressed: a form that was sent to one that is not here, such as a servlet of
-/// AEM, was not meant to become content.
+/// Refuses to create a node at the URL of a service: a form sent to a service that does not exist here, such as a
+/// servlet of AEM, was not meant to become content.
 ///
 /// # Errors
 /// Not found.
@@ -450,12 +451,12 @@ pub(crate) fn refuse_service_address(path: &NodePath) -> Result<()> {
     }
 }
 
-/// Returns the status that a nop is told to answer with.
+/// Returns the response status requested for a nop.
 fn nop_response_status(fields: &PostFields) -> Result<Option<StatusCode>> {
     let Some(text) = fields.command_value(":nopstatus") else { return Ok(None) };
     let status = text.parse().ok().filter(|number| (100..600).contains(number));
     let status = status.and_then(|number: u16| StatusCode::from_u16(number).ok());
-    // Sling takes 100 to 999 and falls back to 200; a client cannot be sent what is no final answer.
+    // Sling accepts 100 to 999 and falls back to 200; informational statuses are no final response.
     Ok(status.filter(|status| !status.is_informational()))
 }
 

@@ -1,4 +1,4 @@
-//! The answer to a POST: JSON, Sling's status page, or a redirect.
+//! The response to a POST: JSON, Sling's status page, or a redirect.
 
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
@@ -8,21 +8,21 @@ use crate::failure::RequestFailure;
 use crate::sling_post::PostOutcome;
 use crate::sling_post::form_field::PostFields;
 
-/// How the client wants the answer.
+/// The response format requested by the client.
 #[derive(Debug, Default)]
 pub(crate) struct PostResponseOptions {
     is_json: bool,
     referer: Option<String>,
     redirect: Option<String>,
-    /// What is put behind the place that is redirected to.
+    /// Extension appended to the redirect target.
     extension: Option<String>,
     error_page: Option<String>,
     always_ok: bool,
-    /// Whether a failure is answered as one of the server, not as a description of the request.
+    /// True if a failure is sent as an error response of the server instead of a description of the request.
     sends_error: bool,
 }
 
-/// Tells whether an `Accept` header names JSON before HTML.
+/// Returns true if an `Accept` header lists JSON before HTML.
 fn prefers_json(accept: &str) -> bool {
     let place = |name: &str| accept.find(name);
     match (place("application/json"), place("text/html")) {
@@ -32,12 +32,12 @@ fn prefers_json(accept: &str) -> bool {
 }
 
 impl PostResponseOptions {
-    /// Reads the request's headers.
+    /// Reads the options from the request headers.
     pub(crate) fn from_headers(accept: &str, referer: Option<String>) -> Self {
         Self { is_json: prefers_json(accept), referer, ..Self::default() }
     }
 
-    /// Reads the commands that shape the answer.
+    /// Reads the commands that control the response.
     pub(crate) fn read_commands(&mut self, fields: &PostFields) {
         if let Some(accept) = fields.command_value(":http-equiv-accept") {
             self.is_json = prefers_json(accept);
@@ -51,7 +51,7 @@ impl PostResponseOptions {
     }
 }
 
-/// Answers a request that did what it should.
+/// Returns the response to a successful request.
 pub(crate) fn success_response(wanted: &PostResponseOptions, done: &PostOutcome) -> Response {
     if let Some(target) =
         wanted.redirect.as_deref().and_then(|target| resolve_redirect(target, done))
@@ -74,7 +74,7 @@ fn redirect_response(target: &str) -> Response {
     (StatusCode::FOUND, [(header::LOCATION, target.to_owned())]).into_response()
 }
 
-/// Puts `:displayExtension` behind the place that is redirected to.
+/// Appends `:displayExtension` to the redirect target.
 fn with_display_extension(target: String, extension: Option<&str>) -> String {
     match extension {
         Some(extension) if extension.chars().all(|letter| letter.is_ascii_graphic()) => {
@@ -85,15 +85,15 @@ fn with_display_extension(target: String, extension: Option<&str>) -> String {
     }
 }
 
-/// Resolves `:redirect`, with `*` for the new node's name, which also goes behind a slash at the end. Only places of
-/// this server are gone to.
+/// Resolves `:redirect`. `*` stands for the name of the new node, which is also appended after a trailing slash. Only
+/// targets on this server are allowed.
 fn resolve_redirect(target: &str, done: &PostOutcome) -> Option<String> {
     let name = done.path.rsplit('/').next().unwrap_or_default();
     let mut target = target.replace('*', name);
     if target.ends_with('/') {
         target.push_str(name);
     }
-    // Browsers drop control characters, which could make another place of a path.
+    // Browsers drop control characters, which could change the target of a path.
     if !target.chars().all(|character| character.is_ascii_graphic()) {
         return None;
     }
@@ -107,7 +107,7 @@ fn resolve_redirect(target: &str, done: &PostOutcome) -> Option<String> {
     Some(format!("{folder}/{target}"))
 }
 
-/// Answers a request that failed.
+/// Returns the response to a failed request.
 pub(crate) fn failure_response(
     wanted: &PostResponseOptions,
     path: &str,

@@ -1,6 +1,7 @@
-//! What requests took, as a page without scripts: flame graphs of the slowest and the newest, components, kept fragments.
+//! Request timing as a page without scripts: flame graphs of the slowest and the latest requests, components, cached
+//! fragments.
 //!
-//! In: a [`RenderProfileReport`]. Out: HTML. The same figures are in `/system/timing.json`, for programs.
+//! In: a [`RenderProfileReport`]. Out: HTML. `/system/timing.json` has the same values for programs.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,15 +14,15 @@ use tympan_render::timing::TimingRow;
 
 use crate::failure::Result;
 
-/// Nothing is loaded and nothing runs; the styles are in the page.
+/// Forbids loading resources and running scripts; the styles are inline.
 pub(super) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-/// Requests that are drawn of each kind.
+/// Maximum number of requests shown of each kind.
 const MAX_SHOWN_REQUESTS: usize = 50;
-/// Width of a flame graph, in units of its own.
+/// Width of a flame graph, in SVG units.
 const FLAME_GRAPH_WIDTH: f64 = 1000.0;
-/// Height of a bar, likewise.
+/// Height of a bar, in SVG units.
 const BAR_HEIGHT: usize = 20;
-/// Shades that tell which share of a request's time a bar took by itself.
+/// Number of shades that show a bar's own share of the request time.
 const SHADE_COUNT: f64 = 5.0;
 
 /// A bar of a flame graph.
@@ -30,13 +31,13 @@ struct FlameGraphBar {
     x: f64,
     y: usize,
     width: f64,
-    /// From 0, little of the request's time went by here, to 4, most of it.
+    /// Share of the request time spent in the bar itself: from 0 (little) to 4 (most).
     shade: u8,
     name: String,
     title: String,
 }
 
-/// A request with its flames.
+/// A request with its flame graph.
 #[derive(Debug, Serialize)]
 struct FlameGraphRequest<'a> {
     url: &'a str,
@@ -91,7 +92,7 @@ struct TimingPage<'a> {
     fragments: Option<FragmentCacheSummary<'a>>,
 }
 
-/// Returns the page of an instance with a role.
+/// Returns the timing page of an instance with the given role.
 pub(super) fn render_timing_page(
     role: &str,
     report: &RenderProfileReport,
@@ -105,7 +106,7 @@ pub(super) fn render_timing_page(
         fragments: fragments.map(fragment_cache_summary),
     };
     let mut environment = Environment::new();
-    // The name's ending has every value escaped.
+    // The file extension enables escaping of all values.
     environment.add_template("timing.html", include_str!("page.html.j2"))?;
     Ok(environment.get_template("timing.html")?.render(Value::from(Serde(&page)))?)
 }
@@ -121,10 +122,11 @@ fn flame_graph_request(one: &ProfiledRequest) -> FlameGraphRequest<'_> {
     }
 }
 
-/// Lays rows out: what a row called lies below it, side by side, from the left, as wide as it took long.
+/// Lays out the bars of a flame graph: callees are below their caller, side by side from the left, with widths in
+/// proportion to their times.
 fn lay_out_bars(rows: &[TimingRow], all: Duration) -> Vec<FlameGraphBar> {
     let share = |time: Duration| time.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE);
-    // Where the next bar of each depth begins.
+    // Start of the next bar at each depth.
     let mut next: Vec<f64> = vec![0.0];
     let mut bars = Vec::with_capacity(rows.len());
     for row in rows {
@@ -166,7 +168,7 @@ fn format_millis(time: Duration) -> String {
     format!("{:.3}", time.as_secs_f64() * 1000.0)
 }
 
-/// Returns a script's own name and that of its folder.
+/// Returns the file name of a script with that of its folder.
 fn short_script_name(script: &str) -> String {
     let mut parts: Vec<&str> = script.rsplit('/').take(2).collect();
     parts.reverse();
@@ -262,7 +264,7 @@ mod tests {
 
     #[test]
     fn bars_stay_within_the_picture_whatever_the_rows_say() {
-        // Times of rows that share a script below different callers may add up to more than their caller's.
+        // Rows that share a script below different callers may together exceed their caller's time.
         let rows =
             [row("a", 3, 10, 1), row("b", 9, 20, 20), row("c", 1, 30, 30), row("d", 0, 9, 0)];
         for all in [Duration::ZERO, Duration::from_millis(10)] {
@@ -287,7 +289,7 @@ mod tests {
             components: Vec::new(),
         };
         let page = render_timing_page("publish", &report, None).unwrap();
-        // In either list, as text and as the name of the picture.
+        // In both lists, as text and as the title of the graph.
         assert_eq!(page.matches("&lt;script&gt;alert(1)").count(), 4, "{page}");
         for hostile in ["<script", "<i>", "<b>"] {
             assert!(!page.contains(hostile), "{hostile}: {page}");

@@ -1,4 +1,4 @@
-//! One connection, from the accept to the protocol that is spoken on it.
+//! A connection, from the accept to the detection of its protocol.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,10 +24,10 @@ use crate::proxy_protocol;
 use crate::tls::{HTTP2_ALPN, TlsHandshake};
 use crate::write_timeout::WriteTimeoutStream;
 
-/// How long a connection waits before it is refused.
+/// Maximum time that a connection waits before it is refused.
 const MAX_CONNECTION_WAIT: Duration = Duration::from_secs(5);
 
-/// A connection that has no seat yet.
+/// A connection without a permit.
 pub(super) struct UnadmittedConnection<S> {
     pub(super) peer: ConnectionPeer,
     pub(super) listener_options: Arc<ListenerOptions>,
@@ -60,15 +60,15 @@ impl<S> UnadmittedConnection<S> {
     }
 }
 
-/// A connection that is served.
+/// A connection that is being served.
 pub(super) struct ServedConnection<S> {
     pub(super) peer: ConnectionPeer,
     pub(super) listener_options: Arc<ListenerOptions>,
     pub(super) service: S,
     pub(super) permit: ConnectionPermit,
-    /// Tells when it is to end while hyper does not have it.
+    /// Signals the shutdown while hyper does not have the connection.
     pub(super) end_signal: watch::Receiver<bool>,
-    /// Tell so while hyper has it: of HTTP/1.1, and of HTTP/2.
+    /// Signal the shutdown while hyper has the connection: for HTTP/1.1, and for HTTP/2.
     pub(super) shutdown_watchers: (Watcher, Watcher),
 }
 
@@ -80,7 +80,7 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<ListenBoxError>,
 {
-    /// Waits for a seat and serves, or tells the client to come again.
+    /// Waits for a permit and serves the connection, or tells the client to retry later.
     pub(super) async fn wait_and_serve(
         self,
         waiting: ConnectionWaiter,
@@ -90,7 +90,7 @@ where
         let seated = tokio::select! {
             biased;
             seated = tokio::time::timeout(MAX_CONNECTION_WAIT, waiting.wait_for_permit()) => seated.ok(),
-            // Nobody else has this one.
+            // This connection was accepted by this process only.
             () = self.listener_options.drain.wait_stopped() => Some(self.connection_limiter.acquire_beyond_limit()),
         };
         match seated {
@@ -144,7 +144,7 @@ where
             },
         };
         let lane = self.listener_options.fast_path.clone().filter(|lane| lane.is_open());
-        // What few connections need is held elsewhere than by the task, which is as large as the largest of it.
+        // State that few connections need is boxed, because the size of the task is that of its largest state.
         match &self.listener_options.tls {
             None if lane.is_none() => self.serve_plain_requests(stream).await,
             None => {
@@ -189,7 +189,7 @@ mod tests {
     use super::super::{PortReuse, bind_listener};
     use super::*;
 
-    /// Ten thousand users hold connections open, and ask on few of them at a time.
+    /// Ten thousand users may hold connections open and use few of them at a time.
     #[tokio::test]
     async fn a_connection_on_which_nothing_is_asked_takes_little_room() {
         let listener =

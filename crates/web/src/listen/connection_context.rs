@@ -1,4 +1,4 @@
-//! What the requests of one connection have in common, and how the service is asked for their answers.
+//! The state shared by the requests of one connection, and the calls of the service.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,16 +16,16 @@ use crate::linger::{LingeringStream, MoreInputExpected};
 use crate::shortcut::ReadyResponse;
 use crate::tls::TlsHandshake;
 
-/// What the requests of one connection have in common.
+/// The state shared by the requests of one connection.
 pub(super) struct ConnectionContext {
     peer: ConnectionPeer,
     handshake: Option<TlsHandshake>,
     pub(super) listener_options: Arc<ListenerOptions>,
     pub(super) connection_limiter: Arc<ConnectionLimiter>,
     pub(super) activity: Arc<ConnectionActivity>,
-    /// How many were asked.
+    /// Number of requests.
     pub(super) request_count: AtomicU64,
-    /// Whether the client may be in the middle of a request.
+    /// True if the client may be in the middle of a request.
     pub(super) more_input_expected: MoreInputExpected,
 }
 
@@ -48,21 +48,21 @@ impl ConnectionContext {
         }
     }
 
-    /// Makes a connection that ends so that its last answer arrives, and that seems to end when its seat is wanted.
+    /// Creates a stream with a lingering close, which reports its end when its permit is needed.
     pub(super) fn lingering_stream<T>(&self, stream: T) -> LingeringStream<T> {
         let counters = Arc::clone(&self.listener_options.counters);
         LingeringStream::new(stream, self.more_input_expected.clone())
             .with_activity(Arc::clone(&self.activity), counters)
     }
 
-    /// Tells whether the answer that is given now is to be the last one.
+    /// Returns true if the current response is to be the last one.
     pub(super) fn must_close(&self) -> bool {
         self.listener_options.drain.is_stopped()
             || self.activity.is_eviction_requested()
             || self.connection_limiter.must_close_connection()
     }
 
-    /// Returns an answer that is at hand, counts the request, and tells whether the answer is the connection's last.
+    /// Returns a response of the shortcut, and whether it is the connection's last; counts the request.
     pub(super) fn try_shortcut(&self, head: &[u8]) -> Option<(ReadyResponse, bool)> {
         let shortcut = self.listener_options.shortcut.as_ref()?;
         let mut ready = shortcut.try_respond(head, self.peer)?;
@@ -74,7 +74,7 @@ impl ConnectionContext {
         Some((ready, is_last))
     }
 
-    /// Lets the service answer, unless the announced body is too large.
+    /// Calls the service, unless the announced body is too large.
     pub(super) async fn serve_request<S, B>(
         &self,
         mut request: Request<Incoming>,

@@ -1,4 +1,4 @@
-//! How a front ends: nobody is accepted any more, clients are told to come anew, and open requests finish.
+//! Shutdown of a front: it stops accepting connections, tells clients to reconnect, and completes open requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use tracing::warn;
 use super::ListenerOptions;
 use crate::connection_limit::ConnectionLimiter;
 
-/// How a front ends; clones are the same one.
+/// The shutdown of a front; clones share the state.
 #[derive(Debug, Clone, Default)]
 pub struct ListenerDrain(Arc<ListenerDrainState>);
 
@@ -22,20 +22,20 @@ struct ListenerDrainState {
 }
 
 impl ListenerDrain {
-    /// Lets clients send one more request on connections that they hold open, for so long after the shutdown began; its
-    /// answer tells them to come anew. Without it, a request that is on its way while its connection is closed is lost.
+    /// Lets clients send one more request on open connections for this time after the shutdown began; its response
+    /// tells them to reconnect. Without it, a request that is on its way while its connection is closed is lost.
     pub fn set_linger_time(&self, time: Duration) {
         let milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.0.linger_ms.store(milliseconds, Ordering::SeqCst);
     }
 
-    /// Waits until no connection is accepted any more.
+    /// Waits until no more connections are accepted.
     pub async fn wait_stopped(&self) {
-        // The sender lives as long as this.
+        // The sender lives as long as `self`.
         self.subscribe_stop().wait_for(|stopped| *stopped).await.ok();
     }
 
-    /// Returns what tells that no connection is accepted any more.
+    /// Returns a receiver that signals that no more connections are accepted.
     pub(super) fn subscribe_stop(&self) -> watch::Receiver<bool> {
         self.0.stop_signal.subscribe()
     }
@@ -50,7 +50,7 @@ impl ListenerDrain {
     }
 }
 
-/// What tells the connections of one listener to end.
+/// Signals the shutdown to the connections of one listener.
 pub(super) struct ConnectionShutdown {
     http1_shutdown: GracefulShutdown,
     http2_shutdown: GracefulShutdown,
@@ -63,17 +63,17 @@ impl ConnectionShutdown {
         Self { http1_shutdown: http1, http2_shutdown: http2, end_sender: watch::Sender::new(false) }
     }
 
-    /// Returns what tells a connection to end while hyper has it: of HTTP/1.1, and of HTTP/2.
+    /// Returns the shutdown signals for connections that hyper has: for HTTP/1.1, and for HTTP/2.
     pub(super) fn shutdown_watchers(&self) -> (Watcher, Watcher) {
         (self.http1_shutdown.watcher(), self.http2_shutdown.watcher())
     }
 
-    /// Returns what tells a connection to end while hyper does not have it.
+    /// Returns the shutdown signal for connections that hyper does not have.
     pub(super) fn subscribe_end(&self) -> watch::Receiver<bool> {
         self.end_sender.subscribe()
     }
 
-    /// Ends all connections: returns when they have ended, or the time for that has.
+    /// Ends all connections; returns when they have ended, or when the timeout is reached.
     pub(super) async fn drain_connections(
         self,
         front: &ListenerOptions,
@@ -87,7 +87,7 @@ impl ConnectionShutdown {
                 lanes.send_replace(true);
                 http1.shutdown().await;
             };
-            // HTTP/2 tells its clients itself which requests were not seen, so it need not linger.
+            // HTTP/2 itself tells clients which requests were not handled, so it needs no linger time.
             tokio::join!(lingering, http2.shutdown());
         };
         if tokio::time::timeout(linger + limits.drain_timeout, end).await.is_err() {

@@ -1,4 +1,4 @@
-//! Connections of HTTP/1.1: requests one after another, by the service alone or in turns with what answers before it.
+//! HTTP/1.1 connections: sequential requests, handled by the service alone or alternating with the fast path.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -82,7 +82,7 @@ where
         Ok(outcome?)
     }
 
-    /// Lets the service answer one request after another, and holds nothing but the socket between them.
+    /// Calls the service for one request after another, and holds only the socket between them.
     pub(super) async fn serve_plain_requests(
         self,
         stream: TcpStream,
@@ -100,7 +100,7 @@ where
         seat.record_first_wait();
         let (mut stream, mut unread) =
             (WriteTimeoutStream::new(stream, limits.write_timeout), Vec::new());
-        // Both last for many requests: to make and drop them for each costs more than to read a head.
+        // Reuse both for many requests: creating and dropping them for each costs more than reading a head.
         let mut ends = ending.clone();
         let mut ended = pin!(wait_for_end_signal(&mut ends));
         let mut timer = pin!(tokio::time::sleep(limits.header_timeout));
@@ -118,7 +118,7 @@ where
                 next = next => next?,
                 () = &mut ended => KeepAliveInput::End,
                 () = seat.wait_eviction(), if !is_leaving => {
-                    // What has come by now is answered, as the last.
+                    // Data that has arrived by now is handled as the last request.
                     is_leaving = true;
                     if !unread.is_empty() || !has_no_unread_input(stream.get_ref()) {
                         continue;
@@ -136,7 +136,7 @@ where
             } else {
                 KeepAliveInput::Other
             };
-            // What hyper holds is held elsewhere than by the task, which lives as long as the connection.
+            // Box the state of hyper, because the task lives as long as the connection.
             match next {
                 KeepAliveInput::End => return Ok(stream.shutdown().await?),
                 KeepAliveInput::Request(length) => {
@@ -152,16 +152,16 @@ where
                             );
                         }
                         if unread.is_empty() {
-                            // Who waits holds none.
+                            // A waiting connection holds no buffer.
                             unread = Vec::new();
                         } else {
-                            // Who has sent many requests at once takes turns with the others.
+                            // Yield to other connections after a client has sent many requests at once.
                             tokio::task::yield_now().await;
                         }
                         continue;
                     }
                     let service = http1_service(Arc::clone(&asked), service.clone());
-                    // Read already, out of sight of what lingers.
+                    // The data has been read already, so the lingering stream does not see it.
                     asked.more_input_expected.set(true);
                     let lingering = asked.lingering_stream(stream);
                     let one = SingleRequestStream::with_first_request(
@@ -189,7 +189,7 @@ where
         }
     }
 
-    /// Lets the lane serve, and the service each request that is not for the lane.
+    /// Lets the fast path serve the connection, and the service each request that the fast path returns.
     async fn alternate_with_fast_path(
         self,
         lane: &dyn FastPath,
@@ -241,27 +241,27 @@ where
                 Some((stream, unread)) => current = (stream.into_inner(), unread),
                 None => return Ok(()),
             }
-            // The lane knows what it waits for.
+            // The fast path tracks its own idle connections.
             seated.activity.record_active();
         }
     }
 }
 
-/// Ends a connection so that its last answer arrives.
+/// Closes a connection so that its last response arrives.
 async fn finish_stream<T: AsyncRead + AsyncWrite + Unpin>(
     mut stream: LingeringStream<T>,
 ) -> std::io::Result<()> {
     stream.shutdown().await
 }
 
-/// Tells whether nothing has come that was not read.
+/// Returns true if the socket has no unread data.
 fn has_no_unread_input(stream: &TcpStream) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     let peeked = recv(stream, &mut [0_u8; 1][..], flags);
     peeked.is_err_and(|error| error == Errno::WOULDBLOCK)
 }
 
-/// Waits for a time by a timer that is put off often and hardly ever rings: it rings early, and sleeps on.
+/// Waits for a deadline with a timer that is postponed often and rarely expires: it fires early and sleeps on.
 async fn sleep_until_deadline(mut timer: Pin<&mut Sleep>, deadline: Instant) {
     loop {
         timer.as_mut().await;
@@ -274,12 +274,12 @@ async fn sleep_until_deadline(mut timer: Pin<&mut Sleep>, deadline: Instant) {
 
 /// Waits until connections are to end.
 async fn wait_for_end_signal(ending: &mut watch::Receiver<bool>) {
-    // Without a sender nobody serves any more.
+    // Without a sender the listener has ended.
     ending.wait_for(|is_ending| *is_ending).await.ok();
 }
 
-/// Lets hyper answer one request. Gives the connection back, with what was read of it beyond, if the client may send
-/// another one; it is ended otherwise.
+/// Lets hyper handle one request. Returns the connection, and the bytes read beyond the request, if the client may send
+/// another one; otherwise the connection has ended.
 async fn serve_single_request<T, S, B>(
     limits: &ListenerLimits,
     one: SingleRequestStream<LingeringStream<T>>,
@@ -294,7 +294,7 @@ where
     B::Error: Into<ListenBoxError>,
 {
     let mut connection = http1_builder(limits).serve_connection(TokioIo::new(one), service);
-    // Not `without_shutdown`, which gives a connection up that is to end before what is written to it is on its way.
+    // Do not use `without_shutdown`: it drops a connection that is to end before written data is sent.
     (&mut connection).await?;
     let mut one = connection.into_parts().io.into_inner();
     if !one.is_answered() {
@@ -319,7 +319,7 @@ fn http1_builder(limits: &ListenerLimits) -> http1::Builder {
     builder
 }
 
-/// Returns the service of one connection of HTTP/1.1.
+/// Returns the service of one HTTP/1.1 connection.
 fn http1_service<S, B>(
     asked: Arc<ConnectionContext>,
     service: S,
@@ -354,7 +354,7 @@ where
     })
 }
 
-/// Notes that a request is being answered, until it is.
+/// Marks a request as in progress until it is dropped.
 struct ResponseInProgress<'a>(&'a ConnectionActivity);
 
 impl<'a> ResponseInProgress<'a> {
@@ -383,8 +383,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, DuplexStream};
     use tokio::sync::watch;
 
-    /// Lets one request be answered for a client that takes what is sent in small pieces. Returns what it got, and whether
-    /// the connection goes on.
+    /// Handles one request of a client that accepts data in small pieces. Returns the received response, and whether
+    /// the connection continues.
     async fn exchange(head: &str) -> (String, bool) {
         let (near, mut far) = tokio::io::duplex(16);
         let ending = watch::channel(false);

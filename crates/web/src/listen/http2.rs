@@ -1,4 +1,4 @@
-//! Connections of HTTP/2: streams that the service answers, alone or beside a lane.
+//! HTTP/2 connections: streams handled by the service, alone or together with the fast path.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -32,13 +32,14 @@ use crate::http2_monitor::{Http2CloseReason, StreamExecutor, StreamMonitor};
 use crate::tls::TlsHandshake;
 use crate::write_timeout::WriteTimeoutStream;
 
-/// What one stream of HTTP/2 may hold that its client has not taken.
+/// Maximum number of bytes that an HTTP/2 stream buffers for its client.
 const HTTP2_STREAM_SEND_BUFFER_BYTES: usize = 128 * 1024;
 
-/// An answer may wait so many times as long for a client that takes others: many at once take turns on a slow network.
+/// Factor by which the timeout of one response is longer if the client reads others: parallel streams take turns on a
+/// slow network.
 const SINGLE_STREAM_TIMEOUT_FACTOR: u32 = 4;
 
-/// Streams that a client may reset before they are looked at, or by its own mistakes.
+/// Maximum number of streams that a client may reset before they are handled, or because of its own errors.
 const MAX_HTTP2_RESETS: usize = 20;
 
 impl<S, B> ServedConnection<S>
@@ -73,7 +74,7 @@ where
         outcome
     }
 
-    /// Lets the lane serve a connection of HTTP/2, and the service answer what is not for the lane.
+    /// Lets the fast path serve an HTTP/2 connection, and the service the requests that the fast path forwards.
     pub(super) async fn serve_http2_with_fast_path(
         self,
         lane: &dyn FastPath,
@@ -89,7 +90,7 @@ where
             ..
         } = self;
         let limits = front.limits.clone();
-        // HTTP/2 tells its clients itself which requests were not seen, so it need not linger.
+        // HTTP/2 itself tells clients which requests were not handled, so it needs no linger time.
         let ending = front.drain.subscribe_stop();
         let closing = KeepAlivePolicy::new(ending.clone(), &seated.limiter);
         let asked = Arc::new(ConnectionContext::new((peer, Some(handshake)), front, &seated));
@@ -116,7 +117,7 @@ where
             tokio::select! {
                 handed = &mut serving => {
                     let Some(handed) = handed else { return Ok(()) };
-                    // The lane serves nobody any more, and has read nothing.
+                    // The fast path is closed, and has read nothing.
                     let wire = handed.socket.attach_to_runtime()?;
                     let stream = WriteTimeoutStream::new(wire, limits.write_timeout);
                     let watch = (Some(watcher), Http2Timeouts::from_limits(&limits));
@@ -124,7 +125,7 @@ where
                 }
                 Some(stream) = opened.recv() => {
                     let (asked, service) = (Arc::clone(&asked), service.clone());
-                    // The lane ends it when nothing is asked, and answers that nobody takes.
+                    // The fast path closes it when it is idle, and cancels stalled responses.
                     behind.spawn(async move {
                         let ended = serve_http2_streams(asked, service, stream, (None, Http2Timeouts::UNBOUNDED));
                         ended.await.inspect_err(|error| debug!(reason = %error, "streams ended early"))
@@ -136,14 +137,14 @@ where
     }
 }
 
-/// How long the client of a connection of HTTP/2 is waited for.
+/// Timeouts for the client of an HTTP/2 connection.
 #[derive(Debug, Clone, Copy)]
 struct Http2Timeouts {
-    /// For a request.
+    /// Maximum time without a request.
     idle_timeout: Duration,
-    /// Until it takes something of its answers.
+    /// Maximum time without a read of any response.
     write_timeout: Duration,
-    /// Until it takes something of one answer while it takes others.
+    /// Maximum time without a read of one response while the client reads others.
     stream_write_timeout: Duration,
 }
 
@@ -164,7 +165,7 @@ impl Http2Timeouts {
     }
 }
 
-/// Lets the service answer the streams of a connection, until it ends or is waited for too long.
+/// Calls the service for the streams of a connection, until it ends or times out.
 async fn serve_http2_streams<S, B, T>(
     asked: Arc<ConnectionContext>,
     service: S,
@@ -225,7 +226,7 @@ where
                 }
             }
         }
-        // The client is told which requests were seen, and those are answered.
+        // Tells the client which requests were received; those are answered.
         connection.as_mut().graceful_shutdown();
         connection.await
     };
@@ -238,7 +239,7 @@ where
     }
 }
 
-/// Leaves out the body of an answer to HEAD, of which hyper sends only HTTP/1.1's without one.
+/// Drops the body of a response to HEAD; hyper does so only for HTTP/1.1.
 fn drop_response_body<B: Body<Data = Bytes>>(
     mut response: Response<Either<B, Full<Bytes>>>,
 ) -> Response<Either<B, Full<Bytes>>> {

@@ -1,4 +1,4 @@
-//! What a listener counts, and how many connections each client has.
+//! The counters of a listener, and the number of connections of each client.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,44 +6,44 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a listener counts.
+/// The counters of a listener.
 #[derive(Debug, Default)]
 pub struct ListenerCounters {
     /// Connections accepted since the start.
     pub accepted: AtomicU64,
     /// Connections open now.
     pub open: AtomicU64,
-    /// Connections that came while `max_connections` were open; a rise means that clients wait.
+    /// Connections that arrived while `max_connections` were open; a rise means that clients wait.
     pub saturated: AtomicU64,
-    /// Connections that wait for that now.
+    /// Connections that currently wait for this reason.
     pub waiting: AtomicU64,
-    /// Connections answered 503 as `max_connections` were open and too many waited; a rise means overload.
+    /// Connections answered with 503 because `max_connections` were open and too many waited; a rise means overload.
     pub refused: AtomicU64,
-    /// Connections answered 503 as they waited too long; a rise means overload.
+    /// Connections answered with 503 because they waited too long; a rise means overload.
     pub wait_timed_out: AtomicU64,
-    /// Connections closed while nothing was asked on them, as others waited; a rise means that more clients keep
-    /// connections than there are places.
+    /// Idle connections closed because others waited; a rise means that clients keep more connections open than are
+    /// allowed.
     pub evicted: AtomicU64,
-    /// Connections closed with an answer, as hardly any place was free; it rises before `evicted`.
+    /// Connections closed after a response because permits were scarce; it rises before `evicted`.
     pub closed_when_scarce: AtomicU64,
-    /// Requests refused for the announced size of their body.
+    /// Requests refused because of the announced size of their body.
     pub bodies_refused: AtomicU64,
-    /// Connections that ended with a protocol or socket error, slow heads included.
+    /// Connections that ended with a protocol or socket error, including slow heads.
     pub failed: AtomicU64,
-    /// Connections closed as their client had too many already.
+    /// Connections closed because their client had too many.
     pub per_client_refused: AtomicU64,
-    /// How many connections each client has, while that is bounded.
+    /// Number of connections of each client, if that is limited.
     connections_by_client: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// A connection that counts for its client until it is dropped.
+/// Counts a connection of its client until it is dropped.
 pub(super) struct ClientConnectionGuard {
     counters: Arc<ListenerCounters>,
     client: IpAddr,
 }
 
 impl ClientConnectionGuard {
-    /// Counts a connection of `client`; nothing if it has `max` of them.
+    /// Counts a connection of `client`; `None` if it already has `max` connections.
     pub(super) fn try_acquire(
         counters: &Arc<ListenerCounters>,
         client: IpAddr,

@@ -1,43 +1,47 @@
-//! The bounds of a listener.
+//! The limits of a listener.
 
 use std::time::Duration;
 
-/// What becomes of a connection when `max_connections` are open. In both cases idle ones are closed for it.
+/// The treatment of a connection while `max_connections` are open. In both cases idle connections are closed to admit
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OverflowPolicy {
-    /// It waits until another one ends; clients see no answer meanwhile.
+    /// It waits until another one ends; the client receives no response in the meantime.
     #[default]
     Wait,
-    /// It waits for 5 seconds, beside at most a quarter of `max_connections`. Others are answered 503, so that a balancer in
-    /// front asks elsewhere. Encrypted ones are closed.
+    /// It waits for up to 5 seconds, together with at most a quarter of `max_connections`. Others are answered with
+    /// 503, so that a load balancer in front uses another server. Encrypted ones are closed.
     Refuse,
 }
 
-/// Bounds of one listener.
+/// The limits of one listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerLimits {
-    /// Connections open at once; default 10,000. While fewer than one of 16 is free, answers close their connections. Raise
-    /// it with the process's limit of open files ([`ListenerLimits::max_connections_for_files`]).
+    /// Maximum number of open connections; default 10,000. While fewer than one in 16 is free, responses close their
+    /// connections. Raise it together with the process's limit of open files
+    /// ([`ListenerLimits::max_connections_for_files`]).
     pub max_connections: usize,
-    /// What becomes of further connections; default is that they wait.
+    /// Treatment of further connections; by default they wait.
     pub overflow: OverflowPolicy,
-    /// Bytes of request line and headers; default 64 KiB. Lower it in front of old applications.
+    /// Maximum size of request line and headers, in bytes; default 64 KiB. Lower it in front of old applications.
     pub max_header_bytes: usize,
-    /// Bytes of a request body; default 64 MiB. Raise it where large assets are uploaded.
+    /// Maximum size of a request body, in bytes; default 64 MiB. Raise it where large assets are uploaded.
     pub max_body_bytes: u64,
-    /// Time for the next complete head, from the accept or from the end of the previous answer; default 60 s.
-    /// It bounds idle connections as well as clients that send a head byte by byte.
+    /// Maximum time until the next head is complete, from the accept or from the end of the previous response; default
+    /// 60 s. It limits idle connections as well as clients that send a head byte by byte.
     pub header_timeout: Duration,
-    /// Time in which a peer that is being written to must take at least one byte, and less often if it takes less than
-    /// [`LEAST_RATE`](crate::slow_client_timeout::MIN_CLIENT_BYTES_PER_SECOND) on average. A TLS handshake must end in it, too. Default 30 s.
+    /// Maximum time in which a peer must read at least one byte while data is written to it, shortened if it reads less
+    /// than [`LEAST_RATE`](crate::slow_client_timeout::MIN_CLIENT_BYTES_PER_SECOND) on average. It also limits the TLS
+    /// handshake. Default 30 s.
     pub write_timeout: Duration,
-    /// Time for open requests to finish after the shutdown began; default 10 s.
+    /// Maximum time for open requests to complete after the shutdown began; default 10 s.
     pub drain_timeout: Duration,
-    /// Connections of one client at once; further ones are closed. Default: any number.
+    /// Maximum number of connections of one client; further ones are closed. Default: unlimited.
     pub max_connections_per_client: Option<usize>,
-    /// Requests on one connection of HTTP/1.1, so that connections move to other processes in time; default 10,000.
+    /// Maximum number of requests on one HTTP/1.1 connection, so that connections move to other processes over time;
+    /// default 10,000.
     pub max_requests: u64,
-    /// Requests at once on one connection of HTTP/2; default 100.
+    /// Maximum number of concurrent requests on one HTTP/2 connection; default 100.
     pub max_streams: u32,
 }
 
@@ -58,13 +62,13 @@ impl Default for ListenerLimits {
     }
 }
 
-/// Open files of a process beside those that grow with its connections: its stores, its databases, its logs.
+/// Open files of a process besides those that grow with its connections: its stores, databases and logs.
 const RESERVED_OPEN_FILES: u64 = 64;
 
 impl ListenerLimits {
-    /// Returns how many connections a process may serve at most that may have so many files open. A quarter of them is for
-    /// the files that it sends and for its own connections to others. Where none is left to accept a connection with, those
-    /// on which nothing is asked would not leave for it.
+    /// Returns the maximum number of connections for a process with the given limit of open files. A quarter of the
+    /// files is reserved for the files that it sends and for its outgoing connections. If no file is left to accept a
+    /// connection with, idle connections are not evicted for it.
     #[must_use]
     pub fn max_connections_for_files(files: u64) -> usize {
         let most = (files - files / 4).saturating_sub(RESERVED_OPEN_FILES);

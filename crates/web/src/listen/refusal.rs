@@ -1,4 +1,4 @@
-//! Telling clients that there is no place for them.
+//! Refusal of clients for which there is no capacity.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use tokio::sync::Semaphore;
 
 use super::ListenerOptions;
 
-/// Connections that are being told to come again at a time; further ones are closed without a word.
+/// Maximum number of connections that are being refused at a time; further ones are closed without a response.
 pub(super) const MAX_CONCURRENT_REFUSALS: usize = 256;
-/// How long one may take to hear it.
+/// Maximum time to send a refusal.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 const REFUSAL_RESPONSE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
     Content-Length: 59\r\nRetry-After: 1\r\nConnection: close\r\n\r\n\
     all connections are in use; please try again in a moment.\r\n";
 
-/// Tells a client to come again, and closes.
+/// Tells a client to retry later, and closes the connection.
 pub(super) fn refuse_connection(
     mut stream: TcpStream,
     front: &ListenerOptions,
@@ -32,12 +32,12 @@ pub(super) fn refuse_connection(
         let telling = async {
             stream.write_all(REFUSAL_RESPONSE).await?;
             stream.shutdown().await?;
-            // Closed before the request was read, the connection would be reset, and the answer lost.
+            // If the connection were closed before the request is read, it would be reset and the response lost.
             let mut rest = [0; 4096];
             while stream.read(&mut rest).await? > 0 {}
             Ok::<_, std::io::Error>(())
         };
-        // A client that has gone, or sends without end, is none to wait for.
+        // Do not wait for a client that has disconnected or sends without end.
         tokio::time::timeout(REFUSAL_TIMEOUT, telling).await.ok();
         drop(turn);
     });

@@ -1,31 +1,31 @@
-//! Where a vault lies on another machine: `sftp://user@host:port/path`, or `sftp:user@host:path`.
+//! Addresses of vaults on other machines: `sftp://user@host:port/path`, or `sftp:user@host:path`.
 //!
-//! Pure. A path that begins with `~/` is below the user's home. One of the first form is from the root on, as in Obnam
-//! and in URLs; of the second form it is below the home unless it begins with `/`, as in `scp` and restic.
+//! Pure. A path that begins with `~/` is relative to the user's home. In the first form the path is absolute, as in
+//! Obnam and in URLs; in the second form it is relative to the home unless it begins with `/`, as in `scp` and restic.
 
 use crate::backend::redact_address;
 
 /// A folder of a user on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SftpAddress {
-    /// The user there; without one, the user here.
+    /// The remote user; `None` for the local user's name.
     pub user: Option<String>,
-    /// The host's name or address.
+    /// The host name or IP address.
     pub host: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
-    /// The folder: from the root on if it begins with `/`, else below the user's home.
+    /// The folder: absolute if it begins with `/`, else relative to the user's home.
     pub path: String,
 }
 
-/// The usual port of SSH.
+/// The default port of SSH.
 const DEFAULT_SSH_PORT: u16 = 22;
 
 impl SftpAddress {
-    /// Takes an address apart; nothing if it does not begin with `sftp:`.
+    /// Parses an address; `None` if it does not begin with `sftp:`.
     ///
     /// # Errors
-    /// What is wrong with it, and how to write it.
+    /// A message that describes the mistake and the correct form.
     pub fn parse(text: &str) -> Option<Result<Self, String>> {
         let rest = text.strip_prefix("sftp:")?;
         let parsed = match rest.strip_prefix("//") {
@@ -59,7 +59,7 @@ fn parse_sftp_url(url: &str) -> Result<SftpAddress, &'static str> {
 
 fn parse_scp_address(text: &str) -> Result<SftpAddress, &'static str> {
     let (user, place) = match text.split_once('@') {
-        // A path may hold the sign as well.
+        // A path may contain the `@` as well.
         Some((user, rest)) if !user.contains([':', '/']) => (Some(user), rest),
         _ => (None, text),
     };
@@ -100,7 +100,7 @@ fn split_user(place: &str) -> Result<(Option<String>, &str), &'static str> {
     Ok((Some(user.to_owned()), host))
 }
 
-/// Splits what follows the host's colon off; an address of version 6 is in brackets.
+/// Splits off what follows the colon after the host; an IPv6 address is in brackets.
 fn split_host(text: &str) -> Result<(&str, Option<&str>), &'static str> {
     let Some(rest) = text.strip_prefix('[') else {
         return Ok(match text.split_once(':') {

@@ -1,4 +1,4 @@
-//! A connection to a host: its key is checked, then the user proves who it is by a key.
+//! An SSH connection to a host: the host key is verified, then the user authenticates with a key.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -18,22 +18,22 @@ use tracing::{info, warn};
 use super::known_hosts::{self, HostKeyStatus};
 use super::{SftpAddress, SftpFailure, SftpOptions, UnknownHostPolicy};
 
-/// A host that has not answered, or let the user in, by then is taken for gone.
+/// Timeout for connecting and authenticating.
 const CONNECT_TIMEOUT: Duration = Duration::from_mins(1);
-/// A connection on which nothing is heard is asked for a sign of life, so often.
+/// Interval of keepalive requests on an idle connection.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// Bytes that the other side may send before it hears that they were taken.
+/// Window of a channel: bytes that the other side may send before they are acknowledged.
 const CHANNEL_WINDOW_BYTES: u32 = 8 << 20;
 
-/// A connection; channels are opened over it.
+/// An SSH connection over which channels are opened.
 pub(super) type SshConnection = Handle<HostKeyVerifier>;
 
-/// Looks at the key that a host shows.
+/// Verifies the key that a host presents.
 #[derive(Debug)]
 pub(super) struct HostKeyVerifier {
     host_name: String,
     options: Arc<SftpOptions>,
-    /// Why the host was refused.
+    /// The reason the host was refused.
     refusal: Arc<Mutex<Option<String>>>,
 }
 
@@ -52,7 +52,7 @@ impl client::Handler for HostKeyVerifier {
 }
 
 impl HostKeyVerifier {
-    /// Lets a host in, or tells why not.
+    /// Accepts the host key, or returns the reason for refusing it.
     fn verify_host_key(&self, key: &PublicKey) -> Result<(), String> {
         let name = &self.host_name;
         let print = key.fingerprint(HashAlg::Sha256);
@@ -62,7 +62,7 @@ impl HostKeyVerifier {
         let mut verdict = (HostKeyStatus::Unknown, Path::new(""));
         for file in &self.options.known_hosts {
             match known_hosts::look_up_host_key(&read_known_hosts(file)?, name, written) {
-                // What one file revokes is not used, whatever another one says.
+                // A key that one file revokes is not used, whatever another file says.
                 found @ HostKeyStatus::Revoked(_) => {
                     verdict = (found, file);
                     break;
@@ -105,12 +105,12 @@ fn read_known_hosts(file: &Path) -> Result<String, String> {
     match std::fs::read(file) {
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
-        // Not to know is no reason to believe.
+        // A file that cannot be read must not lead to trust.
         Err(error) => Err(format!("cannot read `{}`: {error}", file.display())),
     }
 }
 
-/// Connects, and proves who the user is.
+/// Connects and authenticates the user.
 pub(super) async fn connect_ssh(
     address: &SftpAddress,
     options: &Arc<SftpOptions>,
@@ -146,13 +146,13 @@ fn ssh_client_config(name: &str, options: &SftpOptions) -> client::Config {
         .filter_map(|file| read_known_hosts(file).ok())
         .flat_map(|text| known_hosts::known_key_kinds(&text, name))
         .collect();
-    // A host with several keys shows one that it is known by.
+    // A host with several keys should present one that is already known.
     let is_known = |algorithm: &Algorithm| {
         let kind =
             if matches!(algorithm, Algorithm::Rsa { .. }) { "ssh-rsa" } else { algorithm.as_str() };
         known.iter().any(|one| one == kind)
     };
-    // SHA-1 proves nothing any more.
+    // SHA-1 is no longer secure.
     let mut keys: Vec<Algorithm> = Preferred::DEFAULT
         .key
         .iter()
@@ -170,7 +170,7 @@ fn ssh_client_config(name: &str, options: &SftpOptions) -> client::Config {
     }
 }
 
-/// Tries the keys that were named, or else those of the agent and then the usual files.
+/// Tries the configured keys, or else those of the agent and then the default files.
 async fn authenticate(
     connection: &mut SshConnection,
     address: &SftpAddress,
@@ -247,7 +247,7 @@ async fn try_agent(
     Ok(false)
 }
 
-/// Chooses the hash that an RSA key signs with.
+/// Chooses the hash algorithm for signatures with an RSA key.
 async fn choose_rsa_hash(
     connection: &SshConnection,
     algorithm: &Algorithm,
@@ -262,7 +262,7 @@ async fn choose_rsa_hash(
     Ok(best.flatten().or(Some(HashAlg::Sha512)))
 }
 
-/// Turns an error of SSH into what it means for the caller.
+/// Converts an SSH error to the failure that the caller handles.
 pub(super) fn failure_from_ssh_error(name: &str, error: &russh::Error) -> SftpFailure {
     let said = |kind| SftpFailure::Rejected(io::Error::new(kind, format!("`{name}`: {error}")));
     match error {

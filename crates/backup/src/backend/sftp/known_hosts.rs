@@ -1,7 +1,7 @@
-//! Whether a host's key is the one that it had before, by files in the format of OpenSSH's `known_hosts`.
+//! Verification of host keys against files in the format of OpenSSH's `known_hosts`.
 //!
-//! Pure but for [`append_known_host`]. Names may be hashed, hold wildcards or be negated; revoked keys are honored. Authorities of
-//! certificates are passed over, as no certificate is asked for.
+//! Pure but for [`append_known_host`]. Names may be hashed, contain wildcards or be negated; revoked keys are honored.
+//! Certificate authorities are skipped, as no certificate is requested.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -13,20 +13,20 @@ use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
 
-/// What a file says about a host and the key that it shows.
+/// The result of looking up a host and the key that it presents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostKeyStatus {
-    /// It has this key.
+    /// The host is known with this key.
     Trusted,
-    /// Nothing is known about it.
+    /// The host is not known.
     Unknown,
-    /// It has another key, told at this line.
+    /// The host is known with another key, at this line.
     Changed(usize),
-    /// The key must not be used, by this line.
+    /// The key is revoked, at this line.
     Revoked(usize),
 }
 
-/// A line about one host, or several.
+/// A line about one or several hosts.
 struct KnownHostLine<'a> {
     line_number: usize,
     marker: Option<&'a str>,
@@ -34,12 +34,12 @@ struct KnownHostLine<'a> {
     key: &'a str,
 }
 
-/// Returns how a host is named in these files.
+/// Returns the name of a host as these files write it.
 pub(crate) fn known_host_name(host: &str, port: u16) -> String {
     if port == 22 { host.to_owned() } else { format!("[{host}]:{port}") }
 }
 
-/// Looks a key up, given as OpenSSH writes it: its kind, and its bytes in base 64.
+/// Looks up a key, given in OpenSSH's form: its type, and its bytes in base64.
 pub(crate) fn look_up_host_key(text: &str, name: &str, (kind, key): (&str, &str)) -> HostKeyStatus {
     let mut verdict = HostKeyStatus::Unknown;
     for entry in matching_lines(text, name) {
@@ -57,7 +57,7 @@ pub(crate) fn look_up_host_key(text: &str, name: &str, (kind, key): (&str, &str)
     verdict
 }
 
-/// Returns the kinds of keys by which a host is known, so that it is asked for one of them.
+/// Returns the types of the known keys of a host, so that one of them is requested.
 pub(crate) fn known_key_kinds(text: &str, name: &str) -> Vec<String> {
     let plain = matching_lines(text, name).filter(|entry| entry.marker.is_none());
     plain.map(|entry| entry.key_kind.to_owned()).collect()
@@ -105,7 +105,8 @@ fn is_hash_of(pattern: &str, name: &str) -> bool {
     mac.chain_update(name.as_bytes()).verify_slice(&hash).is_ok()
 }
 
-/// Tells whether a name fits a pattern with `*` and `?`, in time proportional to both lengths at most.
+/// Returns true if a name matches a pattern with `*` and `?`. The time is at most proportional to the product of both
+/// lengths.
 fn matches_wildcard(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);
     let mut star = None;
@@ -171,7 +172,7 @@ mod tests {
         check("server", "ssh-ed25519 AAAA", HostKeyStatus::Trusted);
         check("10.0.0.1", "ssh-ed25519 AAAA", HostKeyStatus::Trusted);
         check("server", "ssh-ed25519 XXXX", HostKeyStatus::Changed(2));
-        // Another kind of key is no proof of who it is.
+        // A key of another type does not prove the identity of the host.
         check("server", "ssh-rsa AAAA", HostKeyStatus::Changed(2));
         check("server", "ssh-ed25519 EEEE", HostKeyStatus::Changed(2));
         check("server", "ssh-ed25519 DDDD", HostKeyStatus::Revoked(5));

@@ -1,5 +1,5 @@
-//! Channels to one host: as few as do, over as few connections as the host allows, opened when they are needed, and again
-//! when they break.
+//! Channels to one host: as few as needed, over as few connections as the host allows. They are opened on demand and
+//! reopened when they break.
 //!
 //! A channel carries any number of short calls at once, or one long one, as each further channel costs two round trips.
 
@@ -21,19 +21,20 @@ use tracing::{debug, warn};
 use super::connection::{SshConnection, connect_ssh, failure_from_ssh_error};
 use super::{SftpAddress, SftpOptions};
 
-/// A request that is not answered for so long has broken the channel; a slow link has much on its way.
+/// Timeout of a request, after which its channel is treated as broken. It is long because a slow link may have much
+/// data in flight.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(3);
-/// How often it is looked whether a connection is still there that work waits for.
+/// Interval for checking that a connection is still open while work waits for it.
 const CONNECTION_POLL_INTERVAL: Duration = Duration::from_millis(200);
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
-/// Why something did not work.
+/// The reason an operation failed.
 #[derive(Debug)]
 pub(super) enum SftpFailure {
-    /// The connection is gone: on another one it may work.
+    /// The connection is lost; a retry over another one may succeed.
     ConnectionLost(io::Error),
-    /// The host, or this side, says no.
+    /// The host, or this side, refused the operation.
     Rejected(io::Error),
 }
 
@@ -42,7 +43,7 @@ impl SftpFailure {
         Self::ConnectionLost(io::Error::new(kind, text))
     }
 
-    /// Returns the same for somebody else who was waiting for it.
+    /// Returns a copy for another caller that was waiting for the same result.
     fn duplicate(&self) -> Self {
         let same = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
         match self {
@@ -80,25 +81,25 @@ impl From<SftpError> for SftpFailure {
     }
 }
 
-/// What a host can do beyond what all can.
+/// Optional capabilities of a host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SftpCapabilities {
-    /// Whether files can be synced.
+    /// True if files can be synced.
     pub(super) can_sync: bool,
-    /// Whether a rename can replace what is there.
+    /// True if a rename can replace an existing file.
     pub(super) can_replace: bool,
 }
 
-/// A channel that speaks SFTP.
+/// An SFTP channel.
 pub(super) struct SftpChannel {
     pub(super) sftp: Arc<RawSftpSession>,
-    /// What the host has said that it can do; requests are sent before it has.
+    /// The capabilities that the host announced; requests are sent before they arrive.
     capabilities: watch::Receiver<Option<SftpCapabilities>>,
     connection: Arc<SshConnection>,
 }
 
 impl SftpChannel {
-    /// Returns what the host can do, once it has said so.
+    /// Returns the capabilities of the host, waiting until it has announced them.
     pub(super) async fn capabilities(&self) -> Result<SftpCapabilities, SftpFailure> {
         let mut told = self.capabilities.clone();
         let told = told.wait_for(Option::is_some).await.ok().and_then(|told| *told);
@@ -107,7 +108,7 @@ impl SftpChannel {
     }
 }
 
-/// How long a call keeps a channel busy.
+/// How long a call occupies a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SftpCallLoad {
     /// A few requests and a few bytes.
@@ -116,7 +117,7 @@ pub(super) enum SftpCallLoad {
     Long,
 }
 
-/// A channel, and the calls that use it.
+/// A channel and the number of calls that use it.
 struct SftpChannelSlot {
     channel: Arc<SftpChannel>,
     short_calls: usize,
@@ -136,12 +137,12 @@ impl SftpChannelSlot {
 struct SftpLinkState {
     connection: Option<Arc<SshConnection>>,
     slots: Vec<SftpChannelSlot>,
-    /// Why the last channel could not be opened.
+    /// The reason the last channel could not be opened.
     last_failure: Option<SftpFailure>,
 }
 
 impl SftpLinkState {
-    /// Finds an open channel for a call; nothing if one more is to be opened.
+    /// Finds an open channel for a call; `None` if a new one has to be opened.
     fn find_available_slot(
         &mut self,
         load: SftpCallLoad,
@@ -157,7 +158,7 @@ impl SftpLinkState {
         fitting.min_by_key(|slot| (slot.long_calls, slot.short_calls))
     }
 
-    /// Forgets a connection that broke.
+    /// Removes a broken connection.
     fn remove_connection(&mut self, connection: &Arc<SshConnection>) {
         self.slots.retain(|slot| !Arc::ptr_eq(&slot.channel.connection, connection));
         if self.connection.as_ref().is_some_and(|one| Arc::ptr_eq(one, connection)) {
@@ -166,18 +167,18 @@ impl SftpLinkState {
     }
 }
 
-/// The way to a host.
+/// The connections and channels to one host.
 pub(super) struct SftpLink {
     address: SftpAddress,
     options: Arc<SftpOptions>,
-    /// Taken when the link goes.
+    /// Taken when the link is dropped.
     runtime: Option<Runtime>,
-    /// For long calls.
+    /// Permits for long calls.
     long_call_permits: Semaphore,
     state: Mutex<SftpLinkState>,
     was_connected: Arc<AtomicBool>,
     reconnects: AtomicU64,
-    /// How often no channel could be opened.
+    /// The number of failed attempts to open a channel.
     failed_opens: AtomicU64,
 }
 
@@ -218,8 +219,8 @@ impl SftpLink {
         self.reconnects.load(Ordering::Relaxed)
     }
 
-    /// Does some work over a channel; from the start over another one, if the channel breaks. So the work must bear being
-    /// done twice.
+    /// Runs an operation over a channel. If the channel breaks, the operation is run again from the start over another
+    /// one, so it must be safe to repeat.
     pub(super) fn run_with_retries<T, W, F>(&self, load: SftpCallLoad, work: W) -> io::Result<T>
     where
         W: Fn(Arc<SftpChannel>) -> F,
@@ -241,9 +242,9 @@ impl SftpLink {
                     Err(SftpFailure::Rejected(error)) => return Err(error),
                     Err(SftpFailure::ConnectionLost(error)) => error,
                 };
-                // A host that was never reached is more likely named wrongly than gone for a moment.
+                // A host that was never reached more likely has a wrong name than a temporary failure.
                 let was_connected = self.was_connected.load(Ordering::Relaxed);
-                // Patience begins when the connection breaks, however long it worked before.
+                // The retry timeout starts when the connection breaks, however long it worked before.
                 if tried.elapsed() > MAX_BACKOFF {
                     (since, wait) = (Instant::now(), INITIAL_BACKOFF);
                 }
@@ -257,7 +258,7 @@ impl SftpLink {
         })
     }
 
-    /// Does some work that nobody waits for yet.
+    /// Spawns an operation whose result is not awaited yet.
     pub(super) fn spawn<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -265,12 +266,12 @@ impl SftpLink {
         Some(self.runtime.as_ref()?.spawn(work))
     }
 
-    /// Waits for some work that does without a channel, or has its own.
+    /// Blocks on a future that needs no channel or has its own.
     pub(super) fn block_on_runtime<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         Some(self.runtime.as_ref()?.block_on(work))
     }
 
-    /// As [`SftpLink::run_with_retries`], once.
+    /// Like [`SftpLink::run_with_retries`], without retries.
     pub(super) async fn try_once<T, F>(
         &self,
         load: SftpCallLoad,
@@ -280,7 +281,7 @@ impl SftpLink {
         F: Future<Output = Result<T, SftpFailure>>,
     {
         let channel = self.acquire_channel(load).await?;
-        // A request that is sent while its connection ends may be forgotten: nobody would answer it.
+        // A request that is sent while its connection closes may be lost and would never get a response.
         let done = tokio::select! {
             done = work(channel.clone()) => done,
             () = wait_until_closed(&channel.connection) => {
@@ -299,11 +300,11 @@ impl SftpLink {
         done
     }
 
-    /// Returns a channel that has room for a call, or opens one.
+    /// Returns a channel with capacity for a call, or opens one.
     async fn acquire_channel(&self, load: SftpCallLoad) -> Result<Arc<SftpChannel>, SftpFailure> {
         let failures = self.failed_opens.load(Ordering::Relaxed);
         let mut state = self.state.lock().await;
-        // Who waited while somebody else could not reach the host does not try it once more.
+        // If another caller failed to reach the host while this one waited, do not try again.
         if self.failed_opens.load(Ordering::Relaxed) != failures
             && let Some(failure) = &state.last_failure
         {
@@ -335,7 +336,7 @@ impl SftpLink {
                     state.connection = Some(connection);
                     return Ok(channel);
                 }
-                // A host may bound the channels of a connection; then a further connection carries more.
+                // A host may limit the channels of a connection; then open a further connection.
                 Err(error) => {
                     let reason = format!("{error:?}");
                     debug!(reason, "a connection takes no further channel");
@@ -351,7 +352,7 @@ impl SftpLink {
         Ok(channel)
     }
 
-    /// Opens a channel, unless the connection ends meanwhile.
+    /// Opens a channel; fails if the connection closes first.
     async fn open_channel_over(
         &self,
         connection: &Arc<SshConnection>,
@@ -376,7 +377,7 @@ impl SftpLink {
         let sftp = Arc::new(RawSftpSession::new_with_config(channel.into_stream(), config));
         let greeter = sftp.clone();
         let mut greeting = Box::pin(async move { greeter.init().await });
-        // The greeting is sent before anything else; the host answers in that order, too.
+        // The greeting is sent before anything else; the host responds in the same order.
         let first = std::future::poll_fn(|context| Poll::Ready(greeting.as_mut().poll(context)));
         let first = first.await;
         let (tell, abilities) = watch::channel(None);
@@ -400,7 +401,7 @@ impl SftpLink {
 
 impl Drop for SftpLink {
     fn drop(&mut self) {
-        // Not waiting for anything, so that a link may be dropped anywhere.
+        // Shut down without blocking, so that a link may be dropped in any context.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

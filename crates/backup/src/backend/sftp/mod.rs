@@ -1,16 +1,17 @@
-//! A vault in a folder of another machine, over SFTP.
+//! A vault in a folder on another machine, over SFTP.
 //!
 //! In: an address, and keys. Out: a [`VaultBackend`](super::VaultBackend) whose calls come from any number of threads.
 //!
-//! A file is written and read in pieces that are on their way at once, so that a round trip is paid for the file and not
-//! for the piece. A call whose connection breaks is done again over a new one, for as long as the patience lasts. Short files
-//! are written into files that were opened while nobody waited (`spare_files`), and so are the folders that are listed behind a lock (`open_folders`).
+//! A file is written and read in pieces that are transferred concurrently, so that a round trip is paid per file and
+//! not per piece. A call whose connection breaks is repeated over a new one until the retry timeout. Short files are
+//! written to files that were opened ahead of time (`spare_files`), and the folders that are listed after taking a lock
+//! are opened ahead of time, too (`open_folders`).
 //!
 //! Invariants
-//! * A file is written under a name of its own in `tmp`, synced where the host offers that, and renamed: after a loss of
-//!   the connection, or of the process here, it is whole or absent. Whether a loss of power there keeps the name is up
-//!   to the host's file system: SFTP cannot sync a folder.
-//! * No byte is sent to a host whose key is not the one that it is known by.
+//! * A file is written under a unique name in `tmp`, synced where the host supports it, and renamed: after a loss of
+//!   the connection, or of this process, it is complete or absent. Whether the name survives a power loss on the host
+//!   is up to the host's file system: SFTP cannot sync a folder.
+//! * No byte is sent to a host whose key does not match its known one.
 //!
 //! Not here: passwords; `~/.ssh/config`.
 
@@ -39,37 +40,38 @@ use super::{
 };
 use crate::object_id::VaultObjectId;
 
-/// What is longer keeps a channel busy.
+/// Calls with more bytes than this count as long.
 const SHORT_CALL_BYTES: usize = 256 << 10;
 
-/// What to do about a host of which nothing is known.
+/// The policy for hosts that are not in any known-hosts file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownHostPolicy {
-    /// It is refused.
+    /// The host is refused.
     #[default]
     Refuse,
-    /// Its key is written into the first file of known hosts. One that shows another key than before is refused anyway.
+    /// The key is written to the first known-hosts file. A host that presents another key than before is refused
+    /// anyway.
     Record,
 }
 
-/// How a host is reached.
+/// Connection options.
 #[derive(Clone, Debug)]
 pub struct SftpOptions {
-    /// The user, where the address names none.
+    /// The user if the address names none.
     pub user: String,
-    /// Files with private keys that were named; then no others are tried.
+    /// Explicitly configured private key files; if there are any, no others are tried.
     pub keys: Vec<PathBuf>,
-    /// Files with private keys that are tried if they are there.
+    /// Private key files that are tried if they exist.
     pub default_keys: Vec<PathBuf>,
-    /// The socket of the agent of keys.
+    /// The socket of the SSH agent.
     pub agent: Option<PathBuf>,
-    /// The files that say which host has which key; new ones go into the first.
+    /// The known-hosts files; new keys are written to the first.
     pub known_hosts: Vec<PathBuf>,
-    /// What to do about a host that none of them knows.
+    /// The policy for unknown hosts.
     pub unknown_host: UnknownHostPolicy,
-    /// Calls that are on their way at once.
+    /// The number of concurrent calls.
     pub connections: usize,
-    /// For how long a call is tried again whose connection broke.
+    /// How long a call is retried after its connection broke.
     pub retry_timeout: Duration,
 }
 
@@ -88,26 +90,26 @@ impl Default for SftpOptions {
     }
 }
 
-/// A vault's folder on another machine.
+/// A vault in a folder on another machine.
 #[derive(Debug)]
 pub struct SftpBackend {
     location: String,
     root: String,
     link: Arc<SftpLink>,
     spare_files: SpareFilePool,
-    /// Those that are looked at as soon as a lock has appeared.
+    /// The folders that are listed as soon as a lock has been written.
     open_folders: OpenFolderPool,
 }
 
-/// What whoever takes a lock lists next.
+/// The kinds that are listed after taking a lock.
 const KINDS_LISTED_WITH_LOCKS: [VaultFileKind; 3] =
     [VaultFileKind::Lock, VaultFileKind::Index, VaultFileKind::Snapshot];
 
 impl SftpBackend {
-    /// Names the folder; nothing is connected yet. `place` is how people name it.
+    /// Creates a backend for the folder, without connecting. `place` is the location as shown to users.
     ///
     /// # Errors
-    /// If the system gives no threads.
+    /// If the system cannot create threads.
     pub fn new(place: &str, address: SftpAddress, options: SftpOptions) -> io::Result<Self> {
         let root = address.path.clone();
         let link = Arc::new(SftpLink::new(address, options)?);
@@ -121,7 +123,7 @@ impl SftpBackend {
         })
     }
 
-    /// Returns how often a connection was made anew.
+    /// Returns the number of reconnections.
     #[must_use]
     pub fn reconnects(&self) -> u64 {
         self.link.reconnects()
@@ -135,7 +137,7 @@ impl SftpBackend {
         format!("{}/{}", self.root, kind_folder_name(kind))
     }
 
-    /// Where files are that have no name yet.
+    /// Returns the folder of staged files.
     fn temp_folder_path(&self) -> String {
         format!("{}/{TEMP_DIR}", self.root)
     }
@@ -160,7 +162,7 @@ impl SftpBackend {
         }
     }
 
-    /// Lists what is in a folder that may have been opened before.
+    /// Lists a folder that may have been opened ahead of time.
     async fn list_preopened(
         &self,
         channel: &Arc<SftpChannel>,
@@ -175,7 +177,7 @@ impl SftpBackend {
         }
     }
 
-    /// Brings bytes into a file without a name; returns what it is called meanwhile.
+    /// Writes bytes to a staged file; returns its temporary name.
     async fn stage_over(
         &self,
         channel: &Arc<SftpChannel>,
@@ -304,7 +306,7 @@ impl VaultBackend for SftpBackend {
             }
         });
         match revealed {
-            // It was revealed, and a connection broke before the host could say so; or the host has lost it.
+            // The file was revealed and the connection broke before the response, or the host has lost it.
             Err(error) if error.kind() == ErrorKind::NotFound => self.write(*kind, id, bytes),
             revealed => revealed,
         }
@@ -320,7 +322,8 @@ impl VaultBackend for SftpBackend {
             let (path, temporary) = (&path, &staged.temp_name);
             async move {
                 let Some(name) = temporary else { return Ok(None) };
-                // Only OpenSSH's, and what behaves like it, is known to do what it is asked for in that order.
+                // Only OpenSSH's server, and compatible ones, are known to process requests in the order in which they
+                // are sent.
                 let abilities = channel.capabilities().await?;
                 if !abilities.can_replace {
                     return Ok(None);
@@ -333,8 +336,8 @@ impl VaultBackend for SftpBackend {
                 let (revealed, lists) = future::join(revealing, future::join_all(lists)).await;
                 revealed?;
                 let lists = lists.into_iter().collect::<Result<Vec<_>, _>>()?;
-                // A folder that was opened before may tell of what it held then. One that names what has just appeared
-                // does not.
+                // A folder that was opened before may list what it contained then. A listing that includes the file
+                // that was revealed is current.
                 let own = kinds.iter().position(|kind| *kind == staged.kind);
                 let is_seen = own
                     .and_then(|own| lists.get(own))
@@ -348,7 +351,7 @@ impl VaultBackend for SftpBackend {
         }));
         match done {
             Some(Ok(Some(lists))) => Ok(lists.into_iter().map(Ok).collect()),
-            // Step by step, which tells what is wrong, or goes on over another connection.
+            // Repeat step by step, which reports the error or continues over another connection.
             _ => {
                 self.reveal(staged)?;
                 Ok(kinds.iter().map(|kind| self.list(*kind)).collect())
@@ -365,7 +368,7 @@ impl VaultBackend for SftpBackend {
             }),
         );
         if let Some(Err(error)) = removed {
-            // A prune sweeps it away.
+            // A prune removes it.
             tracing::debug!(reason = ?error, "a file without a name stays on the host");
         }
     }

@@ -1,6 +1,7 @@
-//! Folders that are open on the host before they are to be listed: to open one costs a round trip.
+//! Folders that are opened on the host before they are listed: opening one costs a round trip.
 //!
-//! What such a folder tells may be what it held when it was opened. Whoever lists it has to see in it that it is not.
+//! The listing of such a folder may show its contents at the time it was opened. The caller has to detect that from the
+//! listing.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::link::{SftpChannel, SftpLink};
 use super::remote_file;
 use crate::backend::VaultFileKind;
 
-/// Open folders, each with the channel that it was opened over.
+/// Open folder handles, each with the channel that it was opened over.
 #[derive(Default)]
 pub(super) struct OpenFolderPool(Mutex<Vec<(VaultFileKind, Arc<SftpChannel>, String)>>);
 
@@ -22,7 +23,7 @@ impl std::fmt::Debug for OpenFolderPool {
 }
 
 impl OpenFolderPool {
-    /// Opens folders over a channel. One that cannot be opened is left out: whoever lists it will be told why.
+    /// Opens folders over a channel. One that cannot be opened is skipped: the later listing reports the error.
     pub(super) async fn open(
         &self,
         channel: &Arc<SftpChannel>,
@@ -37,7 +38,7 @@ impl OpenFolderPool {
         close_folders(before);
     }
 
-    /// Takes the one of a kind that was opened over a channel.
+    /// Takes the open folder of a kind that belongs to a channel.
     pub(super) fn take(&self, kind: VaultFileKind, channel: &Arc<SftpChannel>) -> Option<String> {
         let mut opened = self.0.lock();
         let at =
@@ -45,7 +46,7 @@ impl OpenFolderPool {
         Some(opened.swap_remove(at).2)
     }
 
-    /// Closes those that were not needed.
+    /// Closes the folders that were not used.
     pub(super) fn close(&self, link: &SftpLink) {
         let left = std::mem::take(&mut *self.0.lock());
         if !left.is_empty() {
@@ -54,7 +55,7 @@ impl OpenFolderPool {
     }
 }
 
-/// Closes folders, without waiting for it; within a runtime.
+/// Closes folders without waiting; must be called within a runtime.
 fn close_folders(folders: Vec<(VaultFileKind, Arc<SftpChannel>, String)>) {
     for (_, channel, handle) in folders {
         remote_file::close_later(channel, handle);

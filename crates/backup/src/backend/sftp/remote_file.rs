@@ -1,4 +1,4 @@
-//! What a vault does with files, over one channel.
+//! The file operations of a vault over one channel.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use super::super::{TEMP_DIR, vault_folders};
 use super::link::{SftpCapabilities, SftpChannel, SftpFailure};
 use crate::object_id::VaultObjectId;
 
-/// What one request carries: every server takes so much.
+/// Maximum bytes per request: every server accepts this many.
 const MAX_REQUEST_BYTES: usize = 32 << 10;
-/// Requests for pieces of one file that are on their way at once.
+/// Maximum number of concurrent read requests for one file.
 const MAX_PIPELINED_READS: usize = 64;
-/// Requests about folders that are on their way at once.
+/// Maximum number of concurrent requests about folders.
 const MAX_PIPELINED_FOLDERS: usize = 32;
-/// What lies in `tmp` for so long is nobody's: clocks may differ, and a slow writer writes.
+/// Minimum age of a file in `tmp` before it counts as abandoned: clocks may differ, and a slow writer keeps writing.
 const MIN_SWEEP_AGE: Duration = Duration::from_hours(24);
 
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-/// Which bits of a mode tell the kind of a file, and which kind is a plain one, and which a folder.
+/// The file type bits of a mode, and the values for a regular file and a folder.
 const MODE_KIND_MASK: u32 = 0o170_000;
 const MODE_REGULAR_FILE: u32 = 0o100_000;
 const MODE_FOLDER: u32 = 0o040_000;
@@ -54,16 +54,16 @@ pub(super) async fn list_folder(channel: &Arc<SftpChannel>, path: &str) -> SftpR
     list_open_folder(channel, handle).await
 }
 
-/// Opens a folder that is to be listed.
+/// Opens a folder for listing.
 pub(super) async fn open_folder(channel: &SftpChannel, path: &str) -> SftpResult<String> {
     Ok(channel.sftp.opendir(path).await?.handle)
 }
 
-/// Lists a folder that was opened for it, and closes it.
+/// Lists an open folder and closes it.
 async fn list_open_folder(channel: &Arc<SftpChannel>, handle: String) -> SftpResult<Vec<File>> {
     let sftp = &channel.sftp;
     let mut files = Vec::new();
-    // A short list is over with two answers, of which the second says so.
+    // A short listing ends with the second response, which reports the end.
     let mut ahead = 2;
     let listed = loop {
         let asked = stream::iter(0..ahead).map(|_| sftp.readdir(handle.clone()));
@@ -89,7 +89,7 @@ async fn list_open_folder(channel: &Arc<SftpChannel>, handle: String) -> SftpRes
     Ok(files)
 }
 
-/// Lists the files in a folder that are named by ids.
+/// Lists the files in a folder whose names are ids.
 pub(super) async fn list_ids(
     channel: &Arc<SftpChannel>,
     path: &str,
@@ -98,7 +98,7 @@ pub(super) async fn list_ids(
     list_ids_in_open_folder(channel, (path, handle)).await
 }
 
-/// Does the same in a folder that was opened for it, and closes it.
+/// Like `list_ids`, for an open folder, which it closes.
 pub(super) async fn list_ids_in_open_folder(
     channel: &Arc<SftpChannel>,
     (path, handle): (&str, String),
@@ -107,7 +107,7 @@ pub(super) async fn list_ids_in_open_folder(
     let mut named = Vec::new();
     for file in files.into_iter().filter(|file| is_file_kind(&file.attrs, MODE_REGULAR_FILE)) {
         let Ok(id) = file.filename.parse() else { continue };
-        // Hosts may leave it out. A file that is passed over would be taken for one that is not there.
+        // Hosts may omit the length. A file that is skipped would be treated as missing.
         let length = match file.attrs.size {
             Some(length) => length,
             None => file_length(channel, &format!("{path}/{}", file.filename)).await?,
@@ -127,7 +127,7 @@ async fn file_length(channel: &SftpChannel, path: &str) -> SftpResult<u64> {
     })
 }
 
-/// Lists the packs, which lie in many folders.
+/// Lists the packs, which are spread over many folders.
 pub(super) async fn list_packs(
     channel: &Arc<SftpChannel>,
     path: &str,
@@ -136,7 +136,7 @@ pub(super) async fn list_packs(
     let folders = folders.into_iter().filter(|folder| is_file_kind(&folder.attrs, MODE_FOLDER));
     let packs = stream::iter(folders).map(|folder| async move {
         match list_ids(channel, &format!("{path}/{}", folder.filename)).await {
-            // Somebody removed it meanwhile.
+            // Another process removed it concurrently.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
             listed => listed,
         }
@@ -146,7 +146,7 @@ pub(super) async fn list_packs(
     Ok(packs.into_iter().flatten().collect())
 }
 
-/// Returns the length of a file; nothing if it is not there.
+/// Returns the length of a file; `None` if it does not exist.
 pub(super) async fn find_file_length(channel: &SftpChannel, path: &str) -> SftpResult<Option<u64>> {
     match channel.sftp.stat(path).await.map_err(SftpFailure::from) {
         Ok(found) => Ok(Some(found.attrs.size.unwrap_or(0))),
@@ -159,7 +159,7 @@ pub(super) async fn find_file_length(channel: &SftpChannel, path: &str) -> SftpR
 pub(super) async fn read_file(channel: Arc<SftpChannel>, path: &str) -> SftpResult<Vec<u8>> {
     let sftp = &channel.sftp;
     let handle = sftp.open(path, OpenFlags::READ, FileAttributes::empty()).await?.handle;
-    // Its length and its beginning come with one round trip, which is all that a short file takes.
+    // The length and the start of the file arrive in one round trip, which is enough for a short file.
     let (facts, first) = tokio::join!(
         sftp.fstat(handle.clone()),
         read_request_range(sftp, &handle, (0, MAX_REQUEST_BYTES))
@@ -182,7 +182,7 @@ pub(super) async fn read_file(channel: Arc<SftpChannel>, path: &str) -> SftpResu
     whole
 }
 
-/// Reads a part of a file.
+/// Reads a range of a file.
 pub(super) async fn read_file_range(
     channel: Arc<SftpChannel>,
     path: &str,
@@ -200,12 +200,12 @@ pub(super) async fn read_file_range(
     }
 }
 
-/// Closes a file or folder without waiting for the answer.
+/// Closes a file or folder without waiting for the response.
 pub(super) fn close_later(channel: Arc<SftpChannel>, handle: String) {
     tokio::spawn(async move { channel.sftp.close(handle).await.ok() });
 }
 
-/// Reads some bytes, or as many as there are.
+/// Reads up to a number of bytes, fewer at the end of the file.
 async fn read_handle_range(
     sftp: &RawSftpSession,
     handle: &str,
@@ -223,7 +223,7 @@ async fn read_handle_range(
         let piece = piece?;
         let is_last = piece.len() < MAX_REQUEST_BYTES;
         bytes.extend(piece);
-        // What an index promises may be far more than there is.
+        // An index may claim far more bytes than the file has.
         if is_last {
             break;
         }
@@ -231,7 +231,7 @@ async fn read_handle_range(
     Ok(bytes)
 }
 
-/// Reads one piece, by more than one request if the server gives less than it was asked for.
+/// Reads one piece, with more than one request if the server returns fewer bytes than requested.
 async fn read_request_range(
     sftp: &RawSftpSession,
     handle: &str,
@@ -255,14 +255,14 @@ async fn read_request_range(
     Ok(bytes)
 }
 
-/// A file in a folder for such files that is open for what will be written.
+/// A file that is open for a later write, in the folder of temporary files.
 pub(super) struct SpareFile {
     pub(super) channel: Arc<SftpChannel>,
     temp_name: String,
     handle: String,
 }
 
-/// Opens a file under a name of its own.
+/// Opens a file under a unique name.
 pub(super) async fn open_spare_file(
     channel: Arc<SftpChannel>,
     temporary: &str,
@@ -277,15 +277,15 @@ pub(super) async fn open_spare_file(
     Ok(SpareFile { channel, temp_name: name, handle })
 }
 
-/// Removes a file that was opened for nothing.
+/// Removes a spare file that was not used.
 pub(super) async fn remove_spare_file(SpareFile { channel, temp_name: name, handle }: SpareFile) {
     let sftp = &channel.sftp;
     let (closed, removed) = tokio::join!(sftp.close(handle), sftp.remove(name));
-    // A prune sweeps away what stays.
+    // A prune removes files that remain.
     closed.and(removed).ok();
 }
 
-/// Writes a file under a name of its own in a folder for such files, and syncs it; returns the name.
+/// Writes a file under a unique name in a folder of temporary files and syncs it; returns the name.
 pub(super) async fn stage_file(
     channel: &Arc<SftpChannel>,
     (temporary, spare): (&str, Option<SpareFile>),
@@ -296,7 +296,7 @@ pub(super) async fn stage_file(
         None => open_spare_file(channel.clone(), temporary).await,
     };
     let SpareFile { temp_name: name, handle, .. } = match opened {
-        // Vaults that restic made have no such folder.
+        // Vaults created by restic have no such folder.
         Err(error) if error.kind() == ErrorKind::NotFound => {
             create_folder(channel, temporary).await?;
             open_spare_file(channel.clone(), temporary).await
@@ -312,7 +312,7 @@ pub(super) async fn stage_file(
     }
 }
 
-/// Gives a staged file its name. The first request is sent before anything else is waited for.
+/// Renames a staged file to its final name. The first request is sent before anything is awaited.
 pub(super) async fn reveal_file(
     (channel, abilities): (&SftpChannel, SftpCapabilities),
     (name, path): (&str, &str),
@@ -325,10 +325,10 @@ pub(super) async fn reveal_file(
     named
 }
 
-/// Removes a staged file for which something went wrong.
+/// Removes a staged file after a failure.
 async fn remove_failed_file(channel: &SftpChannel, name: String, failed: &SftpFailure) {
     if let SftpFailure::Rejected(_) = failed {
-        // What is said is why the write failed; a prune sweeps the file away, if it cannot be removed now.
+        // The error to report is the one of the failed write. If the file cannot be removed now, a prune removes it.
         channel.sftp.remove(name).await.ok();
     }
 }
@@ -338,7 +338,7 @@ async fn create_file(channel: &SftpChannel, name: &str) -> SftpResult<String> {
     Ok(channel.sftp.open(name, flags, attributes_with_mode(FILE_MODE)).await?.handle)
 }
 
-/// Writes all bytes, syncs and closes.
+/// Writes all bytes, syncs and closes the file.
 async fn write_and_close(channel: &SftpChannel, handle: &str, bytes: &[u8]) -> SftpResult<()> {
     let sftp = &channel.sftp;
     let can_sync = channel.capabilities().await?.can_sync;
@@ -352,8 +352,8 @@ async fn write_and_close(channel: &SftpChannel, handle: &str, bytes: &[u8]) -> S
     let syncing = async { if can_sync { sftp.fsync(handle).await.map(drop) } else { Ok(()) } };
     let closing = sftp.close(handle);
     let (written, synced, closed) = if bytes.len() <= MAX_PIPELINED_READS * MAX_REQUEST_BYTES {
-        // All requests are sent at once, in this order, in which a host has to work on those for one file. After a write
-        // that failed, what the others did does not matter.
+        // All requests are sent at once in this order, in which a host has to process requests for one file. After a
+        // failed write, the results of the others do not matter.
         future::join3(writing, syncing, closing).await
     } else {
         let written = writing.await;
@@ -372,7 +372,7 @@ async fn write_and_close(channel: &SftpChannel, handle: &str, bytes: &[u8]) -> S
     Ok(())
 }
 
-/// Renames a file to what it is called in the vault.
+/// Renames a file to its final name in the vault.
 async fn move_to_final_name(
     (channel, abilities): (&SftpChannel, SftpCapabilities),
     (name, path): (&str, &str),
@@ -385,7 +385,8 @@ async fn move_to_final_name(
             create_folder(channel, folder).await?;
             rename().await
         }
-        // A rename that replaces nothing fails where the file is already: the same, as its name is that of its bytes.
+        // A rename without replacement fails if the file exists. That file is identical, as its name is the hash of its
+        // bytes.
         Err(SftpFailure::Rejected(_)) if !abilities.can_replace => {
             match self::find_file_length(channel, path).await? {
                 Some(there) if there == length => {
@@ -427,7 +428,7 @@ async fn rename_file(
     }
 }
 
-/// Removes a file; it is fine if it is gone.
+/// Removes a file; a missing file is not an error.
 pub(super) async fn remove_file(channel: &SftpChannel, path: &str) -> SftpResult<()> {
     match channel.sftp.remove(path).await.map_err(SftpFailure::from) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -435,7 +436,7 @@ pub(super) async fn remove_file(channel: &SftpChannel, path: &str) -> SftpResult
     }
 }
 
-/// Makes a folder; it is fine if it is there.
+/// Creates a folder; an existing folder is not an error.
 async fn create_folder(channel: &SftpChannel, path: &str) -> SftpResult<()> {
     match channel
         .sftp
@@ -452,12 +453,12 @@ async fn create_folder(channel: &SftpChannel, path: &str) -> SftpResult<()> {
     }
 }
 
-/// Makes the folders of a vault, and those above it.
+/// Creates the folders of a vault and their missing parents.
 pub(super) async fn create_vault_folders(channel: &SftpChannel, root: &str) -> SftpResult<()> {
     let ends = root.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0);
     for end in ends.chain([root.len()]) {
         let above = root.get(..end).unwrap_or(root);
-        // A folder above may be one that this user may not look into.
+        // The user may not have permission to read a parent folder.
         if find_file_length(channel, above).await?.is_none() {
             create_folder(channel, above).await?;
         }
@@ -472,7 +473,7 @@ pub(super) async fn create_vault_folders(channel: &SftpChannel, root: &str) -> S
     numbered.buffer_unordered(MAX_PIPELINED_FOLDERS).try_for_each(|()| async { Ok(()) }).await
 }
 
-/// Removes the folders of a vault that holds nothing any more, with what is in the one for files without a name.
+/// Removes the folders of an empty vault, including the contents of the folder of temporary files.
 pub(super) async fn remove_vault_folders(channel: &Arc<SftpChannel>, root: &str) -> SftpResult<()> {
     let temporary = format!("{root}/{TEMP_DIR}");
     let left = match list_folder(channel, &temporary).await {
@@ -480,7 +481,7 @@ pub(super) async fn remove_vault_folders(channel: &Arc<SftpChannel>, root: &str)
         listed => listed?,
     };
     for file in left.into_iter().filter(|file| is_file_kind(&file.attrs, MODE_REGULAR_FILE)) {
-        // What stays is told by its folder, which stays with it.
+        // A file that cannot be removed makes the removal of its folder fail, which reports it.
         remove_file(channel, &format!("{temporary}/{}", file.filename)).await.ok();
     }
     let (numbered, above): (Vec<String>, Vec<String>) =
@@ -489,7 +490,7 @@ pub(super) async fn remove_vault_folders(channel: &Arc<SftpChannel>, root: &str)
         .map(|folder| async move { remove_folder(channel, &format!("{root}/{folder}")).await });
     let numbered: Vec<SftpResult<()>> =
         numbered.buffer_unordered(MAX_PIPELINED_FOLDERS).collect().await;
-    // All that can go does, whatever is in the way of others.
+    // Remove every folder that can be removed, even if others fail.
     let mut removed = numbered.into_iter().fold(Ok(()), Result::and);
     for folder in above {
         removed = removed.and(remove_folder(channel, &format!("{root}/{folder}")).await);
@@ -497,7 +498,7 @@ pub(super) async fn remove_vault_folders(channel: &Arc<SftpChannel>, root: &str)
     removed.and(remove_folder(channel, root).await)
 }
 
-/// Removes an empty folder; it is fine if it is gone.
+/// Removes an empty folder; a missing folder is not an error.
 async fn remove_folder(channel: &SftpChannel, path: &str) -> SftpResult<()> {
     match channel.sftp.rmdir(path).await.map_err(SftpFailure::from) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -505,7 +506,7 @@ async fn remove_folder(channel: &SftpChannel, path: &str) -> SftpResult<()> {
     }
 }
 
-/// Removes what crashed writers left.
+/// Removes files that crashed writers left.
 pub(super) async fn remove_abandoned_files(
     channel: &Arc<SftpChannel>,
     folder: &str,

@@ -1,4 +1,4 @@
-//! Files that are open on the host before there is anything to write into them: to open one costs a round trip.
+//! Files that are opened on the host before they are written: opening one costs a round trip.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tracing::debug;
 use super::link::{SftpCallLoad, SftpChannel, SftpLink};
 use super::remote_file::{self, SpareFile};
 
-/// What a host has not removed by then stays, until a prune sweeps it away.
+/// Time limit for removing spare files. A prune removes those that remain.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Spare files, open or being opened, in the order in which they were asked for.
+/// Spare files, open or being opened, in the order of their requests.
 #[derive(Default)]
 pub(super) struct SpareFilePool(Mutex<VecDeque<JoinHandle<Option<SpareFile>>>>);
 
@@ -25,7 +25,7 @@ impl std::fmt::Debug for SpareFilePool {
 }
 
 impl SpareFilePool {
-    /// Begins to open files until there are so many, in a folder for such files.
+    /// Opens files in a folder of temporary files until `count` are available or being opened.
     pub(super) fn prepare(&self, (link, temporary): (&Arc<SftpLink>, &str), count: usize) {
         let there = self.0.lock().len();
         for _ in there..count {
@@ -36,14 +36,14 @@ impl SpareFilePool {
                         remote_file::open_spare_file(channel, &temporary).await
                     })
                     .await;
-                // Whoever wants to write will be told why he cannot.
+                // The later write reports the reason.
                 opened.inspect_err(|error| debug!(reason = ?error, "no spare file")).ok()
             });
             self.0.lock().extend(opening);
         }
     }
 
-    /// Takes one that is open over a channel, waiting for it if it is being opened; nothing if there is none.
+    /// Takes a file that is open over a channel, waiting for it if it is being opened; `None` if there is none.
     pub(super) async fn take(&self, channel: &Arc<SftpChannel>) -> Option<SpareFile> {
         loop {
             let opening = self.0.lock().pop_front()?;
@@ -55,7 +55,7 @@ impl SpareFilePool {
         }
     }
 
-    /// Removes those that were not needed.
+    /// Removes the files that were not used.
     pub(super) fn remove_all(&self, link: &SftpLink) {
         let left = std::mem::take(&mut *self.0.lock());
         if left.is_empty() {

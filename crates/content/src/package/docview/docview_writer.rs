@@ -1,7 +1,7 @@
-//! Writing docviews.
+//! The writer of docviews.
 //!
-//! The form is FileVault's: one attribute to a line, `jcr:mixinTypes` and the other properties sorted by name, an
-//! element that holds nothing closed at once.
+//! The form is FileVault's: one attribute per line, `jcr:mixinTypes` and the other properties sorted by name, empty
+//! elements self-closed.
 
 use std::collections::BTreeSet;
 
@@ -9,22 +9,22 @@ use super::super::xml_reader::push_escaped_attribute;
 use super::{DocviewNamespaces, default_value_type, iso9075, literal};
 use crate::Subtree;
 
-/// How a child appears in its parent's document.
+/// The form of a child in its parent's document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum ChildPlacement {
-    /// Whole, with everything below.
+    /// Complete, with everything below it.
     Inline,
-    /// As an empty element that tells the order: it is described elsewhere.
+    /// An empty element that only fixes the order; the child is described elsewhere.
     OrderOnly,
 }
 
-/// Writes a node with everything below it as a docview. The node's own name is not part of it.
+/// Writes a node with everything below it as a docview. The node's own name is not included.
 #[must_use]
 pub fn write_docview(node: &Subtree, namespaces: &DocviewNamespaces) -> String {
     write_docview_split(node, namespaces, &mut |_, _| ChildPlacement::Inline)
 }
 
-/// Writes a node; `split` is asked for every node below, with its path relative to `node`.
+/// Writes a node; `split` decides for every descendant, given its path relative to `node`.
 pub(in super::super) fn write_docview_split(
     node: &Subtree,
     namespaces: &DocviewNamespaces,
@@ -53,7 +53,7 @@ struct DocviewWriter<'a> {
 }
 
 impl DocviewWriter<'_> {
-    /// Writes what follows the element's name: attributes and children.
+    /// Writes the rest of an element after its name: attributes and children.
     fn push_attributes_and_children(
         &mut self,
         node: &Subtree,
@@ -93,7 +93,7 @@ impl DocviewWriter<'_> {
                         &child_path,
                         depth + 1,
                     );
-                    // The line ends where the next one begins.
+                    // The next item starts its own line.
                     self.out.truncate(self.out.trim_end().len());
                 }
             }

@@ -1,8 +1,8 @@
-//! Names in XML by ISO 9075-14: what XML forbids in a name is `_xHHHH_`.
+//! XML names by ISO 9075-14: characters that XML forbids in a name are written as `_xHHHH_`.
 
 use std::fmt::Write as _;
 
-/// Returns the name that an XML name stands for.
+/// Decodes an XML name.
 pub(super) fn decode_name(name: &str) -> String {
     if !name.contains("_x") {
         return name.to_owned();
@@ -21,7 +21,7 @@ pub(super) fn decode_name(name: &str) -> String {
     String::from_utf16_lossy(&units)
 }
 
-/// Returns the XML name for a name. The colon between prefix and local name stays.
+/// Encodes a name as an XML name. The colon between prefix and local name stays.
 pub(super) fn encode_name(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut is_first = true;
@@ -51,7 +51,7 @@ fn escape_code_at(text: &str) -> Option<u16> {
     (is_closed && are_digits).then(|| u16::from_str_radix(digits, 16).ok()).flatten()
 }
 
-/// The first characters of XML 1.0 names (production 4 without the colon).
+/// Returns true for the first characters of XML 1.0 names (production 4 without the colon).
 fn is_xml_name_start(character: char) -> bool {
     matches!(character,
         'A'..='Z' | '_' | 'a'..='z' | '\u{c0}'..='\u{d6}' | '\u{d8}'..='\u{f6}' | '\u{f8}'..='\u{2ff}'
@@ -60,7 +60,7 @@ fn is_xml_name_start(character: char) -> bool {
         | '\u{f900}'..='\u{fdcf}' | '\u{fdf0}'..='\u{fffd}' | '\u{10000}'..='\u{effff}')
 }
 
-/// The other characters of XML 1.0 names (production 4a), with the colon.
+/// Returns true for the other characters of XML 1.0 names (production 4a), with the colon.
 fn is_xml_name_part(character: char) -> bool {
     is_xml_name_start(character)
         || matches!(character,

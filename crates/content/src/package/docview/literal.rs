@@ -1,10 +1,10 @@
-//! Property values as docviews write them: `{Long}42`, `{Date}[…,…]`, `plain text`.
+//! Property values in docview notation: `{Long}42`, `{Date}[…,…]`, `plain text`.
 //!
-//! A value may begin with a type in braces. A list stands in brackets, its values separated by commas. A backslash
-//! takes the meaning from what follows it; `\uXXXX` is a character by its number; `\0` is the empty value in a list
-//! that holds nothing else, and as a single binary value one without bytes.
+//! A value may begin with a type in braces. A list is enclosed in brackets, its values separated by commas. A backslash
+//! escapes the next character; `\uXXXX` is a character by its number; `\0` is the empty value in a list with no other
+//! values, and as a single binary value one without bytes.
 //!
-//! Invariant: what [`write_literal()`] writes, [`parse_literal`] reads as the same property.
+//! Invariant: [`parse_literal`] parses the output of [`write_literal()`] to the same property.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -12,26 +12,26 @@ use std::fmt::Write as _;
 use super::super::xml_reader::is_xml_character;
 use crate::{Property, Value, ValueType};
 
-/// A property as a docview gives it.
+/// A property in docview notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DocviewLiteral {
     /// The value or values.
     Property(Property),
-    /// `{Binary}`: the bytes are in a file of their own, or else what is there stays.
+    /// `{Binary}`: the bytes are in a separate file; without one, the existing value stays.
     ExternalBinary,
-    /// `{Binary}\0`: no bytes; `{Binary}[…]`: as many values without bytes.
+    /// `{Binary}\0`: a value without bytes; `{Binary}[…]`: a list of values without bytes.
     EmptyBinary {
-        /// How many values.
+        /// The number of values.
         value_count: usize,
-        /// Whether they are a list.
+        /// True for a list.
         is_list: bool,
     },
 }
 
-/// Reads the text of an attribute; a text without a type is of type `untyped`.
+/// Parses the text of an attribute; a text without a type has the type `untyped`.
 ///
 /// # Errors
-/// A sentence that says what is wrong with the text.
+/// A sentence that describes the fault.
 pub fn parse_literal(text: &str, untyped: ValueType) -> Result<DocviewLiteral, String> {
     let (value_type, rest) = split_type(text)?;
     if value_type == Some(ValueType::Binary) {
@@ -89,9 +89,10 @@ fn split_type(text: &str) -> Result<(Option<ValueType>, &str), String> {
     }
 }
 
-/// Splits what follows the `[` of a list into its values. A list that lacks its `]` ends with the text.
+/// Splits the text after the opening bracket of a list into its values. A list without a closing bracket ends with the
+/// text.
 fn split_list(list: &str) -> Result<Vec<Cow<'_, str>>, String> {
-    // A final bracket closes the list, unless a backslash takes that meaning from it.
+    // A final bracket closes the list, unless a backslash escapes it.
     let body = match list.strip_suffix(']') {
         Some(body) if is_next_unescaped(body) => body,
         _ => list,
@@ -116,7 +117,7 @@ fn split_list(list: &str) -> Result<Vec<Cow<'_, str>>, String> {
     Ok(values)
 }
 
-/// Tells whether the character after `text` keeps its meaning: an even number of backslashes precedes it.
+/// Returns true if the character after `text` is not escaped: an even number of backslashes precedes it.
 fn is_next_unescaped(text: &str) -> bool {
     text.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 0
 }
@@ -138,7 +139,7 @@ fn unescape_value(text: &str) -> Result<Cow<'_, str>, String> {
                 }
                 Some('0') => {}
                 Some(other) => out.push(other),
-                // A last backslash takes the meaning from nothing, so it stands for itself.
+                // A trailing backslash escapes nothing and stands for itself.
                 None => out.push('\\'),
             },
         }
@@ -146,8 +147,8 @@ fn unescape_value(text: &str) -> Result<Cow<'_, str>, String> {
     Ok(Cow::Owned(out))
 }
 
-/// Reads the digits after `\u`, and a second escape where the first is half of a surrogate pair.
-/// Returns the character and how many bytes it took.
+/// Parses the digits after `\u`, and a second escape if the first is half of a surrogate pair. Returns the character
+/// and the number of bytes read.
 fn decode_unicode_escape(text: &str) -> Result<(char, usize), String> {
     let unit = |at: usize| {
         let digits = text.get(at..at + 4)?;
@@ -167,7 +168,7 @@ fn decode_unicode_escape(text: &str) -> Result<(char, usize), String> {
     }
 }
 
-/// Writes a property so that [`parse_literal`] reads the same, given the same type for untyped text.
+/// Writes a property so that [`parse_literal`] parses it to the same property, given the same type for untyped text.
 /// Blobs are written as `{Binary}`.
 #[must_use]
 pub fn write_literal(property: &Property, untyped: ValueType) -> String {

@@ -1,15 +1,15 @@
 //! Docviews: XML files in which an element is a node and an attribute is a property.
 //!
-//! In: a file of a package. Out: the node that it describes with those below, each with the line where it stands.
+//! In: a file of a package. Out: the node that it describes with its descendants, each with its line.
 //!
 //! Invariants
-//! * An element without attributes makes no node: it only tells the place among its siblings.
-//! * Names and values are checked here, so that what a document describes can be stored.
+//! * An element without attributes creates no node: it only fixes the position among its siblings.
+//! * Names and values are checked here, so that the described content can be stored.
 //! * Writing a node and reading it again gives the same node (`docview_writer`).
 //!
 //! On failure: [`crate::Error::InvalidPackage`] with file and line.
 //!
-//! Not here: where in the tree a document belongs (`entry`), and what it does to content (`installer`).
+//! Not here: the path of a document in the tree (`entry`), and its effect on content (`installer`).
 
 mod docview_writer;
 mod iso9075;
@@ -38,32 +38,32 @@ use crate::{
 };
 use namespace::NamespaceScopes;
 
-/// A docview that was read.
+/// A parsed docview.
 #[derive(Debug)]
 pub(super) struct PackageDocument {
-    /// The node that the root element describes; its name is not known here.
+    /// The node of the root element; its name is not known here.
     pub(super) root: ImportNode,
-    /// Which prefixes it uses for which namespaces.
+    /// The prefixes in use and their namespaces.
     pub(super) namespaces: BTreeMap<String, String>,
     pub(super) counts: PackageCounts,
-    /// Elements that are left out because of a sibling of the same name.
+    /// Elements that are ignored because of a sibling of the same name.
     pub(super) superseded: Vec<SupersededElement>,
 }
 
-/// What an XML file describes.
+/// The kind of content of an XML file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum XmlSerialization {
     /// A node, as a docview: the root element is `jcr:root`.
     Docview,
     /// A node, as a sysview: the root element is `sv:node`.
     Sysview,
-    /// No node: it is a file.
+    /// No node: it is a plain file.
     Other,
 }
 
-/// Finds out by the beginning of an XML file what it describes.
+/// Detects the kind of an XML file from its beginning.
 pub(super) fn detect_serialization(file: &PackageFileName, beginning: &[u8]) -> XmlSerialization {
-    // The beginning may end inside of a character.
+    // The beginning may end inside a character.
     let text = beginning.utf8_chunks().next().map_or("", |chunk| chunk.valid());
     let first = XmlReader::new(file, text.as_bytes()).and_then(|mut xml| xml.next_item());
     let Ok(XmlItem::StartElement(element)) = first else {
@@ -89,8 +89,8 @@ fn is_jcr_root(element: &XmlElement, scopes: &mut NamespaceScopes) -> bool {
     is_root
 }
 
-/// Reads the text of a docview as a node. What a node cannot hold is left out: elements that only tell the order, and
-/// the mark of bytes that are kept elsewhere. `name` stands for the file in messages.
+/// Parses the text of a docview as a node. Content that a node cannot hold is left out: elements that only fix the
+/// order, and markers for bytes that are stored elsewhere. `name` identifies the file in messages.
 ///
 /// # Errors
 /// [`crate::Error::InvalidPackage`] with the line of the first fault.
@@ -114,7 +114,7 @@ fn import_to_subtree(node: ImportNode) -> Subtree {
     subtree
 }
 
-/// Reads a docview whose root element describes a node with `depth` names in its path.
+/// Parses a docview whose root element describes a node with `depth` names in its path.
 ///
 /// # Errors
 /// At the first fault.
@@ -142,7 +142,7 @@ pub(super) fn parse_docview(
                 reader.close_element();
                 Ok(true)
             }
-            // FileVault passes over text, too.
+            // FileVault ignores text, too.
             XmlItem::Text(_) => Ok(true),
             XmlItem::EndDocument => Ok(false),
         });
@@ -171,7 +171,7 @@ struct DocviewReader<'a> {
     root: Option<ImportNode>,
     counts: PackageCounts,
     superseded: Vec<SupersededElement>,
-    /// What is wrong with values, to be told together.
+    /// Faults of values, to be reported together.
     faults: Vec<Error>,
 }
 
@@ -213,8 +213,8 @@ impl DocviewReader<'_> {
         Ok(())
     }
 
-    /// Ends the innermost element. A later one takes the place of a sibling with the same name, as in FileVault over
-    /// a repository that has no same-name siblings; there, one that says to be another, `name[2]`, is left out.
+    /// Closes the innermost element. A later element replaces a sibling with the same name, as in FileVault on a
+    /// repository without same-name siblings. As there, an element with an index, such as `name[2]`, is left out.
     fn close_element(&mut self) {
         self.scopes.leave_element();
         let Some(node) = self.open_nodes.pop() else { return };
@@ -248,7 +248,7 @@ impl DocviewReader<'_> {
             let name = self.resolve_name(&attribute.name, attribute.line)?;
             let property = match self.read_property(&name, attribute) {
                 Ok(property) => property,
-                // What is wrong with one value is told together with what is wrong with others.
+                // Faults of values are collected and reported together.
                 Err(error) if self.faults.len() < MAX_REPORTED_FAULTS => {
                     self.faults.push(error);
                     continue;
@@ -257,7 +257,7 @@ impl DocviewReader<'_> {
             };
             if let (PRIMARY_TYPE | MIXIN_TYPES, ImportProperty::Value(types)) = (&*name, &property)
             {
-                // What a package calls a type by is a prefix that it uses.
+                // The prefix of a type that the package names counts as used.
                 for one in types.values() {
                     drop(self.scopes.resolve_name(&one.to_text()));
                 }
@@ -302,7 +302,7 @@ impl DocviewReader<'_> {
         }
     }
 
-    /// Returns the name of an element's node; with its number where that is a second sibling or later one of this name.
+    /// Returns the name of an element's node, with its index if it is the second or a later sibling of this name.
     fn read_node_name(&mut self, element: &XmlElement) -> Result<String> {
         let decoded = self.decode_name(&element.name, element.line)?;
         let base = decoded.strip_suffix("[1]").or_else(|| base_of_indexed_name(&decoded));
@@ -312,7 +312,7 @@ impl DocviewReader<'_> {
         Ok(if decoded.ends_with("[1]") { name.to_owned() } else { decoded })
     }
 
-    /// Returns the JCR name for an attribute's name in the document.
+    /// Returns the JCR name of an attribute in the document.
     fn resolve_name(&mut self, qualified: &str, line: u32) -> Result<String> {
         let name = self.decode_name(qualified, line)?;
         check_item_name(&name).map_err(|error| self.file_name.to_error(line, error.to_string()))?;
@@ -331,14 +331,14 @@ impl DocviewReader<'_> {
     }
 }
 
-/// Returns the name without its number, if that is `[2]` or more: JCR's way to write siblings of the same name.
+/// Returns the name without its index if that is `[2]` or higher, which is JCR's notation for same-name siblings.
 fn base_of_indexed_name(name: &str) -> Option<&str> {
     let (base, number) = name.strip_suffix(']')?.rsplit_once('[')?;
     let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
     (is_number && number.parse::<u32>().is_ok_and(|number| number > 1)).then_some(base)
 }
 
-/// Returns the type of values that are written without one.
+/// Returns the type of values that are written without a type.
 fn default_value_type(name: &str) -> ValueType {
     if matches!(name, PRIMARY_TYPE | MIXIN_TYPES) { ValueType::Name } else { ValueType::String }
 }

@@ -1,7 +1,7 @@
-//! Prefixes and the namespaces that they stand for.
+//! Namespace prefixes and the namespaces that they stand for.
 //!
-//! Content names carry prefixes. A document may bind any prefix to a namespace; where the namespace is a known one,
-//! names get the prefix that everybody uses for it.
+//! Content names carry prefixes. A document may bind any prefix to a namespace; for a known namespace, names get its
+//! usual prefix.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ const KNOWN_NAMESPACES: [(&str, &str); 26] = [
 
 const JCR_NAMESPACE: &str = "http://www.jcp.org/jcr/1.0";
 
-/// Which namespace each prefix stands for, for writing documents.
+/// The namespace of each prefix, for writing documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DocviewNamespaces(BTreeMap<String, String>);
 
@@ -55,34 +55,34 @@ impl Default for DocviewNamespaces {
 }
 
 impl DocviewNamespaces {
-    /// Adds prefixes; those that are known keep their namespace.
+    /// Adds prefixes; existing ones keep their namespace.
     pub fn extend(&mut self, others: impl IntoIterator<Item = (String, String)>) {
         for (prefix, uri) in others {
             self.0.entry(prefix).or_insert(uri);
         }
     }
 
-    /// Returns the namespace of a prefix; one that is made up where none is known, as XML needs one.
+    /// Returns the namespace of a prefix; an invented one if it is unknown, because XML requires one.
     pub(super) fn uri_of(&self, prefix: &str) -> String {
         self.0.get(prefix).cloned().unwrap_or_else(|| format!("urn:x-tympan:prefix:{prefix}"))
     }
 }
 
-/// The declarations in force at a place in a document.
+/// The namespace declarations in scope at a position in a document.
 #[derive(Debug, Default)]
 pub(super) struct NamespaceScopes {
-    /// For each open element, how many declarations it made.
+    /// The number of declarations of each open element.
     declaration_counts: Vec<usize>,
-    /// Prefix, namespace, and the prefix that names get.
+    /// Prefix, namespace, and the prefix used in names.
     declarations: Vec<(String, String, String)>,
     used_namespaces: BTreeMap<String, String>,
 }
 
 impl NamespaceScopes {
-    /// The most declarations in force at a place: each name is looked up among them.
+    /// Maximum number of declarations in scope; each name is looked up among them.
     pub(super) const MAX_DECLARATIONS: usize = 1000;
 
-    /// Returns how many declarations are in force.
+    /// Returns the number of declarations in scope.
     pub(super) fn declaration_count(&self) -> usize {
         self.declarations.len()
     }
@@ -108,7 +108,7 @@ impl NamespaceScopes {
         self.declarations.truncate(self.declarations.len().saturating_sub(count));
     }
 
-    /// Tells whether a qualified name is `jcr:root`, whatever the prefix.
+    /// Returns true if a qualified name is `jcr:root`, whatever its prefix.
     pub(super) fn is_jcr_root_name(&self, qualified: &str) -> bool {
         let Some((prefix, "root")) = qualified.split_once(':') else {
             return false;
@@ -116,7 +116,7 @@ impl NamespaceScopes {
         self.find_declaration(prefix).is_some_and(|(uri, _)| uri == JCR_NAMESPACE)
     }
 
-    /// Returns a name with its usual prefix, or nothing if its prefix is not declared.
+    /// Returns a name with its usual prefix; `None` if its prefix is not declared.
     pub(super) fn resolve_name(&mut self, qualified: &str) -> Option<String> {
         let Some((prefix, local)) = qualified.split_once(':') else {
             return Some(qualified.to_owned());
@@ -133,7 +133,7 @@ impl NamespaceScopes {
         Some(resolved)
     }
 
-    /// Returns the prefixes that names got, and their namespaces.
+    /// Returns the prefixes used in names, and their namespaces.
     pub(super) fn into_used_namespaces(self) -> BTreeMap<String, String> {
         self.used_namespaces
     }

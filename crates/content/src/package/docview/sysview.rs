@@ -1,6 +1,7 @@
 //! Sysviews: XML files in which an element `sv:node` is a node and an element `sv:property` with `sv:value` a property.
 //!
-//! In: a file of a package. Out: the same [`PackageDocument`] as from a docview. Bytes stand in the file itself, in base64.
+//! In: a file of a package. Out: the same [`PackageDocument`] as from a docview. Binary values are part of the file, in
+//! base64.
 //!
 //! On failure: [`crate::Error::InvalidPackage`] with file and line.
 
@@ -20,7 +21,7 @@ use super::namespace::NamespaceScopes;
 use crate::package::PackageCounts;
 use crate::{MIXIN_TYPES, PRIMARY_TYPE, Property, Result, Value, ValueType, check_item_name};
 
-/// Reads a sysview whose root element describes a node with `depth` names in its path.
+/// Parses a sysview whose root element describes a node with `depth` names in its path.
 ///
 /// # Errors
 /// At the first fault.
@@ -80,7 +81,7 @@ struct SysviewProperty {
     is_list: bool,
     values: Vec<String>,
     byte_count: usize,
-    /// Whether the value that is being read is in base64 although it is a text.
+    /// True if the current value is in base64 although it is a text.
     is_text_base64: bool,
     line: u32,
 }

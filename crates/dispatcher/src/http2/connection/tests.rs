@@ -55,7 +55,7 @@ fn window(stream: u32, bytes: u32) -> Vec<u8> {
     frame(FrameKind::WindowUpdate, 0, stream, &bytes.to_be_bytes())
 }
 
-/// A connection whose client has greeted.
+/// Returns a connection whose client has sent its preface.
 fn greeted() -> Http2Connection {
     let mut session = Http2Connection::new(BOUNDS, 0);
     let mut input = CLIENT_PREFACE.to_vec();
@@ -65,12 +65,12 @@ fn greeted() -> Http2Connection {
     session
 }
 
-/// Feeds bytes, and describes the steps.
+/// Feeds bytes and returns a description of the steps.
 fn feed(session: &mut Http2Connection, input: &[u8]) -> String {
     feed_some(session, input).0
 }
 
-/// Feeds bytes, and returns the steps and how many bytes are left.
+/// Feeds bytes and returns the steps and the number of remaining bytes.
 fn feed_some(session: &mut Http2Connection, input: &[u8]) -> (String, usize) {
     let (mut rest, mut fields) = (input, FieldList::default());
     let mut told = Vec::new();
@@ -82,7 +82,7 @@ fn feed_some(session: &mut Http2Connection, input: &[u8]) -> (String, usize) {
                 return (told.join(" "), 0);
             }
             Http2ReadStep::Request { stream, is_complete: is_whole } => {
-                // Those with a body are left, as they can be nothing else.
+                // Requests with a body are assigned to the service, as there is no other choice.
                 if !is_whole {
                     session.assign_to_service(stream, is_whole, stream + 1000);
                 }
@@ -100,7 +100,7 @@ fn feed_some(session: &mut Http2Connection, input: &[u8]) -> (String, usize) {
     }
 }
 
-/// Describes what was sent since the last time, as frames of `kind stream flags length`.
+/// Returns the frames sent since the last call as `kind stream flags length`.
 fn sent(session: &mut Http2Connection) -> Vec<(FrameKind, u32, u8, usize)> {
     let out = std::mem::take(&mut session.output).to_vec();
     frames(&out).map(|(head, _)| (head.kind, head.stream, head.flags, head.length)).collect()
@@ -115,21 +115,21 @@ fn frames(mut bytes: &[u8]) -> impl Iterator<Item = (FrameHeader, &[u8])> {
     })
 }
 
-/// Returns the reason of the GOAWAY that ended a connection.
+/// Returns the error code of the GOAWAY that ended a connection.
 fn farewell(session: &Http2Connection) -> Option<u32> {
     let out = session.output.to_vec();
     let goaway = frames(&out).find(|(head, _)| head.kind == FrameKind::Goaway);
     goaway.map(|(_, payload)| frame::read_u32(&payload[4..]).unwrap())
 }
 
-/// Returns the reason of the first reset.
+/// Returns the error code of the first reset.
 fn reset(session: &Http2Connection) -> Option<(u32, u32)> {
     let out = session.output.to_vec();
     let reset = frames(&out).find(|(head, _)| head.kind == FrameKind::Reset);
     reset.map(|(head, payload)| (head.stream, frame::read_u32(payload).unwrap()))
 }
 
-/// What ends a connection, and with which reason.
+/// Errors that end a connection, with their codes.
 #[test]
 fn mistakes_end_a_connection() {
     let large = vec![0; 16 * 1024 + 1];
@@ -309,7 +309,7 @@ fn a_large_block_is_refused_and_a_larger_one_cut() {
 #[test]
 fn a_small_block_that_means_a_huge_one_is_cut() {
     let mut session = greeted();
-    // Into the table: a name of 3000 bytes.
+    // Goes into the table: a name of 3000 bytes.
     let mut first = block("/a");
     first.extend([0x40, 0x7f, 0xb9, 0x16]);
     first.extend([b'x'; 3000]);
@@ -335,7 +335,7 @@ fn requests_that_are_taken_back_at_once_end_the_connection() {
         assert_eq!(farewell(&session), Some(Http2ErrorCode::ENHANCE_YOUR_CALM.0), "{what}");
     };
     check("reset", &|stream| frame(FrameKind::Reset, 0, stream, &8_u32.to_be_bytes()));
-    // Mistakes that make this side take them back.
+    // Errors for which this side resets the stream.
     check("window of nothing", &|stream| window(stream, 0));
     check("window too large", &|stream| window(stream, 0x7fff_ffff));
     let trailers =
@@ -350,7 +350,7 @@ fn more_streams_than_allowed_are_refused() {
     let told = feed(&mut session, &input);
     assert_eq!(told.split(' ').count(), 8, "{told}");
     assert_eq!(reset(&session), Some((17, Http2ErrorCode::REFUSED_STREAM.0)));
-    // What is still on its way for it is no mistake.
+    // Frames still in transit for the stream are not an error.
     session.output.clear();
     assert_eq!(feed(&mut session, &frame(FrameKind::Data, 1, 17, b"body")), "");
     assert_eq!(sent(&mut session), [(FrameKind::WindowUpdate, 0, 0, 4)], "its window comes back");
@@ -378,7 +378,7 @@ fn bodies_of_requests_are_bounded() {
     assert_eq!(feed(&mut session, &piece(3)), "", "its window is used up");
     assert_eq!(reset(&session), Some((3, Http2ErrorCode::FLOW_CONTROL_ERROR.0)));
     assert_eq!(farewell(&session), None, "others go on");
-    // Whatever the window of a stream, there is one of all.
+    // Besides the window of the stream, the connection window applies.
     session.forward_window_update(5, 10_000_000);
     let told = feed(&mut session, &piece(5).repeat(1000));
     assert!(told.ends_with("over"));
@@ -393,7 +393,7 @@ fn streams_that_end_before_their_turn_leave_nothing_behind() {
         let stream = number * 2 + 1;
         assert_eq!(feed(&mut session, &get(stream)), format!("get{stream}:4"));
         session.send_response(stream, &[&[0x88]], Http2ResponseBody::Bytes(large.clone()));
-        // The window of all is closed behind the first of it.
+        // The connection window is used up after the first one.
         session.fill_output(1_000_000);
         assert_eq!(
             feed(&mut session, &frame(FrameKind::Reset, 0, stream, &8_u32.to_be_bytes())),
@@ -443,7 +443,7 @@ fn kept_answers_keep_to_the_windows() {
     feed(&mut session, &window(1, 1));
     session.fill_output(1000);
     assert_eq!(sent(&mut session), [(FrameKind::Data, 1, 0, 1)]);
-    // The window shrinks below nothing, and grows again.
+    // The window becomes negative, and grows again.
     feed(&mut session, &settings(&[(setting_id::INITIAL_WINDOW_SIZE, 0)]));
     feed(&mut session, &window(1, 10));
     session.output.clear();
@@ -481,8 +481,8 @@ fn large_answers_take_turns_and_share_one_window() {
     assert!(!session.has_streams());
 }
 
-/// Returns when an answer of 100,000 bytes is given up of which the client takes so many every so many seconds and asks
-/// for little pages besides, if it is within an hour.
+/// Returns the time at which a response of 100,000 bytes is given up, if within an hour. The client reads `bytes` bytes
+/// every `every` seconds and requests small pages in between.
 fn given_up_after(bytes: u32, every: u64) -> Option<u64> {
     let mut session = greeted();
     feed(&mut session, &settings(&[(setting_id::INITIAL_WINDOW_SIZE, 10)]));
@@ -643,7 +643,7 @@ fn the_end_is_told_before_it_comes() {
     session.begin_shutdown();
     session.begin_shutdown();
     assert_eq!(sent(&mut session), [(FrameKind::Goaway, 0, 0, 8), (FrameKind::Ping, 0, 0, 8)]);
-    // Asked before the client heard of it.
+    // Requested before the client received the notice.
     assert_eq!(feed(&mut session, &post(3)), "post3:4");
     feed(&mut session, &frame(FrameKind::Ping, frame_flag::ACK, 0, FAREWELL_PING));
     assert_eq!(farewell(&session), Some(0));

@@ -6,7 +6,7 @@ use super::{encode_hpack_response_head, push_status, read_integer};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use proptest::prelude::*;
 
-/// Returns the bytes that a text in hexadecimal digits stands for.
+/// Decodes hexadecimal digits.
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
     let pairs = digits.chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
@@ -20,10 +20,10 @@ fn read(decoder: &mut HpackDecoder, block: &[u8]) -> Result<Vec<(String, String)
     Ok(fields.iter().map(|(name, value)| (text(name), text(value))).collect())
 }
 
-/// A block in hexadecimal, the fields it holds, and what the table counts after it.
+/// A block in hexadecimal, its fields, and the size of the table after it.
 type HpackTestBlock<'a> = (&'a str, &'a [(&'a str, &'a str)], usize);
 
-/// Reads the blocks of one connection.
+/// Decodes the blocks of one connection and checks the results.
 #[track_caller]
 fn check(blocks: &[HpackTestBlock<'_>]) {
     let mut decoder = HpackDecoder::default();
@@ -95,7 +95,7 @@ fn answers_of_the_specification_evict_fields() {
             ("set-cookie", cookie),
         ],
     ];
-    // The examples have a table of 256 bytes.
+    // The examples use a table of 256 bytes.
     let mut decoder = HpackDecoder { max_table_size: 256, ..HpackDecoder::default() };
     let blocks = [
         (
@@ -141,16 +141,16 @@ fn integers_of_the_specification() {
 #[test]
 fn malformed_blocks_are_refused() {
     for block in [
-        // No field has number 0, and none stands behind the table's end.
+        // There is no field number 0, and none beyond the end of the table.
         "80",
         "be",
         "7e01 61",
         "ff80 8080 8001",
-        // A string that is longer than the block, or no Huffman code.
+        // A string longer than the block, or an invalid Huffman code.
         "0005 6162",
         "0001 61",
         "0001 6181 06",
-        // A table larger than agreed upon, or one that changes behind a field.
+        // A table larger than negotiated, or a size update after a field.
         "3fe2 1f",
         "8220",
         "3f",
@@ -192,7 +192,7 @@ fn a_block_that_grows_when_read_is_cut() {
     decoder.decode_block(&block, &mut fields, 16 * 1024).unwrap();
     assert!(fields.is_too_long());
     assert!(fields.bytes.len() <= 16 * 1024);
-    // What follows on the connection is understood.
+    // Later blocks on the connection can be decoded.
     assert_eq!(read(&mut decoder, &hex("be")).unwrap()[0].0, "a");
 }
 
@@ -273,7 +273,7 @@ proptest! {
     }
 }
 
-/// Each of two bytes can stand for the longest field of the table, and for a copy of it if its name is taken over.
+/// Each two bytes can refer to the longest field of the table, and copy it if its name is reused.
 #[test]
 fn a_block_that_means_far_more_than_it_may_is_not_read_to_its_end() {
     for again in [&[0xbe][..], &[0x0f, 0x2f, 0x00], &[0x7e, 0x00]] {
@@ -285,7 +285,7 @@ fn a_block_that_means_far_more_than_it_may_is_not_read_to_its_end() {
         let mut fields = FieldList::default();
         let limit = 16 * 1024;
         decoder.decode_block(&first, &mut fields, limit).unwrap();
-        // One that is somewhat too long is read, as the table has to be.
+        // A block that is slightly too long is read, as the table must stay in sync.
         let some = again.repeat(limit * 2 / 3032);
         decoder.decode_block(&some, &mut fields, limit).unwrap();
         assert!(fields.is_too_long(), "{again:x?}");

@@ -1,4 +1,4 @@
-//! EXIF: what the camera noted.
+//! Reads EXIF metadata, which the camera writes.
 
 use exif::{Context, Exif, Field, In, Rational, Reader, Tag};
 
@@ -18,15 +18,15 @@ fn read_number(exif: &Exif, tag: Tag) -> Option<u32> {
     exif.get_field(tag, In::PRIMARY)?.value.get_uint(0)
 }
 
-/// Returns how the picture is to be turned.
+/// Returns the EXIF orientation.
 pub(super) fn exif_orientation(tags: &[u8]) -> Option<u8> {
     u8::try_from(read_number(&parse_exif(tags)?, Tag::Orientation)?).ok()
 }
 
-/// Returns pixels per inch across and down.
+/// Returns the horizontal and vertical density in pixels per inch.
 pub(super) fn exif_density(tags: &[u8]) -> Option<(u32, u32)> {
     let exif = parse_exif(tags)?;
-    // 2 is inches, 3 centimeters.
+    // 2 means inches, 3 centimeters.
     let factor = match read_number(&exif, Tag::ResolutionUnit).unwrap_or(2) {
         2 => 1.0,
         3 => 2.54,
@@ -47,7 +47,7 @@ fn read_rational(field: &Field) -> Option<Rational> {
     }
 }
 
-/// The tags that are kept, and what they are called.
+/// The tags that are read, and their property names.
 const EXIF_TEXT_TAGS: &[(Tag, &str)] = &[
     (Tag::Make, "tiff:Make"),
     (Tag::Model, "tiff:Model"),
@@ -88,7 +88,7 @@ const EXIF_DATE_TAGS: &[(Tag, Tag, &str)] = &[
     (Tag::DateTime, Tag::OffsetTime, "xmp:ModifyDate"),
 ];
 
-/// Adds what the tags say.
+/// Adds the properties of the tags.
 pub(super) fn read_exif(tags: &[u8], found: &mut MetadataProperties) {
     let Some(exif) = parse_exif(tags) else { return };
     let field = |tag| exif.get_field(tag, In::PRIMARY);
@@ -132,7 +132,7 @@ pub(super) fn read_exif(tags: &[u8], found: &mut MetadataProperties) {
     }
 }
 
-/// Returns a text: UTF-8 where it is, otherwise Latin-1.
+/// Returns a text, decoded as UTF-8 if valid, otherwise as Latin-1.
 fn decode_exif_text(field: &Field) -> Option<String> {
     let exif::Value::Ascii(parts) = &field.value else { return None };
     if field.tag.context() == Context::Interop {
@@ -145,7 +145,7 @@ fn decode_exif_text(field: &Field) -> Option<String> {
     })
 }
 
-/// Writes degrees, minutes and seconds as XMP does: `51,30.500000N`.
+/// Formats degrees, minutes and seconds as XMP does: `51,30.500000N`.
 fn format_coordinate(place: &Field, side: &Field) -> Option<String> {
     let exif::Value::Rational(parts) = &place.value else { return None };
     let part =

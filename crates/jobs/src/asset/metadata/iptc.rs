@@ -1,12 +1,12 @@
-//! IPTC-IIM: captions and keywords as news agencies wrote them before XMP.
+//! Reads IPTC-IIM: captions and keywords, the format of news agencies before XMP.
 
 use super::{MetadataProperties, parse_date_value};
 use crate::asset::processing_request::MetadataValue;
 
-/// The number of Photoshop's resource that holds the records.
+/// ID of the Photoshop resource that contains the records.
 const IPTC_RESOURCE_ID: u16 = 0x0404;
 
-/// Data sets of the application record and what they are called.
+/// Data sets of the application record, and their property names.
 const IPTC_TEXT_SETS: &[(u8, &str)] = &[
     (5, "dc:title"),
     (40, "photoshop:Instructions"),
@@ -26,11 +26,11 @@ const IPTC_TEXT_SETS: &[(u8, &str)] = &[
 ];
 const IPTC_LIST_SETS: &[(u8, &str)] = &[(25, "dc:subject"), (80, "dc:creator")];
 
-/// Finds the records among Photoshop's resources.
+/// Returns the records among Photoshop's resources.
 pub(super) fn find_iptc_records(mut rest: &[u8]) -> Option<&[u8]> {
     while let Some(after) = rest.strip_prefix(b"8BIM") {
         let (id, after) = after.split_first_chunk::<2>()?;
-        // A name of one length byte and its text, filled to an even number of bytes.
+        // A name has one length byte and its text, padded to an even number of bytes.
         let name = usize::from(*after.first()?) + 1;
         let after = after.get(name + name % 2..)?;
         let (length, after) = after.split_first_chunk::<4>()?;
@@ -44,10 +44,10 @@ pub(super) fn find_iptc_records(mut rest: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// Adds what the records say.
+/// Adds the properties of the records.
 pub(super) fn read_iptc(records: &[u8], found: &mut MetadataProperties) {
     let sets = split_data_sets(records);
-    // 1:90 chooses the characters: ESC % G is UTF-8. Many writers use UTF-8 without saying so.
+    // 1:90 selects the character set: ESC % G is UTF-8. Many writers use UTF-8 without declaring it.
     let is_utf8 =
         sets.iter().any(|(record, set, data)| (*record, *set) == (1, 90) && *data == b"\x1b%G");
     let decode = |data: &[u8]| match std::str::from_utf8(data) {
@@ -79,7 +79,7 @@ fn split_data_sets(mut rest: &[u8]) -> Vec<(u8, u8, &[u8])> {
     let mut sets = Vec::new();
     while let [0x1c, record, set, high, low, after @ ..] = rest {
         let length = usize::from(u16::from_be_bytes([*high, *low]));
-        // The highest bit marks an extended length, which nothing here needs.
+        // The highest bit marks an extended length, which is not needed here.
         let Some((data, after)) = after.split_at_checked(length).filter(|_| high & 0x80 == 0)
         else {
             break;
@@ -90,7 +90,7 @@ fn split_data_sets(mut rest: &[u8]) -> Vec<(u8, u8, &[u8])> {
     sets
 }
 
-/// Puts `20190301` and `102030+0100` together.
+/// Combines `20190301` and `102030+0100` to a date.
 fn join_date_and_time(day: &str, time: &str) -> Option<MetadataValue> {
     let (year, month, day) = (day.get(..4)?, day.get(4..6)?, day.get(6..8)?);
     let part = |from: usize| time.get(from..from + 2).unwrap_or("00");

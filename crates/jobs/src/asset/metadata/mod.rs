@@ -1,7 +1,7 @@
-//! Metadata of a file under the names that AEM gives it.
+//! Reads the metadata of a file, with AEM's property names.
 //!
-//! Invariant: where several sources say the same, XMP wins over IPTC, and IPTC over EXIF, as the Metadata Working Group
-//! has it; what the pixels themselves say (their number) wins over all.
+//! Invariant: if several sources provide the same property, XMP takes precedence over IPTC, and IPTC over EXIF, as the
+//! Metadata Working Group specifies; properties of the pixels themselves (their number) take precedence over all.
 
 mod exif;
 mod iptc;
@@ -15,42 +15,42 @@ use super::image_decoder::ImageHeader;
 use super::processing_request::MetadataValue;
 use super::raster_image::ImageSize;
 
-/// The most properties of one file, and the longest text of one.
+/// Maximum number of properties of one file, and maximum length of a text.
 const MAX_PROPERTIES: usize = 1000;
 const MAX_TEXT_BYTES: usize = 64 << 10;
-/// What a picture without a density has.
+/// Density of a picture that declares none.
 const DEFAULT_DENSITY: u32 = 72;
 
-/// Metadata as it stands in a file, undecoded.
+/// Metadata as stored in a file, undecoded.
 #[derive(Debug, Default)]
 pub(crate) struct EmbeddedMetadata {
     /// A TIFF structure.
     pub(crate) exif: Option<Vec<u8>>,
     /// An XMP packet.
     pub(crate) xmp: Option<Vec<u8>>,
-    /// What did not fit into the packet.
+    /// The part that did not fit into the XMP packet.
     pub(crate) extended_xmp: Option<Vec<u8>>,
     /// IPTC-IIM records.
     pub(crate) iptc: Option<Vec<u8>>,
-    /// Photoshop's resources, one of which holds IPTC-IIM records.
+    /// Photoshop's resources, one of which contains IPTC-IIM records.
     pub(crate) photoshop: Option<Vec<u8>>,
     /// A color profile.
     pub(crate) icc: Option<Vec<u8>>,
 }
 
 impl EmbeddedMetadata {
-    /// Returns EXIF's orientation.
+    /// Returns the EXIF orientation.
     pub(crate) fn orientation(&self) -> Option<u8> {
         exif::exif_orientation(self.exif.as_deref()?)
     }
 }
 
-/// Properties by name; one that is there stays.
+/// Properties by name; an existing property is not replaced.
 #[derive(Debug, Default)]
 pub(crate) struct MetadataProperties(BTreeMap<String, MetadataValue>);
 
 impl MetadataProperties {
-    /// Adds a property unless there is one of the name.
+    /// Adds a property unless the name exists.
     pub(crate) fn add_if_absent(&mut self, name: impl Into<String>, value: MetadataValue) {
         let name = name.into();
         if self.0.len() >= MAX_PROPERTIES || self.0.contains_key(&name) {
@@ -61,18 +61,18 @@ impl MetadataProperties {
         }
     }
 
-    /// Adds a text unless it is blank.
+    /// Adds a text unless it is blank or the name exists.
     pub(crate) fn add_text_if_absent(&mut self, name: impl Into<String>, text: &str) {
         self.add_if_absent(name, MetadataValue::Text(text.to_owned()));
     }
 
-    /// Returns all of them in order of their names.
+    /// Returns all properties sorted by name.
     pub(crate) fn into_sorted_list(self) -> Vec<(String, MetadataValue)> {
         self.0.into_iter().collect()
     }
 }
 
-/// Cuts and trims texts; nothing is left of blank ones.
+/// Truncates and trims texts; `None` if a text is blank.
 fn clean_value(value: MetadataValue) -> Option<MetadataValue> {
     let clean = |text: String| {
         let kept: String =
@@ -140,7 +140,7 @@ pub(crate) fn image_properties(
     found.into_sorted_list()
 }
 
-/// Returns what is known of a picture or film that another program decodes.
+/// Returns the properties of a picture or video that an external program decodes.
 pub(crate) fn header_properties(
     format: FileFormat,
     size: ImageSize,
@@ -154,7 +154,7 @@ pub(crate) fn header_properties(
     found.into_sorted_list()
 }
 
-/// Returns a text as a date with an offset if it is one; a time without an offset counts as UTC.
+/// Parses a text as a date with an offset; a time without an offset counts as UTC. Returns `None` if it is not a date.
 pub(crate) fn parse_date_value(text: &str) -> Option<MetadataValue> {
     let text = text.trim();
     let (day, time) = text.split_once(['T', ' '])?;

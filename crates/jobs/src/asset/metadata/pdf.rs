@@ -1,4 +1,4 @@
-//! PDF: the document information, and the number of pages.
+//! Reads the document information and the number of pages of a PDF.
 
 use lopdf::{Dictionary, Document, Object};
 
@@ -6,7 +6,7 @@ use super::{MetadataProperties, parse_date_value, xmp};
 use crate::asset::image_decoder::AssetFileError;
 use crate::asset::processing_request::MetadataValue;
 
-/// Entries of the information dictionary and what they are called.
+/// Entries of the information dictionary, and their property names.
 const PDF_INFO_TEXTS: &[(&[u8], &str)] = &[
     (b"Title", "dc:title"),
     (b"Subject", "dc:description"),
@@ -16,7 +16,7 @@ const PDF_INFO_TEXTS: &[(&[u8], &str)] = &[
 ];
 const PDF_INFO_DATES: &[(&[u8], &str)] =
     &[(b"CreationDate", "xmp:CreateDate"), (b"ModDate", "xmp:ModifyDate")];
-/// The most bytes of a metadata stream.
+/// Maximum size of a metadata stream, in bytes.
 const MAX_XMP_STREAM_BYTES: usize = 16 << 20;
 
 /// Returns the metadata of a PDF.
@@ -61,14 +61,14 @@ pub(crate) fn find_xmp_packet(document: &Document) -> Option<Vec<u8>> {
     let catalog: &Dictionary = document.catalog().ok()?;
     let (_, object) = document.dereference(catalog.get(b"Metadata").ok()?).ok()?;
     let stream = object.as_stream().ok()?;
-    // Mostly it is stored as it is, so that other programs find it.
+    // The packet is usually stored uncompressed, so that other programs find it.
     if !stream.is_compressed() {
         return Some(stream.content.clone()).filter(|packet| packet.len() <= MAX_XMP_STREAM_BYTES);
     }
     stream.decompressed_content().ok().filter(|packet| packet.len() <= MAX_XMP_STREAM_BYTES)
 }
 
-/// Returns a text string: UTF-16 or UTF-8 with a mark, otherwise Latin-1.
+/// Returns a text string: UTF-16 or UTF-8 with a byte order mark, otherwise Latin-1.
 fn decode_pdf_text(object: &Object) -> Option<String> {
     let bytes = object.as_str().ok()?;
     if let Some(wide) = bytes.strip_prefix(b"\xfe\xff") {
@@ -84,7 +84,7 @@ fn decode_pdf_text(object: &Object) -> Option<String> {
     Some(bytes.iter().copied().map(char::from).collect())
 }
 
-/// Reads `D:20190301102030+01'00'`.
+/// Parses `D:20190301102030+01'00'`.
 fn parse_pdf_date(text: &str) -> Option<MetadataValue> {
     let text = text.strip_prefix("D:").unwrap_or(text).replace('\'', "");
     let part = |from: usize, to: usize| text.get(from..to);

@@ -1,9 +1,9 @@
-//! XMP: the packet of metadata that programs of all kinds write into files, as RDF in XML.
+//! Reads and writes XMP: the metadata packet that many programs write into files, as RDF in XML.
 //!
 //! In: a packet. Out: its simple values and lists under the usual prefixes; structures are left out.
 //!
-//! Writing changes the packet's text where a property stands and leaves the rest as it is, structures and namespaces
-//! that nothing here knows included.
+//! Writing changes only the text of the changed properties. The rest of the packet is unchanged, including structures
+//! and unknown namespaces.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::asset::processing_request::MetadataValue;
 const RDF_NAMESPACE: &str = "http://www.w3.org/1999/02/22-rdf-syntax-ns#";
 const XML_NAMESPACE: &str = "http://www.w3.org/XML/1998/namespace";
 
-/// The namespaces that are read and written, under the prefixes that they have in the repository.
+/// The supported namespaces, with their prefixes in the repository.
 pub(crate) const XMP_NAMESPACES: &[(&str, &str)] = &[
     ("dc", "http://purl.org/dc/elements/1.1/"),
     ("xmp", "http://ns.adobe.com/xap/1.0/"),
@@ -34,10 +34,10 @@ pub(crate) const XMP_NAMESPACES: &[(&str, &str)] = &[
     ("prism", "http://prismstandard.org/namespaces/basic/2.0/"),
 ];
 
-/// Properties that are lists by their definition, whatever a file makes of them.
+/// Properties that are defined as lists, regardless of their form in a file.
 const LIST_PROPERTIES: &[&str] =
     &["dc:creator", "dc:subject", "dc:contributor", "dc:publisher", "dc:language"];
-/// Properties that are texts in several languages by their definition.
+/// Properties that are defined as texts in several languages.
 const LANGUAGE_PROPERTIES: &[&str] =
     &["dc:title", "dc:description", "dc:rights", "xmpRights:UsageTerms"];
 const ORDERED_PROPERTIES: &[&str] = &["dc:creator"];
@@ -67,7 +67,7 @@ const NUMBER_PROPERTIES: &[&str] = &[
     "xmpTPg:NPages",
 ];
 
-/// Adds what a packet says.
+/// Adds the properties of a packet.
 pub(crate) fn read_xmp(packet: &[u8], found: &mut MetadataProperties) {
     let text = String::from_utf8_lossy(packet);
     let text = text.trim_matches(|c: char| c == '\0' || c == '\u{feff}' || c.is_whitespace());
@@ -97,14 +97,14 @@ fn iter_descriptions<'a, 'b>(document: &'a Document<'b>) -> impl Iterator<Item =
     })
 }
 
-/// Returns the name in the repository; nothing for namespaces that have no prefix there.
+/// Returns the name in the repository; `None` for namespaces without a prefix.
 fn prefixed_name(namespace: Option<&str>, name: &str) -> Option<String> {
     let namespace = namespace?;
     let (prefix, _) = XMP_NAMESPACES.iter().find(|(_, uri)| *uri == namespace)?;
     Some(format!("{prefix}:{name}"))
 }
 
-/// Returns the texts of a property, and whether it is a list; nothing for a structure.
+/// Returns the texts of a property, and true if it is a list; `None` for a structure.
 fn property_texts(element: Node<'_, '_>) -> Option<(Vec<String>, bool)> {
     let mut children = element.children().filter(Node::is_element);
     let Some(child) = children.next() else {
@@ -147,7 +147,7 @@ fn typed_value(name: &str, mut texts: Vec<String>, is_list: bool) -> MetadataVal
     }
 }
 
-/// Tells whether a property can be written into a file: its namespace is a registered one.
+/// Returns true if a property can be written into a file, that is, if its namespace is registered.
 pub(crate) fn is_writable_property(name: &str) -> bool {
     let Some((prefix, local)) = name.split_once(':') else { return false };
     let is_name = local.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -155,11 +155,11 @@ pub(crate) fn is_writable_property(name: &str) -> bool {
     is_name && XMP_NAMESPACES.iter().any(|(known, _)| *known == prefix)
 }
 
-/// Returns a packet in which these properties have these values (none: the property is gone), and all else is as in the
-/// given one.
+/// Returns the packet with the given properties set; a value of `None` removes the property. Everything else is
+/// unchanged.
 ///
 /// # Errors
-/// If the packet is there and cannot be read: it is not thrown away then.
+/// If a packet exists but cannot be parsed. It is not discarded in this case.
 pub(crate) fn update_xmp_packet(
     packet: Option<&[u8]>,
     changes: &[(String, Option<MetadataValue>)],
@@ -181,7 +181,7 @@ pub(crate) fn update_xmp_packet(
     let whole = inner.get(rdf.clone()).unwrap_or_default();
     let written = match whole.rfind("</") {
         Some(end) => insert_text(&inner, rdf.start + end, &added),
-        // An empty element: it is opened, and closed behind what is added.
+        // An empty element is opened, and closed after the added text.
         None => {
             let name: String = whole
                 .trim_start_matches('<')
@@ -208,7 +208,7 @@ fn insert_text(text: &str, at: usize, added: &str) -> String {
     format!("{head}{added}{tail}")
 }
 
-/// Returns the packet without the properties that change.
+/// Returns the packet without the changed properties.
 fn remove_properties(
     text: &str,
     changes: &[(String, Option<MetadataValue>)],
@@ -229,7 +229,7 @@ fn remove_properties(
             changes_name(element.tag_name().namespace(), element.tag_name().name())
         };
         let elements = || description.children().filter(Node::is_element);
-        // One of which nothing would be left goes as a whole, so that a packet does not grow with each change.
+        // A description that becomes empty is removed entirely, so that a packet does not grow with each change.
         let is_about =
             |attribute: &roxmltree::Attribute<'_, '_>| attribute.namespace() == Some(RDF_NAMESPACE);
         let is_empty = elements().all(|element| changes_element(&element))
@@ -252,7 +252,7 @@ fn remove_properties(
     Ok(kept)
 }
 
-/// Writes the values as one description.
+/// Returns the values as one RDF description.
 fn write_description(changes: &[(String, Option<MetadataValue>)]) -> String {
     let mut body = String::new();
     let mut prefixes: Vec<&str> = Vec::new();
@@ -300,7 +300,7 @@ fn write_property_content(name: &str, value: &MetadataValue) -> String {
     format!("<rdf:{kind}>{items}</rdf:{kind}>")
 }
 
-/// Escapes what XML reserves and drops what it cannot hold.
+/// Escapes XML's reserved characters, and drops characters that XML cannot contain.
 fn escape_xml(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -385,7 +385,7 @@ mod tests {
                 ),
             ]
         );
-        // A second time gives the same.
+        // A second update yields the same text.
         assert_eq!(
             properties(&update_xmp_packet(Some(&written), &changes).unwrap()),
             properties(&written)

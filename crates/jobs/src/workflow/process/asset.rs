@@ -1,7 +1,7 @@
-//! The processes of AEM's models for assets: each waits until the asset is processed, which the asset service does by
-//! itself for every new original.
+//! The processes of AEM's asset models: each waits until the asset is processed, which the asset service does
+//! automatically for every new original.
 //!
-//! So such a model goes through its steps as AEM's does, and what follows finds metadata and renditions.
+//! So such a model runs through its steps as in AEM, and later steps find metadata and renditions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::JobContext;
 use crate::asset::needs_processing;
 use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
 
-/// How often an asset is looked at.
+/// Interval at which an asset is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 const ASSET_PROCESS_NAMES: &[&str] = &[
@@ -43,7 +43,7 @@ struct AwaitAssetProcess {
 }
 
 impl AwaitAssetProcess {
-    /// Tells whether the asset that the payload is, or lies in, is processed.
+    /// Returns true if the asset at or above the payload is processed.
     fn is_asset_processed(&self, payload: &NodePath) -> tympan_content::Result<bool> {
         let snapshot = self.repository.snapshot()?;
         let mut at = Some(payload.clone());
@@ -55,7 +55,7 @@ impl AwaitAssetProcess {
                 _ => at = path.parent(),
             }
         }
-        // What is no asset, or is gone, has nothing to wait for.
+        // A payload that is not an asset, or does not exist, requires no wait.
         Ok(true)
     }
 }

@@ -88,7 +88,7 @@ impl ParticipantChooser for RoundRobinChooser {
     }
 
     fn choose_participant(&self, step: &StepRun) -> Result<String, String> {
-        // Asked again it answers the same.
+        // Repeated calls return the same participant.
         let names: Vec<String> = match step.arguments.get("participants") {
             Some(Json::Array(names)) => {
                 names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect()

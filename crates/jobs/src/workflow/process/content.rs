@@ -1,4 +1,4 @@
-//! Processes that change the payload where it is: properties, versions, locks.
+//! Processes that change the payload in place: properties, versions, locks.
 
 use std::time::SystemTime;
 
@@ -39,7 +39,7 @@ impl SetPropertyProcess {
                     EditOutcome::Unchanged
                 });
             };
-            // A property keeps its type; a new one is text.
+            // A property keeps its type; a new one is a string.
             let kind = before.as_ref().map_or(ValueType::String, Property::value_type);
             let after = Property::Single(Value::parse(kind, text)?);
             if before.as_ref() == Some(&after) {
@@ -62,7 +62,7 @@ impl WorkflowProcess for SetPropertyProcess {
     }
 }
 
-/// Leaves values for later steps.
+/// Sets values for later steps.
 pub(super) struct SetVariableProcess;
 
 impl WorkflowProcess for SetVariableProcess {
@@ -76,7 +76,7 @@ impl WorkflowProcess for SetVariableProcess {
     }
 }
 
-/// Keeps a version.
+/// Creates a version.
 pub(super) struct CreateVersionProcess(pub(super) Repository);
 
 impl CreateVersionProcess {
@@ -91,7 +91,7 @@ impl CreateVersionProcess {
                 created_at: at,
                 check_out_state: CheckOutState::CheckedOut,
             };
-            // The same state is kept once, also when the step is begun again.
+            // The same state is stored once, even if the step is executed again.
             let kept = session.create_version_if_changed(&path, &check_in)?;
             let (Some(version), Some(label)) = (&kept, &label) else {
                 return Ok(if kept.is_some() {
@@ -118,14 +118,14 @@ impl WorkflowProcess for CreateVersionProcess {
     }
 }
 
-/// Returns where the lock of a payload stands: on the content of a page or asset.
+/// Returns the node that holds the lock of a payload: the content node of a page or asset.
 fn find_lock_node(session: &mut Session, path: &NodePath) -> tympan_content::Result<Node> {
     let missing = || tympan_content::Error::NodeMissing(path.clone());
     let node = session.node(path)?.ok_or_else(missing)?;
     Ok(node.child(JCR_CONTENT)?.unwrap_or(node))
 }
 
-/// Locks the payload for who started the workflow.
+/// Locks the payload for the user who started the workflow.
 pub(super) struct LockProcess(pub(super) Repository);
 
 impl LockProcess {
@@ -175,7 +175,7 @@ impl WorkflowProcess for LockProcess {
     }
 }
 
-/// Lets the payload go that a step before has locked.
+/// Releases the lock that an earlier step acquired.
 pub(super) struct UnlockProcess(pub(super) Repository);
 
 impl UnlockProcess {

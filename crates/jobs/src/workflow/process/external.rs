@@ -1,15 +1,15 @@
-//! A process that has another system do the work, over HTTP, and looks after it.
+//! A process that delegates work to another system over HTTP and monitors it.
 //!
-//! It posts what the step is about, as JSON, to the address in `start`. An answer of 200, 201 or 204 says that the work is
-//! done. 202 says that it has begun: then the address in `RecordLocation`, or the same one, is asked again every `every` (`10s`)
-//! until it answers otherwise than 202. Nothing of the answers is kept or shown: whoever reads a workflow must not read
-//! what the other system tells the author.
+//! It posts the step's data, as JSON, to the address in `start`. A response of 200, 201 or 204 means that the work is
+//! done. 202 means that it has begun: then the address in `RecordLocation`, or the same one, is requested again every
+//! `every` (`10s`) until the status differs from 202. Nothing of the responses is stored or displayed, because users
+//! who can read a workflow must not read what the other system returns to the author.
 //!
-//! Only hosts are asked that `tympan.toml` lists ([`OutgoingPolicy`]), and a step stays with the host, scheme and port that it
-//! began with, whatever `RecordLocation` says.
+//! Only hosts that `tympan.toml` lists are requested ([`OutgoingPolicy`]), and a step keeps the host, scheme and port
+//! that it began with, whatever `RecordLocation` says.
 //!
-//! The request carries `Idempotency-Key`, the same for each attempt of a step, so that the other system can tell that it
-//! knows the work already.
+//! The request carries `Idempotency-Key`, the same for each attempt of a step, so that the other system can detect
+//! repeated requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,16 +26,16 @@ use crate::error::format_error_chain;
 use crate::workflow::step_timeout::parse_duration;
 use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
 
-/// How often another system is asked.
+/// Default interval at which another system is polled.
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// The most bytes of an answer that are read.
+/// Maximum number of bytes of a response that are read.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
-/// Has another system do the work.
+/// Delegates work to another system.
 pub(super) struct ExternalProcess(HttpClient);
 
 impl ExternalProcess {
-    /// Makes one that asks the hosts that are listed.
+    /// Creates a process that may request the listed hosts.
     pub(super) fn new(outgoing: &OutgoingPolicy) -> Self {
         let (outgoing, trust) = (Some(Arc::new(outgoing.clone())), TlsTrust::system_roots().ok());
         Self(HttpClient::new(ClientOptions {
@@ -46,7 +46,7 @@ impl ExternalProcess {
     }
 }
 
-/// What another system answered.
+/// The response of another system.
 struct ExternalResponse {
     status: StatusCode,
     location: Option<String>,
@@ -90,7 +90,7 @@ impl ExternalProcess {
         let (head, body) = answer.into_parts();
         let location = head.headers.get(header::LOCATION).map(HeaderValue::as_bytes);
         let location = location.map(|value| String::from_utf8_lossy(value).into_owned());
-        // Read to its end so that the connection can be used again.
+        // The body is read to its end so that the connection can be reused.
         let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await;
         body.map_err(|error| StepOutcome::Retry(format!("`{address}`: {error}")))?;
         Ok(ExternalResponse { status: head.status, location })
@@ -129,7 +129,7 @@ impl ExternalProcess {
     }
 }
 
-/// Returns where to ask again: a path, or an address of the same host.
+/// Returns the address to poll: a path, or an address of the same host.
 fn resolve_same_host_url(base: &str, next: &str) -> Result<String, StepOutcome> {
     let begin = |text: &str| -> Option<String> {
         let uri: http::Uri = text.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Processes and choosers that come with the engine.
+//! Built-in processes and choosers.
 //!
 //! | process | arguments | does |
 //! |---|---|---|
@@ -15,13 +15,13 @@
 //! | `HttpExternalProcess` | `start`, `every` | has another system do the work, and asks it until it is done |
 //! | `ThumbnailProcess` and others of AEM's model for assets | | waits until the renditions of the asset are those of its original |
 //!
-//! Arguments stand in the step's `metaData` under their names, or in `PROCESS_ARGS` as `name=value`, parted by commas or
-//! lines.
+//! Arguments are stored in the step's `metaData` under their names, or in `PROCESS_ARGS` as `name=value`, separated by
+//! commas or line breaks.
 //!
 //! Invariants
-//! * A change of content is made in the name of who started the workflow, or of the service user that the step's
-//!   `serviceUser` names; never in the name of who completed a step. A workflow may do what that one may do alone.
-//! * A process that is begun again after a kill changes nothing a second time.
+//! * Content is changed in the name of the user who started the workflow, or of the service user in the step's
+//!   `serviceUser`; never in the name of the user who completed a step. A workflow has only that user's permissions.
+//! * A process that is executed again after a kill changes nothing a second time.
 
 mod asset;
 mod chooser;
@@ -42,18 +42,17 @@ use crate::error::format_error_chain;
 use crate::workflow::step_registry::ParticipantChooser;
 use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
 
-/// What the message of a revision begins with that a workflow made; launchers pass over these, so that no workflow
-/// starts itself.
+/// Prefix of the messages of revisions that a workflow made. Launchers ignore these, so no workflow starts itself.
 pub(crate) const WORKFLOW_MESSAGE_PREFIX: &str = "workflow step: ";
 
-/// Tells whether a message is one that only workflows give their revisions. Whoever takes messages from clients refuses
-/// these: with one of them an edit would pass every launcher unseen.
+/// Returns true if only workflows may use a message for their revisions. Code that accepts messages from clients must
+/// reject these, because an edit with such a message would be ignored by every launcher.
 #[must_use]
 pub fn is_reserved_message(message: &str) -> bool {
     message.trim_start().starts_with(WORKFLOW_MESSAGE_PREFIX.trim_end())
 }
 
-/// A process that does nothing: a place in a model, to be filled later.
+/// A process that does nothing: a placeholder in a model.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoopProcess;
 
@@ -67,7 +66,7 @@ impl WorkflowProcess for NoopProcess {
     }
 }
 
-/// Returns the processes that come with the engine.
+/// Returns the built-in processes.
 #[must_use]
 pub fn standard_processes(repository: &Repository) -> Vec<Arc<dyn WorkflowProcess>> {
     let mut all: Vec<Arc<dyn WorkflowProcess>> = vec![
@@ -88,12 +87,12 @@ pub fn standard_processes(repository: &Repository) -> Vec<Arc<dyn WorkflowProces
     all
 }
 
-/// Returns the process that has other systems do the work, for the hosts that are listed.
+/// Returns the process that delegates work to other systems, for the listed hosts.
 pub(crate) fn external_process(outgoing: &OutgoingPolicy) -> Arc<dyn WorkflowProcess> {
     Arc::new(external::ExternalProcess::new(outgoing))
 }
 
-/// Returns the choosers that come with the engine.
+/// Returns the built-in choosers.
 #[must_use]
 pub fn standard_choosers(repository: &Repository) -> Vec<Arc<dyn ParticipantChooser>> {
     chooser::standard_choosers(repository)
@@ -115,14 +114,14 @@ impl StepRun {
         found.filter(|text| !text.is_empty())
     }
 
-    /// Returns what `PROCESS_ARGS` says as pairs.
+    /// Returns the name-value pairs of `PROCESS_ARGS`.
     pub(crate) fn process_arg_pairs(&self) -> Vec<(String, String)> {
         let text = self.arguments.get("PROCESS_ARGS").and_then(Json::as_str).unwrap_or_default();
         let pairs = text.split([',', '\n']).filter_map(|part| part.split_once('='));
         pairs.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect()
     }
 
-    /// Returns an argument that must be there.
+    /// Returns a required argument, or the outcome of a step that lacks it.
     pub(crate) fn required_argument(&self, name: &str) -> Result<String, StepOutcome> {
         self.argument(name).ok_or_else(|| {
             StepOutcome::Failed(format!("the step `{}` needs the argument `{name}`", self.title))
@@ -137,7 +136,7 @@ impl StepRun {
 
 pub(crate) fn content_failure(error: &ContentError) -> StepOutcome {
     let reason = format_error_chain(error);
-    // Others changed the same things, or the store is not there for the moment: the next look may find it otherwise.
+    // Others changed the same content, or the store is temporarily unavailable; a retry may succeed.
     if error.is_transient()
         || matches!(error, ContentError::Conflicts(_) | ContentError::DocumentChanged(_))
     {
@@ -155,7 +154,7 @@ fn viewer_of_actor(repository: &Repository, actor: &str) -> tympan_content::Resu
     repository.viewer(Some(actor))
 }
 
-/// Whether there is something to commit.
+/// The result of an edit: changes to commit, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EditOutcome {
     Changed,
@@ -186,7 +185,7 @@ pub(crate) fn edit_as_actor(
     })
 }
 
-/// Turns what went wrong into the outcome.
+/// Converts a result to the step's outcome.
 pub(crate) fn into_step_outcome(result: Result<Map<String, Json>, StepOutcome>) -> StepOutcome {
     result.map_or_else(|outcome| outcome, StepOutcome::Done)
 }

@@ -1,4 +1,4 @@
-//! Processes that change where the payload is: move, copy, delete.
+//! Processes that change the location of the payload: move, copy, delete.
 
 use serde_json::{Map, Value as Json};
 use tympan_content::{NodePath, Repository};
@@ -7,13 +7,13 @@ use super::{EditOutcome, content_failure, edit_as_actor, into_step_outcome};
 use crate::JobContext;
 use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
 
-/// Tells whether a node is there, whoever may see it.
+/// Returns true if a node exists, regardless of permissions.
 fn node_exists(repository: &Repository, path: &NodePath) -> Result<bool, StepOutcome> {
     let found = repository.snapshot().and_then(|snapshot| snapshot.node(path));
     found.map(|node| node.is_some()).map_err(|error| content_failure(&error))
 }
 
-/// Returns the place that `destination` names: a node that is there is the parent of the new one.
+/// Returns the path that `destination` names: if that node exists, it is the parent of the new one.
 fn resolve_destination(repository: &Repository, step: &StepRun) -> Result<NodePath, StepOutcome> {
     let named = step.required_argument("destination")?;
     let wrong = |error: tympan_content::Error| content_failure(&error);
@@ -24,7 +24,8 @@ fn resolve_destination(repository: &Repository, step: &StepRun) -> Result<NodePa
     Ok(named)
 }
 
-/// Returns the place that an earlier attempt chose, or notes it: only then it is known what is this step's own work.
+/// Returns the destination that an earlier attempt chose, or records it. Only the record identifies this step's own
+/// work.
 fn reserve_destination(repository: &Repository, step: &StepRun) -> Result<NodePath, StepOutcome> {
     if let Some(kept) = step.saved_data.get("to").and_then(Json::as_str) {
         return NodePath::new(kept).map_err(|error| content_failure(&error));

@@ -1,4 +1,4 @@
-//! Processes that wait, and that let people know.
+//! Processes that wait, and that notify people.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,14 +10,14 @@ use crate::sql::to_epoch_millis;
 use crate::workflow::step_timeout::parse_duration;
 use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
 
-/// A waiting step is looked at this often at least: clocks are set, and instances suspended.
+/// Maximum interval between checks of a waiting step, because clocks are changed and instances suspended.
 const MAX_WAIT_INTERVAL: Duration = Duration::from_hours(1);
 
-/// Waits for a span or until a time.
+/// Waits for a duration or until a time.
 pub(super) struct WaitProcess;
 
 impl WaitProcess {
-    /// Returns until when to wait, in milliseconds since 1970.
+    /// Returns the end of the wait, in milliseconds since 1970.
     fn wait_until_millis(step: &StepRun, now: SystemTime) -> Result<u64, String> {
         if let Some(kept) = step.saved_data.get("until").and_then(Json::as_u64) {
             return Ok(kept);
@@ -27,7 +27,7 @@ impl WaitProcess {
         match (step.argument("for"), step.argument("until")) {
             (Some(text), _) => Ok(now.saturating_add(span(parse_duration(&text)?))),
             (None, Some(text)) => {
-                // The name of a value that the instance carries, or the time itself.
+                // The text is the name of a value in the instance's data, or the time itself.
                 let named = match step.data.get(&text) {
                     Some(Json::String(value)) => value.clone(),
                     Some(value) => value.to_string(),
@@ -70,7 +70,7 @@ impl WorkflowProcess for WaitProcess {
     }
 }
 
-/// Puts a notice into an inbox.
+/// Adds a notice to an inbox.
 pub(super) struct NotifyProcess;
 
 impl WorkflowProcess for NotifyProcess {

@@ -14,11 +14,11 @@ use super::super::template::TextTemplate;
 use super::script::ScriptPhase;
 use super::{ElementScope, JmxCompiler, is_inert, is_listener};
 
-/// Deepest nesting, modules included: a module may hold itself.
+/// Maximum nesting depth, modules included: a module may contain itself.
 const MAX_NESTING_DEPTH: usize = 100;
 
 impl<'a> JmxCompiler<'a> {
-    /// Compiles what stands below a controller.
+    /// Compiles the children of a controller.
     pub(super) fn compile_children(
         &mut self,
         controller: usize,
@@ -80,7 +80,7 @@ impl<'a> JmxCompiler<'a> {
         self.compile_controller(element, levels)
     }
 
-    /// Compiles a controller with everything below it.
+    /// Compiles a controller and its subtree.
     fn compile_controller(
         &mut self,
         element: &'a JmxElement<'a>,
@@ -104,7 +104,7 @@ impl<'a> JmxCompiler<'a> {
         Some(node)
     }
 
-    /// Compiles the assertions in whose scope an element is.
+    /// Compiles the assertions that apply to an element.
     fn compile_assertions(
         &mut self,
         element: &'a JmxElement<'a>,
@@ -128,7 +128,7 @@ impl<'a> JmxCompiler<'a> {
         judges
     }
 
-    /// Adds what enters or leaves a critical section.
+    /// Adds the node that enters or leaves a critical section.
     fn add_critical_section_gate(&mut self, section: usize, flow: FlowControlAction) {
         let sampler = PlanSampler::from_action(SamplerAction::FlowControl(flow));
         let kind = PlanNodeKind::Sampler(Box::new(sampler));
@@ -145,7 +145,7 @@ impl<'a> JmxCompiler<'a> {
         }
     }
 
-    /// Compiles the test fragment of another file in the place of an include controller.
+    /// Compiles the test fragment of another file in place of an include controller.
     fn compile_include(
         &mut self,
         element: &'a JmxElement<'a>,
@@ -155,7 +155,7 @@ impl<'a> JmxCompiler<'a> {
         self.report_unread_properties(element);
         let node = self.add_node(PlanNodeKind::Simple, element);
         if name.is_empty() {
-            // As in JMeter, a controller that names nothing includes nothing.
+            // As in JMeter, a controller without a file name includes nothing.
             return Some(node);
         }
         let Some((_, file, roots)) = self.included_files.iter().find(|(known, ..)| *known == name)
@@ -183,7 +183,7 @@ impl<'a> JmxCompiler<'a> {
         Some(node)
     }
 
-    /// Checks an element that belongs to samplers, also where no sampler is in its scope.
+    /// Checks an element that applies to samplers, even if no sampler is in its scope.
     pub(super) fn check_sampler_element(&mut self, element: &'a JmxElement<'a>) {
         if super::script::script_phase(element.class).is_some() {
             self.compile_script(element);
@@ -195,7 +195,7 @@ impl<'a> JmxCompiler<'a> {
         if !is_compiled {
             self.count_element(element);
         }
-        // What belongs to samplers has none here, as in JMeter.
+        // Sampler-scoped elements have no sampler here, as in JMeter.
         for child in element.children.iter().filter(|child| child.is_enabled) {
             if !is_listener(child.class)
                 && !self.is_sampler_scoped(child)
@@ -208,7 +208,7 @@ impl<'a> JmxCompiler<'a> {
 
     fn controller_kind(&mut self, element: &'a JmxElement<'a>) -> Option<PlanNodeKind> {
         Some(match element.class {
-            // What enters and leaves it are samplers of its own, around those that it holds.
+            // Separate samplers around its children enter and leave it.
             "CriticalSectionController" => PlanNodeKind::Simple,
             "GenericController" | "RecordingController" => {
                 element.ignore_properties(&["RecordingController.sampleTransactionName"]);
@@ -292,7 +292,7 @@ impl<'a> JmxCompiler<'a> {
         self.model.meters.len() - 1
     }
 
-    /// Compiles the element that a module controller points at, in the module's place.
+    /// Compiles the element that a module controller refers to, in place of the module.
     fn compile_module(
         &mut self,
         element: &'a JmxElement<'a>,
@@ -335,7 +335,7 @@ impl<'a> JmxCompiler<'a> {
             "DebugSampler" => SamplerAction::Debug,
             "JSR223Sampler" | "BeanShellSampler" => match self.compile_script(element) {
                 Some(script) => SamplerAction::Script(script),
-                // It was told already why its script cannot run.
+                // The error in its script is already reported.
                 None => SamplerAction::FlowControl(FlowControlAction::NoOp),
             },
             "TestAction" => SamplerAction::FlowControl(self.compile_flow_control(element)),
@@ -355,11 +355,11 @@ impl<'a> JmxCompiler<'a> {
         })
     }
 
-    /// Compiles the sampler of a plugin that answers by itself.
+    /// Compiles the sampler of a plugin that produces its own response.
     fn compile_dummy_sampler(&mut self, element: &JmxElement<'a>) -> JavaSamplerSpec {
         element.ignore_properties(&["REQUEST_DATA", "LATENCY", "CONNECT", "URL", "RESULT_CLASS"]);
         let time = self.compile_property(element, "RESPONSE_TIME");
-        // The name is misspelled in the plugin.
+        // The plugin misspells the name.
         let is_ok = element.flag_property("SUCCESFULL", true);
         JavaSamplerSpec {
             sleep: if element.flag_property("WAITING", true) {
@@ -436,7 +436,7 @@ impl<'a> JmxCompiler<'a> {
             controller: levels.controller,
         };
         let mut sampler = PlanSampler::from_action(action);
-        // JMeter runs what is nearest to the plan first, and what stands beside it in the order of the file.
+        // JMeter runs the elements nearest to the plan first, and siblings in file order.
         for part in own.outermost_first() {
             if let Some(moment) = super::script::script_phase(part.class) {
                 let Some(script) = self.compile_script(part) else { continue };
@@ -486,7 +486,7 @@ impl<'a> JmxCompiler<'a> {
         node
     }
 
-    /// Adds what the elements of a level do when an iteration of their controller begins.
+    /// Adds the events of a level's elements at the start of an iteration of their controller.
     pub(super) fn add_iteration_events(
         &mut self,
         elements: &'a [JmxElement<'a>],
@@ -546,7 +546,7 @@ impl<'a> JmxCompiler<'a> {
         if let Some(&place) = self.shared_elements.get(&element.id()) {
             return place;
         }
-        // A seed would have to be Java's; sequences differ, ranges do not.
+        // A seed would require Java's generator; sequences differ, ranges do not.
         element.ignore_properties(&["perThread", "randomSeed"]);
         let variable = RandomVariable {
             name: self.compile_property(element, "variableName"),
@@ -599,7 +599,7 @@ impl<'a> JmxCompiler<'a> {
     }
 }
 
-/// Returns the value of a `FloatProperty`, whose name stands in an element of its own.
+/// Returns the value of a `FloatProperty`, whose name is in a child element.
 pub(super) fn float_property<'a>(element: &JmxElement<'a>, property: &str) -> Option<&'a str> {
     let of = |node: roxmltree::Node<'a, 'a>, tag: &str| {
         node.children().find(|child| child.has_tag_name(tag)).and_then(|child| child.text())

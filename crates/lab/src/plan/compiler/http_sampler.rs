@@ -9,7 +9,7 @@ use super::super::model::{CacheManager, CookieManager};
 use super::super::template::TextTemplate;
 use super::{ElementScope, JmxCompiler};
 
-/// Elements that configure requests.
+/// Returns true for elements that configure requests.
 pub(super) fn is_request_config(class: &str) -> bool {
     matches!(
         class,
@@ -22,18 +22,18 @@ pub(super) fn is_request_config(class: &str) -> bool {
     )
 }
 
-/// Properties of requests that say nothing here, with the reason in the plan's own terms.
+/// Request properties without effect here, with the reason in the plan's own terms.
 const HARMLESS_PROPERTIES: [&str; 3] =
     ["HTTPSampler.implementation", "HTTPSampler.concurrentPool", "HTTPSampler.monitor"];
 
-/// What the editor of GraphQL requests shows; what is sent stands in the body.
+/// Properties for display in the GraphQL editor; the body holds the data that is sent.
 const GRAPHQL_EDITOR_PROPERTIES: [&str; 3] = [
     "GraphQLHTTPSampler.operationName",
     "GraphQLHTTPSampler.query",
     "GraphQLHTTPSampler.variables",
 ];
 
-/// Properties that mean something and are not supported.
+/// Unsupported properties that would change the behavior.
 const UNSUPPORTED_PROPERTIES: [(&str, &str); 3] = [
     ("HTTPSampler.proxyHost", "a proxy is not supported"),
     ("HTTPSampler.md5", "hashing the response is not supported"),
@@ -133,7 +133,7 @@ impl<'a> JmxCompiler<'a> {
         ]);
     }
 
-    /// Returns the first value that is set: the sampler's own, else that of the nearest defaults.
+    /// Returns the first value that is set: the sampler's own, otherwise that of the nearest defaults.
     fn first_set_property(&mut self, sources: &[&JmxElement<'a>], name: &'a str) -> TextTemplate {
         let mut found = None;
         for source in sources {
@@ -148,7 +148,7 @@ impl<'a> JmxCompiler<'a> {
         }
     }
 
-    /// Returns the character set of parameters and bodies: the sampler's own, else that of the nearest defaults.
+    /// Returns the charset of parameters and bodies: the sampler's own, otherwise that of the nearest defaults.
     fn content_charset(&mut self, sources: &[&JmxElement<'a>]) -> JavaCharset {
         let mut charset = None;
         for source in sources {
@@ -198,7 +198,7 @@ impl<'a> JmxCompiler<'a> {
                 }
             })
             .collect();
-        // Plans of JMeter 2 name one file beside the others.
+        // Plans of JMeter 2 have one file name outside the file list.
         let path = self.compile_property(element, "HTTPSampler.FILE_NAME");
         if !path.is_empty() {
             let name = self.compile_property(element, "HTTPSampler.FILE_FIELD");
@@ -233,7 +233,8 @@ impl<'a> JmxCompiler<'a> {
     fn apply_config_managers(&mut self, scope: &[&JmxElement<'a>], spec: &mut HttpSamplerSpec) {
         for part in scope {
             match part.class {
-                // The nearest manager gives all that it has, the same name twice too; farther ones what is missing.
+                // The nearest manager provides all of its headers, including duplicates; farther ones provide the
+                // missing names.
                 "HeaderManager" if spec.headers.is_empty() => {
                     spec.headers = self.compile_headers(part)
                 }
@@ -258,7 +259,7 @@ impl<'a> JmxCompiler<'a> {
                 }
                 "DNSCacheManager" if spec.host_addresses.is_none() => {
                     let hosts = self.add_host_addresses(part);
-                    // Java's own client resolves names by itself.
+                    // Java's own client resolves names itself.
                     spec.host_addresses = (!spec.is_java_client).then_some(hosts);
                 }
                 _ => {}
@@ -301,7 +302,7 @@ impl<'a> JmxCompiler<'a> {
             })
             .collect();
         let policy = element.text_property("CookieManager.policy").trim();
-        // These add words of their own to what is sent.
+        // These policies add attributes to the sent cookies.
         if matches!(policy, "rfc2109" | "rfc2965") {
             let why = format!("cookie policy `{policy}` is not supported");
             self.report_unsupported(element, &why);
@@ -332,12 +333,12 @@ impl<'a> JmxCompiler<'a> {
         self.remember_shared_element(element, self.model.cache_managers.len() - 1)
     }
 
-    /// Compiles the addresses that a DNS cache manager gives names.
+    /// Compiles the addresses that a DNS cache manager assigns to names.
     fn add_host_addresses(&mut self, element: &JmxElement<'a>) -> usize {
         if let Some(&place) = self.shared_elements.get(&element.id()) {
             return place;
         }
-        // Names are resolved once for a run.
+        // Names are resolved once per run.
         element.ignore_properties(&["DNSCacheManager.clearEachIteration"]);
         let servers = collection_entries(element.find_property("DNSCacheManager.servers"), "");
         let is_custom = element.flag_property("DNSCacheManager.isCustomResolver", false);
@@ -394,7 +395,7 @@ fn is_http_defaults(element: &JmxElement<'_>) -> bool {
     element.node.attribute("guiclass").is_none_or(|gui| gui.ends_with("HttpDefaultsGui"))
 }
 
-/// Returns a switch as the first source says that mentions it.
+/// Returns the flag from the first source that sets it.
 fn first_set_flag<'a>(sources: &[&JmxElement<'a>], name: &'a str) -> bool {
     let mut found = None;
     for source in sources {

@@ -1,9 +1,10 @@
-//! From the elements of a `.jmx` file to a [`PlanModel`]: everything in scope of a sampler is gathered and checked.
+//! Compiles the elements of a `.jmx` file to a [`PlanModel`]: collects and checks everything in scope of a sampler.
 //!
 //! Invariants
-//! * Every enabled element that can be reached is either run, known to have no effect on traffic, or a finding with its
-//!   line. So is every property that is set and would change the meaning; what JMeter itself does not know has none.
-//! * A disabled element is read only where a module controller points into it.
+//! * Every enabled element that can be reached is run, or known to have no effect on traffic, or reported as a finding
+//!   with its line. The same applies to every property that is set and would change the meaning; properties that JMeter
+//!   itself does not know are not reported.
+//! * A disabled element is read only if a module controller points into it.
 
 mod controller;
 mod http_sampler;
@@ -22,31 +23,31 @@ use super::script::PlanScript;
 use super::template::TextTemplate;
 use crate::FileFinding;
 
-/// What elements a plan is made of.
+/// The elements of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlanInventory {
-    /// Enabled elements per class.
+    /// Number of enabled elements per class.
     pub elements: BTreeMap<String, usize>,
-    /// Functions per name.
+    /// Number of functions per name.
     pub functions: BTreeMap<String, usize>,
-    /// Listeners that are read and have nothing to do here.
+    /// Number of listeners, which have no effect here.
     pub ignored_listeners: usize,
-    /// Elements that cannot be run and are left out, because the caller allows it.
+    /// Elements that cannot be run and are omitted with the caller's permission.
     pub excluded_elements: Vec<FileFinding>,
-    /// Functions that neither JMeter nor this program knows; their text is sent as it stands.
+    /// Functions that neither JMeter nor this program knows; their text is sent verbatim.
     pub unknown_functions: Vec<FileFinding>,
 }
 
-/// An element that a finding is about.
+/// An element with a finding.
 #[derive(Debug)]
 pub(super) struct FaultyElement {
     pub(super) id: JmxElementId,
     pub(super) class: String,
-    /// Where it stands, with its class and name.
+    /// Its location, with its class and name.
     pub(super) location: FileFinding,
 }
 
-/// The elements in scope of a place, from the plan down to the place itself.
+/// The elements in scope at a position, from the plan down to the position itself.
 #[derive(Clone, Copy)]
 pub(super) struct ElementScope<'l, 'a> {
     level_elements: &'a [JmxElement<'a>],
@@ -88,24 +89,24 @@ pub(super) struct JmxCompiler<'a> {
     pub(super) findings: Vec<FileFinding>,
     pub(super) inventory: PlanInventory,
     roots: &'a [JmxElement<'a>],
-    /// The files that include controllers name: the name, the path, the elements.
+    /// The files that include controllers name: name, path, elements.
     included_files: &'a [(&'a str, &'a str, Vec<JmxElement<'a>>)],
-    /// Where files of scripts are.
+    /// The location of script files.
     files: &'a PlanFiles,
-    /// Elements that are shared wherever they are in scope, with their place in the model.
+    /// Elements that are shared between scopes, with their index in the model.
     shared_elements: HashMap<JmxElementId, usize>,
-    /// The meter by which all threads of the test take turns, once there is one.
+    /// The throughput meter shared by all threads of the test, once it exists.
     global_throughput_meter: Option<usize>,
-    /// Scripts that are shared likewise; nothing for one that is refused.
+    /// Shared scripts; `None` for one that is rejected.
     scripts: HashMap<JmxElementId, Option<Arc<PlanScript>>>,
     template_findings: RefCell<Vec<FileFinding>>,
-    /// Functions that were met, per name.
+    /// Number of functions found, per name.
     functions: RefCell<BTreeMap<String, usize>>,
-    /// Functions that nobody knows.
+    /// Unknown functions.
     unknown_functions: RefCell<Vec<FileFinding>>,
-    /// The elements that findings are about.
+    /// The elements with findings.
     pub(super) faulty_elements: RefCell<Vec<FaultyElement>>,
-    /// Elements that have been counted, because several scopes hold them.
+    /// Elements already counted, because several scopes contain them.
     counted_elements: std::collections::HashSet<JmxElementId>,
     depth: usize,
 }
@@ -181,7 +182,7 @@ impl<'a> JmxCompiler<'a> {
         self.findings.dedup();
     }
 
-    /// Looks at an element of the plan's own level that is no group.
+    /// Checks an element at plan level that is not a thread group.
     fn check_plan_level_element(&mut self, element: &'a JmxElement<'a>) {
         if self.is_sampler_scoped(element) {
             self.check_sampler_element(element);
@@ -197,7 +198,7 @@ impl<'a> JmxCompiler<'a> {
         self.report_unsupported(element, "element not supported by tympan lab");
     }
 
-    /// Reports whether an element is gathered by the samplers in its scope.
+    /// Returns true if the samplers in its scope collect the element.
     fn is_sampler_scoped(&self, element: &JmxElement<'_>) -> bool {
         let holds_script = script::script_phase(element.class)
             .is_some_and(|moment| moment != script::ScriptPhase::Sampler);
@@ -223,7 +224,7 @@ impl<'a> JmxCompiler<'a> {
         FileFinding { message: format!("{}: {why}", place.message), ..place }
     }
 
-    /// Notes that an element cannot be run as it is; returns where it stands.
+    /// Records that an element cannot be run as it is; returns its location.
     fn record_faulty(&self, element: &JmxElement<'_>) -> FileFinding {
         let place = FileFinding {
             file: self.file.clone(),
@@ -239,9 +240,9 @@ impl<'a> JmxCompiler<'a> {
         place
     }
 
-    /// Compiles a text that stands in `element`.
+    /// Compiles a text of `element`.
     pub(super) fn compile_template(&self, element: &JmxElement<'_>, text: &str) -> TextTemplate {
-        // One text of the plan stands at one place, however often it is compiled for the samplers in its scope.
+        // A text of the plan keeps one identity, however often it is compiled for the samplers in its scope.
         let (document, node) = element.id();
         let place = format!("{document:x}/{}/{:x}", node.get_usize(), text.as_ptr().addr());
         match TextTemplate::parse_at_call_site(text, &place) {
@@ -294,7 +295,7 @@ impl<'a> JmxCompiler<'a> {
         self.compile_template(element, element.text_property(name))
     }
 
-    /// Notes what is set in an element and was not looked at.
+    /// Records properties that are set but were not read.
     pub(super) fn report_unread_properties(&mut self, element: &JmxElement<'a>) {
         self.count_element(element);
         for node in element.unread_properties() {
@@ -306,7 +307,8 @@ impl<'a> JmxCompiler<'a> {
         }
     }
 
-    /// Gathers user-defined variables of the whole plan: all are drawn at the start, wherever they stand.
+    /// Collects the user-defined variables of the whole plan: all are evaluated at the start, regardless of their
+    /// position.
     pub(super) fn gather_variables(&mut self, elements: &'a [JmxElement<'a>]) {
         for element in elements.iter().filter(|element| element.is_enabled) {
             if element.class == "Arguments" {
@@ -345,12 +347,12 @@ impl<'a> JmxCompiler<'a> {
         }
     }
 
-    /// Adds what happens when an iteration of `controller` begins.
+    /// Adds an event at the start of each iteration of `controller`.
     pub(super) fn add_event(&mut self, controller: PlanNodeId, event: IterationEvent) {
         if let Some(node) = self.model.nodes.get_mut(controller)
             && !node.events.contains(&event)
         {
-            // Of data sets that share rows the last one draws first, as in JMeter.
+            // Of data sets that share rows the last one reads first, as in JMeter.
             let is_data = |event: &IterationEvent| matches!(event, IterationEvent::DataSet(_));
             let first_data = node.events.iter().position(is_data).filter(|_| is_data(&event));
             node.events.insert(first_data.unwrap_or(node.events.len()), event);
@@ -358,18 +360,18 @@ impl<'a> JmxCompiler<'a> {
     }
 }
 
-/// Returns the names of the functions that a text calls, also of those that are not known.
+/// Returns the names of the functions that a text calls, including unknown ones.
 fn function_names(text: &str) -> impl Iterator<Item = &str> {
     let calls = text.match_indices("${__").filter_map(|(at, _)| text.get(at + 2..));
     calls.map(|call| call.split(['(', '}']).next().unwrap_or_default().trim())
 }
 
-/// Reports whether elements of a class have no effect on traffic.
+/// Returns true if elements of a class have no effect on traffic.
 pub(super) fn has_no_traffic_effect(class: &str) -> bool {
     is_listener(class) || is_inert(class)
 }
 
-/// Listeners tell what happened; they change nothing.
+/// Returns true for listeners, which report results and change nothing.
 fn is_listener(class: &str) -> bool {
     matches!(
         class,
@@ -388,7 +390,8 @@ fn is_listener(class: &str) -> bool {
         || class.ends_with("ResultCollector")
 }
 
-/// Elements of the editor, and settings of samplers that plans of HTTP do not have: they do nothing in a run.
+/// Returns true for elements of the editor, and for settings of samplers that HTTP plans do not have: they have no
+/// effect in a run.
 fn is_inert(class: &str) -> bool {
     matches!(
         class,

@@ -1,4 +1,4 @@
-//! Timers, extractors, assertions and data sets: what stands beside samplers.
+//! Timers, extractors, assertions and data sets: the elements that accompany samplers.
 
 use super::super::assertion::{
     AssertionSubject, SampleAssertion, SizeComparison, SizeSubject, TextComparison,
@@ -15,7 +15,7 @@ use super::super::template::TextTemplate;
 use super::JmxCompiler;
 use super::controller::float_property;
 
-/// Elements that belong to the samplers in their scope.
+/// Returns true for elements that apply to the samplers in their scope.
 pub(super) fn is_sampler_scoped_class(class: &str) -> bool {
     matches!(
         class,
@@ -91,7 +91,7 @@ impl<'a> JmxCompiler<'a> {
     }
 
     fn compile_precise_timer(&mut self, element: &JmxElement<'a>) -> SamplerTimer {
-        // The number is exact here for every count. The seed would have to be Java's.
+        // The count is always exact here. The seed would require Java's generator.
         element.ignore_properties(&["exactLimit", "allowedThroughputSurplus", "randomSeed"]);
         let value = |name: &'a str, default: &'a str| {
             let text = match element.text_property(name) {
@@ -113,7 +113,7 @@ impl<'a> JmxCompiler<'a> {
         }
     }
 
-    /// Compiles the rows of three numbers that an element of the plugins holds.
+    /// Compiles the rows of three numbers in a plugin element.
     pub(super) fn compile_number_rows(
         &mut self,
         element: &JmxElement<'a>,
@@ -160,7 +160,7 @@ impl<'a> JmxCompiler<'a> {
             text => text,
         };
         let per_minute = self.compile_template(element, text);
-        // All timers of this mode take turns with each other.
+        // All timers of this mode share one meter.
         let meter = match mode {
             ThroughputMode::Shared => self.global_meter(),
             _ => self.shared_meter(element),
@@ -168,7 +168,7 @@ impl<'a> JmxCompiler<'a> {
         SamplerTimer::Throughput { per_minute, mode, meter_index: meter }
     }
 
-    /// Returns the meter by which all threads of the test take turns.
+    /// Returns the throughput meter shared by all threads of the test.
     fn global_meter(&mut self) -> usize {
         if let Some(meter) = self.global_throughput_meter {
             return meter;
@@ -178,7 +178,7 @@ impl<'a> JmxCompiler<'a> {
         meter
     }
 
-    /// Returns the meter of an element, the same for all samplers in its scope.
+    /// Returns the meter of an element, which is the same for all samplers in its scope.
     fn shared_meter(&mut self, element: &JmxElement<'a>) -> usize {
         if let Some(&place) = self.shared_elements.get(&element.id()) {
             return place;
@@ -305,7 +305,7 @@ impl<'a> JmxCompiler<'a> {
         }
     }
 
-    /// Compiles the extractor of the JSON plugins, which takes the first value.
+    /// Compiles the extractor of the JSON plugins, which extracts the first value.
     fn compile_plugin_json_extractor(&mut self, element: &JmxElement<'a>) -> ResponseExtractor {
         if element.text_property("INPUT_FORMAT") == "YAML" {
             self.report_unsupported(element, "answers in YAML are not supported, only JSON");
@@ -333,7 +333,7 @@ impl<'a> JmxCompiler<'a> {
         }
     }
 
-    /// Compiles a property that holds an XPath and checks it; an empty one finds nothing, as in JMeter.
+    /// Compiles and checks an XPath property; an empty one matches nothing, as in JMeter.
     fn compile_xpath(
         &mut self,
         element: &JmxElement<'a>,
@@ -349,7 +349,7 @@ impl<'a> JmxCompiler<'a> {
         template
     }
 
-    /// Compiles a property that holds a regular expression and checks it.
+    /// Compiles and checks a regular expression property.
     fn compile_pattern(&mut self, element: &JmxElement<'a>, name: &'a str) -> TextTemplate {
         let template = self.compile_property(element, name);
         self.check_pattern(element, &template);
@@ -376,7 +376,7 @@ impl<'a> JmxCompiler<'a> {
     fn scope_variable(&mut self, element: &JmxElement<'a>) -> Option<TextTemplate> {
         match element.text_property("Sample.scope") {
             "variable" => Some(self.compile_property(element, "Scope.variable")),
-            // Parts of a page are not looked at; the page itself is, as by default.
+            // Embedded resources are not checked; the page itself is, as by default.
             "" | "all" | "parent" => {
                 element.ignore_properties(&["Scope.variable"]);
                 None
@@ -428,7 +428,7 @@ impl<'a> JmxCompiler<'a> {
             }
             "XMLAssertion" => SampleAssertion::Xml,
             "JSONPathAssertion" => {
-                // The plugin's older form of the element says what the answer is written in.
+                // The older form of the plugin's element specifies the format of the response.
                 if element.text_property("INPUT_FORMAT") == "YAML" {
                     self.report_unsupported(
                         element,
@@ -570,7 +570,7 @@ impl<'a> JmxCompiler<'a> {
         action
     }
 
-    /// Compiles a data set of a plugin, whose rows come in random order.
+    /// Compiles a plugin's data set with rows in random order.
     fn add_random_data_set(&mut self, element: &JmxElement<'a>) -> Option<usize> {
         if let Some(&place) = self.shared_elements.get(&element.id()) {
             return Some(place);
@@ -600,7 +600,7 @@ impl<'a> JmxCompiler<'a> {
 
     pub(super) fn compile_charset(&mut self, element: &JmxElement<'a>, name: &str) -> JavaCharset {
         let found = JavaCharset::find(name);
-        // What a variable names is UTF-8, as nearly everything is.
+        // A charset given by a variable is taken as UTF-8, as nearly all are.
         if found.is_none() && !name.contains("${") {
             let why = format!("character set `{name}` is not supported");
             self.report_unsupported(element, &why);

@@ -7,18 +7,18 @@ use super::super::script::{PlanScript, ScriptDialect};
 use super::super::template::TextTemplate;
 use super::JmxCompiler;
 
-/// Where a script runs.
+/// The phase in which a script runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScriptPhase {
     PreProcessor,
     PostProcessor,
     Assertion,
     Sampler,
-    /// When the sample has been judged.
+    /// After the sample has been evaluated.
     Listener,
 }
 
-/// Returns when an element's script runs; `None` if it holds none that can be run.
+/// Returns the phase of an element's script; `None` if it has no script that can be run.
 pub(super) fn script_phase(class: &str) -> Option<ScriptPhase> {
     Some(match class {
         "JSR223PreProcessor" | "BeanShellPreProcessor" => ScriptPhase::PreProcessor,
@@ -42,7 +42,7 @@ impl<'a> JmxCompiler<'a> {
     }
 
     fn read_script(&mut self, element: &JmxElement<'a>) -> Option<Arc<PlanScript>> {
-        // Two elements of JMeter's put their name before their properties.
+        // Two JMeter elements prefix their property names.
         let [text, parameters, file, reset] = match element.class {
             "BeanShellSampler" => [
                 "BeanShellSampler.query",
@@ -74,7 +74,7 @@ impl<'a> JmxCompiler<'a> {
         let source = if name.is_empty() {
             self.compile_property(element, text)
         } else {
-            // What stands in the element itself does not count then.
+            // The text in the element itself is ignored in this case.
             element.ignore_properties(&[file, text]);
             self.compile_script_file(element, name)?
         };
@@ -83,7 +83,7 @@ impl<'a> JmxCompiler<'a> {
             script_phase(element.class),
             Some(ScriptPhase::PreProcessor | ScriptPhase::Sampler)
         ) || element.class.ends_with("Timer");
-        // Before its sample, and as a sample itself, a script sees the one before.
+        // Before its sample, and as a sampler itself, a script accesses the previous sample.
         let words = ["prev", "Previous", "SampleResult"];
         if is_before && words.iter().any(|word| source.source().contains(word)) {
             self.model.retains_previous_sample = true;
@@ -106,7 +106,7 @@ impl<'a> JmxCompiler<'a> {
         }
     }
 
-    /// Reads a script from a file of its own, where nothing is replaced; it goes to agents with the plan.
+    /// Reads a script from a separate file, in which nothing is substituted; it is sent to agents with the plan.
     fn compile_script_file(
         &mut self,
         element: &JmxElement<'a>,

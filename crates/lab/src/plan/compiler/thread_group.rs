@@ -11,20 +11,20 @@ use super::super::template::TextTemplate;
 use super::{ElementScope, JmxCompiler};
 use crate::load::{ArrivalProcess, RateInterval};
 
-/// Most visitors of an Open Model Thread Group at a time.
+/// Maximum number of concurrent visitors of an Open Model Thread Group.
 const MAX_VISITORS: usize = 10_000;
 
-/// Reads the schedule of an Open Model Thread Group: `rate(5/s) random_arrivals(10 min) rate(10/s) pause(1 min)`.
+/// Parses the schedule of an Open Model Thread Group: `rate(5/s) random_arrivals(10 min) rate(10/s) pause(1 min)`.
 ///
 /// # Errors
-/// What is not understood.
+/// A description of the invalid text.
 fn parse_schedule(text: &str) -> Result<(ArrivalProcess, Vec<RateInterval>), String> {
     let fault = |what: &str| Err(format!("schedule `{text}`: {what}"));
     let bare: String =
         text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
     let (mut rate, mut process) = (0.0, None);
     let mut stretches: Vec<RateInterval> = Vec::new();
-    // A stretch grows to the rate that is named behind it.
+    // The rate of an interval changes to the rate that follows it.
     let mut is_open = false;
     let mut rest = bare.trim();
     while !rest.is_empty() {
@@ -66,7 +66,7 @@ fn parse_schedule(text: &str) -> Result<(ArrivalProcess, Vec<RateInterval>), Str
     }
 }
 
-/// Returns the seconds of a unit of time.
+/// Returns the length of a time unit in seconds.
 fn unit_seconds(word: &str) -> Option<f64> {
     Some(match word.trim().to_ascii_lowercase().as_str() {
         "ms" => 0.001,
@@ -144,7 +144,7 @@ impl<'a> JmxCompiler<'a> {
         self.add_iteration_events(plan.level_elements, root);
     }
 
-    /// Compiles when the visitors of a plugin's group come.
+    /// Compiles the arrival times of a plugin's group.
     fn compile_arrivals(&mut self, element: &JmxElement<'a>) -> LoadShape {
         element.ignore_properties(&["LogFilename", "ThreadGroup.main_controller"]);
         self.reject_property(element, "Iterations", "a most number of iterations");
@@ -162,7 +162,7 @@ impl<'a> JmxCompiler<'a> {
         LoadShape::ArrivalRamp { settings: values, in_minutes, max_visitors: most }
     }
 
-    /// Refuses an element that sets a property.
+    /// Reports an element that sets an unsupported property.
     fn reject_property(&mut self, element: &JmxElement<'a>, name: &'a str, what: &str) {
         if !matches!(element.text_property(name).trim(), "" | "0") {
             let why = format!("{what} is not supported");
@@ -170,7 +170,7 @@ impl<'a> JmxCompiler<'a> {
         }
     }
 
-    /// Adds a node and returns its place.
+    /// Adds a node and returns its index.
     pub(super) fn add_node(&mut self, kind: PlanNodeKind, element: &JmxElement<'a>) -> usize {
         let name = self.compile_template(element, element.name);
         self.model.nodes.push(PlanNode { kind, name, children: Vec::new(), events: Vec::new() });
@@ -230,7 +230,7 @@ impl<'a> JmxCompiler<'a> {
                 self.compile_property(element, "Stop users period"),
             ])),
             "OpenModelThreadGroup" => {
-                // Its seed would have to be Java's.
+                // Its seed would require Java's generator.
                 element.ignore_properties(&[
                     "OpenModelThreadGroup.random_seed",
                     "ThreadGroup.main_controller",

@@ -1,6 +1,7 @@
-//! Selectors as jsoup reads them: CSS, and jsoup's own `:eq`, `:contains`, `:has`, `:matches`, `[^prefix]`, `[name~=regex]`.
+//! CSS selectors in jsoup's dialect, including jsoup's own `:eq`, `:contains`, `:has`, `:matches`, `[^prefix]`,
+//! `[name~=regex]`.
 //!
-//! A selector is read once, when the plan is; what it does not know is told then.
+//! A selector is parsed once, when the plan is read; unsupported syntax is reported then.
 
 use super::super::regex_pattern::RegexPattern;
 
@@ -10,7 +11,7 @@ use super::{MarkupNodeId, MarkupNodeKind, MarkupTree};
 #[derive(Debug, Clone)]
 pub(in super::super) struct CssSelector(Vec<CssSelectorChain>);
 
-/// Compounds from left to right, each with what joins it to the one before.
+/// Compound selectors from left to right, each with the combinator that joins it to the previous one.
 type CssSelectorChain = Vec<(CssCombinator, Vec<CssSimpleSelector>)>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,7 @@ enum CssSimpleSelector {
         value: String,
     },
     AttributeMatches(String, RegexPattern),
-    /// `an+b` of all siblings, or of those with the same name, from the front or from the end.
+    /// `an+b` of all siblings, or of those with the same name, counted from the start or from the end.
     Nth {
         step: i64,
         offset: i64,
@@ -69,19 +70,19 @@ enum CssAttributeOperator {
     Contains,
 }
 
-/// Deepest nesting of selectors in selectors.
+/// Maximum nesting depth of selectors.
 const MAX_SELECTOR_DEPTH: usize = 16;
 
 impl CssSelector {
-    /// Reads a selector.
+    /// Parses a selector.
     ///
     /// # Errors
-    /// What is not understood.
+    /// The unsupported syntax.
     pub(in super::super) fn parse(text: &str) -> Result<Self, String> {
         parse_selector(text, 0).map_err(|fault| format!("selector `{text}`: {fault}"))
     }
 
-    /// Returns the elements that match, in the order of the document.
+    /// Returns the matching elements in document order.
     pub(in super::super) fn select(&self, tree: &MarkupTree) -> Vec<MarkupNodeId> {
         self.select_below(tree, 0)
     }
@@ -213,7 +214,7 @@ fn element_text(tree: &MarkupTree, place: MarkupNodeId, is_own: bool) -> String 
     texts.collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Elements that begin a line of their own, so that the words around them do not run together.
+/// Block elements, which separate the words around them.
 const BLOCK_ELEMENTS: [&str; 46] = [
     "html",
     "head",
@@ -264,7 +265,7 @@ const BLOCK_ELEMENTS: [&str; 46] = [
 ];
 
 impl MarkupTree {
-    /// Returns the text of an element as a reader sees it: white space as one blank, blocks apart.
+    /// Returns the visible text of an element: whitespace is collapsed, blocks are separated.
     pub(in super::super) fn display_text(&self, place: MarkupNodeId) -> String {
         let mut out = String::new();
         let apart = |out: &mut String| {
@@ -272,7 +273,7 @@ impl MarkupTree {
                 out.push(' ');
             }
         };
-        // Blocks are apart from what stands before them, and from what stands behind them.
+        // Blocks are separated from the text before and after them.
         let mut open: Vec<(MarkupNodeId, bool)> =
             self.children(place).iter().rev().map(|&child| (child, false)).collect();
         while let Some((at, is_end)) = open.pop() {
@@ -302,7 +303,7 @@ impl MarkupTree {
     }
 }
 
-/// Scripts and styles hold data, not text.
+/// Returns true for scripts and styles, which contain no visible text.
 fn is_hidden_element(tree: &MarkupTree, place: MarkupNodeId) -> bool {
     let name = tree.parent(place).map_or("", |parent| tree.name(parent));
     matches!(name, "script" | "style")
@@ -393,7 +394,7 @@ impl<'t> CssSelectorParser<'t> {
             tests.push(CssSimpleSelector::MatchesAny(CssSelector(vec![Vec::new()])));
         } else if self.remaining().starts_with(|letter: char| letter.is_alphabetic()) {
             let mut name = self.read_identifier()?.to_owned();
-            // jsoup's `ns|name` stands for an element `ns:name`.
+            // jsoup's `ns|name` denotes an element `ns:name`.
             if self.accept("|") {
                 name = format!("{name}:{}", self.read_identifier()?);
             }
@@ -417,7 +418,7 @@ impl<'t> CssSelectorParser<'t> {
         }
     }
 
-    /// Returns what stands before the closing bracket, inner ones and quotes respected.
+    /// Returns the text before the closing bracket, respecting nested brackets and quotes.
     fn read_until(&mut self, close: char) -> Result<&'t str, String> {
         let open = if close == ')' { '(' } else { '[' };
         let (rest, mut depth, mut quote) = (self.remaining(), 1, None);
@@ -525,7 +526,7 @@ fn parse_attribute(inside: &str) -> Result<CssSimpleSelector, String> {
     Ok(CssSimpleSelector::Attribute { name, operator: how, value: value.trim().to_lowercase() })
 }
 
-/// Reads `2n+1`, `odd`, `even`, `3`.
+/// Parses `2n+1`, `odd`, `even`, `3`.
 fn parse_nth_formula(text: &str) -> Result<(i64, i64), String> {
     let text: String = text.to_ascii_lowercase().split_whitespace().collect();
     let number = |text: &str| text.trim_start_matches('+').parse::<i32>().ok().map(i64::from);

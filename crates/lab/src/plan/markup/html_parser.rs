@@ -1,4 +1,4 @@
-//! HTML to a tree, by the algorithm of browsers.
+//! Parses HTML to a tree, by the algorithm of browsers.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -9,7 +9,7 @@ use html5ever::{Attribute, LocalName, Namespace, QualName, parse_document};
 
 use super::{MarkupNodeId, MarkupNodeKind, MarkupTree};
 
-/// Reads HTML.
+/// Parses HTML.
 pub(super) fn parse_html(text: &str) -> MarkupTree {
     let sink = HtmlTreeSink::default();
     sink.add_node(MarkupNodeKind::Root, None);
@@ -17,7 +17,7 @@ pub(super) fn parse_html(text: &str) -> MarkupTree {
     into_document_order(&built)
 }
 
-/// What is being built: parents change while it is, so places are put in order at the end.
+/// The tree during construction: parents may change, so nodes are ordered at the end.
 #[derive(Debug, Default)]
 struct UnorderedHtmlTree {
     kinds: Vec<MarkupNodeKind>,
@@ -42,7 +42,7 @@ fn into_document_order(built: &UnorderedHtmlTree) -> MarkupTree {
 #[derive(Debug, Default)]
 struct HtmlTreeSink(RefCell<UnorderedHtmlTree>);
 
-/// An element's name, owned: the tree may change while it is looked at.
+/// An owned element name, because the tree may change while it is in use.
 #[derive(Debug)]
 struct OwnedElementName(QualName);
 
@@ -66,7 +66,7 @@ impl HtmlTreeSink {
         built.kinds.len() - 1
     }
 
-    /// Puts a node or a text below `parent`, at `at` among its children.
+    /// Inserts a node or a text as a child of `parent` at index `at`.
     fn insert_child(&self, parent: MarkupNodeId, at: usize, child: NodeOrText<MarkupNodeId>) {
         let place = match child {
             NodeOrText::AppendNode(place) => {
@@ -89,7 +89,7 @@ impl HtmlTreeSink {
         }
     }
 
-    /// Adds to the text before `at`, if one is there.
+    /// Appends to the text node before `at`, if there is one.
     fn append_to_text_before(&self, parent: MarkupNodeId, at: usize, text: &str) -> bool {
         let mut built = self.0.borrow_mut();
         let before = at.checked_sub(1).and_then(|at| built.children.get(parent)?.get(at).copied());
@@ -157,7 +157,7 @@ impl TreeSink for HtmlTreeSink {
     }
 
     fn append(&self, parent: &MarkupNodeId, child: NodeOrText<MarkupNodeId>) {
-        // A child that moves within its parent leaves one place fewer.
+        // If a child moves within its parent, its old position is removed first.
         if let NodeOrText::AppendNode(place) = &child {
             self.remove_from_parent(place);
         }
@@ -180,7 +180,7 @@ impl TreeSink for HtmlTreeSink {
 
     fn append_doctype_to_document(&self, _: StrTendril, _: StrTendril, _: StrTendril) {}
 
-    /// A template's content stands in the template itself: nothing here tells them apart.
+    /// A template's content is stored in the template itself: they are not distinguished here.
     fn get_template_contents(&self, target: &MarkupNodeId) -> MarkupNodeId {
         *target
     }

@@ -1,11 +1,11 @@
-//! Answers as trees of elements: XML as it stands, HTML as browsers build it; and the two languages that plans look
-//! into them with, XPath 1.0 and jsoup's selectors.
+//! Responses as element trees: XML as written, HTML as browsers build it; and the two query languages of plans, XPath
+//! 1.0 and jsoup's selectors.
 //!
-//! In: a body. Out: a [`MarkupTree`], whose places are numbers in the order of the document.
+//! In: a body. Out: a [`MarkupTree`], whose node IDs are numbers in document order.
 //!
 //! Invariants
-//! * The root is place 0. A node comes before its descendants and after its earlier siblings.
-//! * Names of HTML are in lower case. Names of XML have the prefix that the document gives them.
+//! * The root has ID 0. A node comes before its descendants and after its earlier siblings.
+//! * HTML names are in lower case. XML names have the prefix used in the document.
 
 mod css_selector;
 mod html_parser;
@@ -19,10 +19,10 @@ pub(super) use css_selector::CssSelector;
 pub(super) use xpath::XPath;
 pub(super) use xpath_evaluation::XPathResult;
 
-/// A node's place in its tree.
+/// The ID of a node in its tree.
 pub(super) type MarkupNodeId = usize;
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum MarkupNodeKind {
     Root,
@@ -43,21 +43,21 @@ pub(super) struct MarkupNode {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MarkupTree {
     nodes: Vec<MarkupNode>,
-    /// The namespaces that the document declares at its root, as attributes: a part that is written alone has them too.
+    /// The namespace declarations at the document's root, as attributes: markup of a part includes them too.
     namespace_declarations: String,
 }
 
-/// Most bytes that the entities of an answer may stand for: a small answer must not fill the lab's memory.
+/// Maximum expanded size of a response's entities in bytes: a small response must not exhaust the memory.
 const MAX_EXPANDED_BYTES: u64 = 64 << 20;
-/// Deepest nesting of entities that the parser follows.
+/// Maximum nesting depth of entities that the parser supports.
 const MAX_ENTITY_DEPTH: usize = 10;
-/// Most nodes of an answer that is looked into.
+/// Maximum number of nodes of a parsed response.
 const MAX_NODES: u32 = 2_000_000;
 
-/// Undeclared prefixes of a document that are looked past.
+/// Maximum number of undeclared prefixes that are tolerated.
 const MAX_UNDECLARED_PREFIXES: usize = 100;
 
-/// Returns where the name in the first tag of a document ends.
+/// Returns the end offset of the name in the first tag of a document.
 fn first_tag_name_end(text: &str) -> Option<usize> {
     let starts = text.match_indices('<').map(|(at, _)| at + 1);
     let start = starts
@@ -83,10 +83,10 @@ impl MarkupTree {
         place
     }
 
-    /// Reads XML.
+    /// Parses XML.
     ///
     /// # Errors
-    /// Why it is none, in words.
+    /// A description of the syntax error.
     pub(super) fn parse_xml(text: &str) -> Result<Self, String> {
         if expanded_entity_length(text) > MAX_EXPANDED_BYTES {
             return Err("its entities stand for more text than is read".to_owned());
@@ -107,7 +107,7 @@ impl MarkupTree {
             }
         }
         let mut open: Vec<(roxmltree::Node<'_, '_>, MarkupNodeId)> = vec![(document.root(), 0)];
-        // Depth first, so that places are in the order of the document.
+        // Depth first, so that IDs are in document order.
         while let Some((node, parent)) = open.pop() {
             let place = match markup_kind_of(&node) {
                 Some(MarkupNodeKind::Root) => 0,
@@ -120,10 +120,11 @@ impl MarkupTree {
         Ok(tree)
     }
 
-    /// Checks that a text is XML without a document type, as JMeter's parser does: prefixes need no declaration.
+    /// Checks that a text is well-formed XML without a document type, as JMeter's parser does: prefixes need no
+    /// declaration.
     ///
     /// # Errors
-    /// Why it is none, in words.
+    /// A description of the syntax error.
     pub(super) fn check_well_formed(text: &str) -> Result<(), String> {
         let mut text = text.trim_start_matches('\u{feff}').to_owned();
         for _ in 0..MAX_UNDECLARED_PREFIXES {
@@ -132,7 +133,7 @@ impl MarkupTree {
             let parsed = roxmltree::Document::parse_with_options(&text, options).map(drop);
             match parsed {
                 Ok(()) => return Ok(()),
-                // Declared where the document begins, so that the parser goes on.
+                // Declare the prefix at the document's root, so that the parser continues.
                 Err(roxmltree::Error::UnknownNamespace(prefix, _)) => {
                     let Some(end) = first_tag_name_end(&text) else { return Ok(()) };
                     text.insert_str(end, &format!(" xmlns:{prefix}=\"urn:{prefix}\""));
@@ -143,7 +144,7 @@ impl MarkupTree {
         Ok(())
     }
 
-    /// Reads HTML; anything is HTML.
+    /// Parses HTML; any input is valid.
     pub(super) fn parse_html(text: &str) -> Self {
         html_parser::parse_html(text)
     }
@@ -160,7 +161,7 @@ impl MarkupTree {
         self.nodes.get(place).map_or(&[], |node| &node.children)
     }
 
-    /// Returns an element's name; empty for what is none.
+    /// Returns an element's name; empty for other nodes.
     pub(super) fn name(&self, place: MarkupNodeId) -> &str {
         match self.kind(place) {
             MarkupNodeKind::Element { name, .. } => name,
@@ -184,7 +185,7 @@ impl MarkupTree {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Returns the text of a node and of everything below it, as it stands.
+    /// Returns the unmodified text of a node and its descendants.
     pub(super) fn text(&self, place: MarkupNodeId) -> String {
         match self.kind(place) {
             MarkupNodeKind::Text(text) | MarkupNodeKind::Comment(text) => text.clone(),
@@ -201,7 +202,7 @@ impl MarkupTree {
         }
     }
 
-    /// Returns the own value of a node in the document model: elements have none.
+    /// Returns the DOM node value; `None` for elements.
     pub(super) fn node_value(&self, place: MarkupNodeId) -> Option<&str> {
         match self.kind(place) {
             MarkupNodeKind::Text(text) | MarkupNodeKind::Comment(text) => Some(text),
@@ -218,7 +219,7 @@ impl MarkupTree {
     }
 
     fn write_markup(&self, from: MarkupNodeId, out: &mut String) {
-        // An explicit stack: documents may be nested deeper than a thread's stack.
+        // Uses an explicit stack, because documents may be nested too deeply for a thread's stack.
         let mut open = vec![(from, false)];
         while let Some((place, is_end)) = open.pop() {
             match self.kind(place) {
@@ -257,7 +258,7 @@ impl MarkupTree {
     }
 }
 
-/// Returns how long the text is that the references of a document to its own entities stand for; 0 if it declares none.
+/// Returns the expanded length of a document's references to its own entities; 0 if it declares none.
 fn expanded_entity_length(text: &str) -> u64 {
     // A declaration: its name, and its value in either kind of quotes.
     let mut values: Vec<(&str, &str)> = Vec::new();
@@ -273,7 +274,7 @@ fn expanded_entity_length(text: &str) -> u64 {
         return 0;
     }
     let mut lengths: HashMap<&str, u64> = HashMap::new();
-    // An entity may stand for others that are declared later, to a depth that the parser bounds.
+    // An entity may refer to others that are declared later, up to the parser's depth limit.
     for _ in 0..MAX_ENTITY_DEPTH.min(values.len()) {
         for (name, value) in &values {
             let length = value.len() as u64;
@@ -283,7 +284,7 @@ fn expanded_entity_length(text: &str) -> u64 {
     referenced_entity_length(text, &lengths)
 }
 
-/// Returns the length of what a text's references stand for.
+/// Returns the expanded length of a text's entity references.
 fn referenced_entity_length(text: &str, lengths: &HashMap<&str, u64>) -> u64 {
     let names = text.split('&').skip(1).filter_map(|rest| rest.get(..rest.find(';')?));
     names.filter_map(|name| lengths.get(name)).fold(0, |sum, length| sum.saturating_add(*length))
@@ -349,12 +350,12 @@ mod tests {
             "<!DOCTYPE a [<!ENTITY b 'two'><!ENTITY c \"one &b;\">]><a>&c;</a>",
         );
         assert_eq!(tree.unwrap().text(0), "one two");
-        // A long entity, often: 100 KB become 100 MB.
+        // Many references to a long entity: 100 KB become 100 MB.
         let long = "x".repeat(50_000);
         let often = "&b;".repeat(2_000);
         let wide = format!("<!DOCTYPE a [<!ENTITY b '{long}'>]><a>{often}</a>");
         assert!(MarkupTree::parse_xml(&wide).unwrap_err().contains("entities"));
-        // Ten times the one before, eight times.
+        // Each entity is ten times the previous one, eight times.
         let mut nested = "<!DOCTYPE a [<!ENTITY e0 '0123456789'>".to_owned();
         for level in 1..9 {
             let value = format!("&e{};", level - 1).repeat(10);

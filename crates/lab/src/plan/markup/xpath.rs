@@ -1,11 +1,11 @@
-//! XPath 1.0: from a text to an expression, which [`super::xpath_evaluation`] gives a value.
+//! XPath 1.0: parses a text to an expression, which [`super::xpath_evaluation`] evaluates.
 //!
-//! Names are compared with the prefix that they have in the document. Not there: variables, `id()`, `lang()`,
-//! `namespace-uri()` and the namespace axis; what is not there is told when the plan is read.
+//! Names are compared with the prefix used in the document. Unsupported: variables, `id()`, `lang()`, `namespace-uri()`
+//! and the namespace axis; they are reported when the plan is read.
 
 use std::collections::VecDeque;
 
-/// An expression.
+/// An XPath expression.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct XPath(pub(super) XPathExpression);
 
@@ -37,12 +37,12 @@ pub(super) enum XPathOperator {
     Union,
 }
 
-/// Where a path begins.
+/// The start of a path.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum XPathStart {
     Root,
     ContextNode,
-    /// At the nodes of an expression that predicates leave.
+    /// The nodes of an expression, filtered by predicates.
     Expression(Box<XPathExpression>, Vec<XPathExpression>),
 }
 
@@ -84,12 +84,12 @@ pub(super) enum XPathNodeTest {
 
 macro_rules! functions {
     ($($name:literal $variant:ident $least:literal $most:literal $first:literal,)*) => {
-        /// What can be called.
+        /// The supported functions.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(super) enum Function { $($variant,)* }
 
         impl Function {
-            /// Returns the function, how many arguments it takes, and whether XPath 1.0 has it.
+            /// Returns the function, its minimum and maximum number of arguments, and whether XPath 1.0 has it.
             fn find(name: &str) -> Option<(Self, usize, usize, bool)> {
                 match name { $($name => Some((Self::$variant, $least, $most, $first)),)* _ => None }
             }
@@ -129,14 +129,14 @@ functions! {
     "matches" Matches 2 2 false,
 }
 
-/// Deepest nesting of an expression.
+/// Maximum nesting depth of an expression.
 const MAX_EXPRESSION_DEPTH: usize = 60;
 
 impl XPath {
-    /// Reads an expression of XPath 1.0; with `is_xpath2`, some functions of XPath 2.0 as well.
+    /// Parses an XPath 1.0 expression; with `is_second`, some functions of XPath 2.0 as well.
     ///
     /// # Errors
-    /// What is not understood, or not supported.
+    /// The invalid or unsupported part.
     pub(in super::super) fn parse(text: &str, is_second: bool) -> Result<Self, String> {
         let read = || {
             let tokens = tokenize(text)?;
@@ -155,7 +155,7 @@ impl XPath {
 enum XPathToken {
     Text(String),
     Number(f64),
-    /// A name, with its prefix if it has one; `*` as such.
+    /// A name, with its prefix if it has one; `*` is literal.
     Name(String),
     Symbol(&'static str),
 }
@@ -214,7 +214,7 @@ fn tokenize(text: &str) -> Result<VecDeque<XPathToken>, String> {
     Ok(tokens)
 }
 
-/// Returns the length of a name, `prefix:name` and `prefix:*` included, but not of `axis::`.
+/// Returns the length of a name, including `prefix:name` and `prefix:*`, but not `axis::`.
 fn qualified_name_length(text: &str) -> usize {
     let part = |text: &str| {
         let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -258,7 +258,7 @@ impl XPathExpressionParser {
         found
     }
 
-    /// Reads operators of a level and of all that bind tighter.
+    /// Parses operators of a precedence level and of all higher ones.
     fn parse_binary(&mut self, level: usize) -> Result<XPathExpression, String> {
         const LEVELS: [&[(&str, XPathOperator)]; 6] = [
             &[("or", XPathOperator::Or)],
@@ -476,7 +476,7 @@ fn is_node_type(name: &str) -> bool {
     matches!(name, "text" | "node" | "comment" | "processing-instruction")
 }
 
-/// Returns the step that `//` stands for.
+/// Returns the step that `//` abbreviates.
 fn descendant_or_self_step() -> XPathLocationStep {
     XPathLocationStep {
         axis: XPathAxis::DescendantOrSelf,
@@ -485,7 +485,7 @@ fn descendant_or_self_step() -> XPathLocationStep {
     }
 }
 
-/// Makes one step of `//name`, where no predicate counts places among siblings.
+/// Merges `//name` into one step, unless a predicate depends on the position among siblings.
 fn merge_descendant_steps(steps: Vec<XPathLocationStep>) -> Vec<XPathLocationStep> {
     let mut short: Vec<XPathLocationStep> = Vec::new();
     for step in steps {

@@ -1,4 +1,4 @@
-//! XPath 1.0: from an expression and a tree to a value.
+//! XPath 1.0: evaluates an expression on a tree.
 
 use std::borrow::Cow;
 
@@ -8,36 +8,36 @@ use super::xpath::{
 };
 use super::{MarkupNodeId, MarkupNodeKind, MarkupTree};
 
-/// A node, or with a number above 0 one of its attributes: sorts in the order of the document.
+/// A node, or with a number above 0 one of its attributes; the order is document order.
 pub(super) type XPathItem = (MarkupNodeId, usize);
 
-/// What an expression gives.
+/// The value of an expression.
 #[derive(Debug, Clone, PartialEq)]
 enum XPathValue {
-    /// In the order of the document, each once.
+    /// In document order, without duplicates.
     Nodes(Vec<XPathItem>),
     Text(String),
     Number(f64),
     Boolean(bool),
 }
 
-/// What an expression found, as a plan can use it.
+/// The result of an expression in the form that plans use.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) enum XPathResult {
-    /// Nodes, in the order of the document.
+    /// Nodes in document order.
     Nodes(Vec<XPathMatch>),
-    /// Anything else, as text.
+    /// Any other value, as text.
     Value(String),
-    /// True or false.
+    /// A boolean.
     Boolean(bool),
 }
 
-/// A node that was found.
+/// A matching node.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct XPathMatch {
-    /// The node's own value; of an element, its first child's. `None` where the document model has none.
+    /// The node's own value; for an element, its first child's. `None` if the DOM has none.
     pub(in super::super) value: Option<String>,
-    /// All text in it.
+    /// All text in the node.
     pub(in super::super) text: String,
     item: XPathItem,
 }
@@ -56,7 +56,7 @@ impl XPathMatch {
 }
 
 impl XPath {
-    /// Looks into a document.
+    /// Evaluates the expression on a document.
     pub(in super::super) fn evaluate(&self, tree: &MarkupTree) -> XPathResult {
         match evaluate_expression(
             &self.0,
@@ -126,7 +126,7 @@ fn string_value<'v>(tree: &MarkupTree, value: &'v XPathValue) -> Cow<'v, str> {
     }
 }
 
-/// Returns a number as XPath writes it: whole ones without a point.
+/// Formats a number as XPath does: integers without a decimal point.
 fn format_number(number: f64) -> String {
     if number.is_nan() {
         "NaN".to_owned()
@@ -212,7 +212,7 @@ fn evaluate_binary(
     }
 }
 
-/// Compares as XPath does: of node sets, some pair is enough.
+/// Compares as XPath does: for node sets, one matching pair is sufficient.
 fn compare_values(
     operator: XPathOperator,
     left: &XPathValue,
@@ -266,7 +266,7 @@ fn evaluate_path(
         XPathStart::ContextNode => vec![context.item],
         XPathStart::Expression(inner, predicates) => match evaluate_expression(inner, context) {
             XPathValue::Nodes(items) => apply_predicates(items, predicates, tree),
-            // Only nodes have anything below them.
+            // Only nodes have descendants.
             _ => Vec::new(),
         },
     };
@@ -308,14 +308,14 @@ fn apply_predicates(
     items
 }
 
-/// Returns what an axis leads to, the nearest first.
+/// Returns the nodes of an axis, the nearest first.
 fn axis_nodes(tree: &MarkupTree, item: XPathItem, axis: XPathAxis) -> Vec<XPathItem> {
     let (place, number) = item;
     let plain = |places: &mut dyn Iterator<Item = MarkupNodeId>| {
         places.map(|place| (place, 0)).collect::<Vec<_>>()
     };
     if number > 0 {
-        // An attribute has a parent, and nothing else around it.
+        // An attribute has only a parent.
         return match axis {
             XPathAxis::SelfNode | XPathAxis::DescendantOrSelf => vec![item],
             XPathAxis::Parent => vec![(place, 0)],
@@ -372,7 +372,7 @@ fn axis_nodes(tree: &MarkupTree, item: XPathItem, axis: XPathAxis) -> Vec<XPathI
 
 fn matches_node_test(tree: &MarkupTree, item: XPathItem, step: &XPathLocationStep) -> bool {
     let (place, number) = item;
-    // `*` and names stand for what an axis is mainly about: attributes on theirs, elements elsewhere.
+    // `*` and names match the principal node type of an axis: attributes on the attribute axis, otherwise elements.
     let is_main = if step.axis == XPathAxis::Attribute {
         number > 0
     } else {
@@ -485,7 +485,7 @@ fn substring(text: &str, from: f64, length: Option<f64>) -> String {
     let from = round(from);
     let end = length.map_or(f64::INFINITY, |length| from + round(length));
     let letters = text.chars().enumerate();
-    // Places count from 1; comparisons with what is no number hold for none.
+    // Positions count from 1; comparisons with NaN are always false.
     letters
         .filter(|(at, _)| (*at as f64 + 1.0) >= from && (*at as f64 + 1.0) < end)
         .map(|(_, c)| c)

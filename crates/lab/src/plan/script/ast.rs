@@ -1,4 +1,4 @@
-//! What a script is made of.
+//! The syntax tree of a script.
 
 /// Statements in order.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -7,7 +7,7 @@ pub(super) struct ScriptBlock(pub(super) Vec<ScriptStatement>);
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ScriptStatement {
     Evaluate(ScriptExpression),
-    /// A new name; its value.
+    /// A declaration: name and value.
     Declare(String, Option<ScriptExpression>),
     If(ScriptExpression, ScriptBlock, ScriptBlock),
     While(ScriptExpression, ScriptBlock),
@@ -22,7 +22,7 @@ pub(super) enum ScriptStatement {
     Break,
     Continue,
     Nested(ScriptBlock),
-    /// What is tried, and what follows a failure: the name of the exception, and the block.
+    /// The try block; the name of the exception and the catch block; and the finally block.
     Try(ScriptBlock, Option<(String, ScriptBlock)>, ScriptBlock),
     Throw(ScriptExpression),
 }
@@ -34,25 +34,25 @@ pub(super) enum ScriptExpression {
     Int(i64),
     Double(f64),
     Text(String),
-    /// A text with expressions in it.
+    /// A string with embedded expressions.
     Interpolated(Vec<ScriptExpression>),
     Name(String),
     List(Vec<ScriptExpression>),
-    /// A name, or a place in a list or in `vars`; the operator, `=` or one of `+=`; the value.
+    /// The target (a name, or an element of a list or of `vars`); the operator, `=` or one of `+=`; the value.
     Assign(Box<ScriptExpression>, ScriptOperator, Box<ScriptExpression>),
-    /// The target; by how much; whether the value before is meant.
+    /// The target; the increment; true if the previous value is returned.
     Increment(Box<ScriptExpression>, i64, bool),
     Binary(ScriptOperator, Box<ScriptExpression>, Box<ScriptExpression>),
     Not(Box<ScriptExpression>),
     Negate(Box<ScriptExpression>),
     Conditional(Box<ScriptExpression>, Box<ScriptExpression>, Box<ScriptExpression>),
-    /// The value unless it is nothing, else the other.
+    /// The value unless it is null, otherwise the alternative.
     Elvis(Box<ScriptExpression>, Box<ScriptExpression>),
     Index(Box<ScriptExpression>, Box<ScriptExpression>),
     Property(Box<ScriptExpression>, String),
     /// The receiver, the method, the arguments.
     Call(Box<ScriptExpression>, String, Vec<ScriptExpression>),
-    /// A property or a call that is nothing where its receiver is nothing.
+    /// A property or a call that is null if its receiver is null.
     SafeNavigation(Box<ScriptExpression>),
     /// A static method: the class without its package.
     StaticCall(String, String, Vec<ScriptExpression>),

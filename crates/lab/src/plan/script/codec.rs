@@ -1,4 +1,4 @@
-//! Bytes in scripts: Base64, hexadecimal digits, digests and message authentication codes.
+//! Bytes in scripts: Base64, hexadecimal, digests and message authentication codes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD, URL_SAFE};
@@ -7,7 +7,7 @@ use md5::{Digest as _, Md5};
 use sha1::Sha1;
 use sha2::{Sha256, Sha384, Sha512};
 
-/// A digest of Java's.
+/// A Java digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum JavaDigest {
     Md5,
@@ -18,7 +18,7 @@ pub(in super::super) enum JavaDigest {
 }
 
 impl JavaDigest {
-    /// Reads Java's name of a digest, or of the authentication code that it makes.
+    /// Parses Java's name of a digest, or of the MAC based on it.
     pub(super) fn find(name: &str) -> Option<Self> {
         let name = name.trim().to_ascii_uppercase().replace("HMAC", "").replace('-', "");
         Some(match name.as_str() {
@@ -42,7 +42,7 @@ impl JavaDigest {
         }
     }
 
-    /// Returns the authentication code of bytes (RFC 2104).
+    /// Returns the MAC of bytes (RFC 2104).
     pub(super) fn authenticate(self, key: &[u8], bytes: &[u8]) -> Vec<u8> {
         macro_rules! code {
             ($hash:ty) => {
@@ -51,7 +51,7 @@ impl JavaDigest {
                         mac.update(bytes);
                         mac.finalize().into_bytes().to_vec()
                     }
-                    // Keys of every length are taken.
+                    // Keys of every length are valid.
                     Err(_) => Vec::new(),
                 }
             };
@@ -74,7 +74,7 @@ pub(super) fn encode_base64(bytes: &[u8], is_for_urls: bool) -> String {
     base64_engine(is_for_urls).encode(bytes)
 }
 
-/// Reads Base64; in what is none there are no bytes.
+/// Decodes Base64; `None` for invalid input.
 pub(super) fn parse_base64(text: &str, is_for_urls: bool) -> Option<Vec<u8>> {
     base64_engine(is_for_urls).decode(text.trim()).ok()
 }

@@ -1,4 +1,4 @@
-//! Dates in scripts: Java's `Date`, `LocalDate`, `LocalDateTime` and `Instant`, and the patterns that write them.
+//! Dates in scripts: Java's `Date`, `LocalDate`, `LocalDateTime` and `Instant`, and their format patterns.
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
@@ -18,7 +18,7 @@ pub(in super::super) enum ScriptDateTime {
 }
 
 impl ScriptDateTime {
-    /// Returns the current time as an object of a class.
+    /// Returns the current time as an object of the given class.
     pub(super) fn now(class: &str) -> Self {
         let now = Zoned::now();
         match class {
@@ -29,7 +29,7 @@ impl ScriptDateTime {
         }
     }
 
-    /// Returns a moment of the epoch.
+    /// Returns a time from milliseconds since the epoch.
     pub(super) fn from_epoch_ms(ms: i64) -> Option<Self> {
         Timestamp::from_millisecond(ms).ok().map(Self::Date)
     }
@@ -42,10 +42,10 @@ impl ScriptDateTime {
         }
     }
 
-    /// Writes the time by a pattern of Java.
+    /// Formats the time by a Java pattern.
     ///
     /// # Errors
-    /// A pattern that is not understood.
+    /// An unsupported pattern.
     pub(super) fn format(self, pattern: &str) -> Result<String, String> {
         let written = self.to_zoned().and_then(|at| java_date::format_by_pattern(pattern, &at));
         written.ok_or_else(|| {
@@ -53,7 +53,7 @@ impl ScriptDateTime {
         })
     }
 
-    /// Returns the time some days later, as Groovy's `+` does.
+    /// Returns the time plus a number of days, as Groovy's `+` does.
     pub(super) fn plus_days(self, days: i64) -> Option<Self> {
         self.plus_span(Span::new().try_days(days).ok()?)
     }
@@ -70,7 +70,7 @@ impl ScriptDateTime {
     /// Calls a method.
     ///
     /// # Errors
-    /// Java's exception, or that the method is not supported.
+    /// Java's exception, or an unsupported method.
     pub(super) fn call_method(
         self,
         name: &str,
@@ -124,7 +124,8 @@ impl ScriptDateTime {
     }
 }
 
-/// Returns the span that `plusDays` and its like add; nothing for another method, an inner nothing for one that is too long.
+/// Returns the span that `plusDays` and similar methods add; `None` for other methods, `Some(None)` if the span is too
+/// long.
 fn span_for_method(name: &str, number: i64) -> Option<Option<Span>> {
     let (unit, number) = match (name.strip_prefix("plus"), name.strip_prefix("minus")) {
         (Some(unit), _) => (unit, Some(number)),
@@ -162,7 +163,7 @@ impl std::fmt::Display for ScriptDateTime {
     }
 }
 
-/// Reads a date by a pattern of Java.
+/// Parses a date by a Java pattern.
 ///
 /// # Errors
 /// Java's exception.
@@ -172,7 +173,7 @@ pub(super) fn parse_date_time(pattern: &str, text: &str) -> Result<ScriptDateTim
     read.ok_or_else(|| format!("java.text.ParseException: Unparseable date: \"{text}\""))
 }
 
-/// Returns a day by its numbers.
+/// Returns the date of the given year, month and day.
 pub(super) fn local_date(year: i64, month: i64, day: i64) -> Option<ScriptDateTime> {
     let date = Date::new(year.try_into().ok()?, month.try_into().ok()?, day.try_into().ok()?);
     date.ok().map(ScriptDateTime::LocalDate)

@@ -1,4 +1,4 @@
-//! Runs a script over a thread's variables and the sample that it stands at.
+//! Runs a script on a thread's variables and its current sample.
 
 use hashbrown::HashMap;
 
@@ -10,49 +10,49 @@ use super::ast::{ScriptBlock, ScriptExpression, ScriptOperator, ScriptStatement}
 use super::library;
 use super::value::ScriptValue;
 
-/// The sample that a script stands at, and what it says of it.
+/// The current sample of a script, and what the script sets on it.
 #[derive(Debug, Default)]
 pub(in super::super) struct ScriptSampleContext {
-    /// The answer; what a script sets is set in it.
+    /// The response; a script's changes apply to it.
     pub(in super::super) response: SampleResponse,
     pub(in super::super) is_ok: bool,
-    /// What an assertion says went wrong.
+    /// The failure message set by an assertion.
     pub(in super::super) failure: Option<String>,
-    /// The sample's name, if the script gives it another.
+    /// The sample's name, if the script changes it.
     pub(in super::super) label: Option<String>,
     is_marked_failed: bool,
-    /// There is no sample yet.
+    /// Set if there is no sample yet.
     is_absent: bool,
-    /// The script is the sample itself; `prev` is the one before it, if there was one.
+    /// Set if the script is the sampler itself; `prev` is the previous sample, if there was one.
     previous_of_sampler: Option<Option<Box<ScriptSampleContext>>>,
 }
 
 impl ScriptSampleContext {
-    /// Returns what stands for a sample.
+    /// Returns the context of a sample.
     pub(in super::super) fn new(answer: SampleResponse, is_ok: bool) -> Self {
         Self { response: answer, is_ok, ..Self::default() }
     }
 
-    /// Returns what stands for the sample that a script is itself, after the one before it.
+    /// Returns the context of a script sampler, with the previous sample.
     pub(in super::super) fn for_sampler(answer: SampleResponse, previous: Option<Self>) -> Self {
         Self { previous_of_sampler: Some(previous.map(Box::new)), ..Self::new(answer, true) }
     }
 
-    /// Returns what stands for a sample before there is one: whatever asks for it fails.
+    /// Returns the context before the first sample: every access to it fails.
     pub(in super::super) fn absent() -> Self {
         Self { is_absent: true, ..Self::default() }
     }
 }
 
-/// What a script may touch.
+/// Everything that a script can access.
 pub(in super::super) struct ScriptHost<'a> {
     pub(in super::super) scope: &'a mut VariableScope,
     pub(in super::super) sample_context: &'a mut ScriptSampleContext,
 }
 
-/// Steps after which a script is ended: it would hold up all users of its thread.
+/// Maximum number of steps of a script: longer ones would block all users of the worker thread.
 const MAX_SCRIPT_STEPS: u64 = 2_000_000;
-/// Longest text that a script may make.
+/// Maximum length of a string that a script creates.
 const MAX_SCRIPT_TEXT_LEN: usize = 16 << 20;
 
 enum ScriptControlFlow {
@@ -71,11 +71,11 @@ pub(super) fn run_script_block(
     host: ScriptHost<'_>,
 ) -> InterpreterResult<ScriptValue> {
     let (returned, last) = run_block_with_last(block, dialect, parameters, host)?;
-    // The value of the last statement is that of a Groovy script.
+    // The value of a Groovy script is that of its last statement.
     Ok(returned.unwrap_or(if dialect == ScriptDialect::Groovy { last } else { ScriptValue::Null }))
 }
 
-/// Runs a script whose value is that of its last statement, whatever its language.
+/// Runs a script and returns the value of its last statement in every language.
 pub(super) fn run_block_to_value(
     block: &ScriptBlock,
     dialect: ScriptDialect,
@@ -84,7 +84,7 @@ pub(super) fn run_block_to_value(
     run_block_with_last(block, dialect, "", host).map(|(returned, last)| returned.unwrap_or(last))
 }
 
-/// Returns what a script returned, and the value of its last statement.
+/// Returns the value that a script returned, and the value of its last statement.
 fn run_block_with_last(
     block: &ScriptBlock,
     dialect: ScriptDialect,
@@ -119,7 +119,7 @@ struct ScriptInterpreter<'a> {
 }
 
 impl ScriptInterpreter<'_> {
-    /// Takes what a BeanShell script said through names.
+    /// Applies the results that a BeanShell script sets through variables.
     fn apply_script_variables(&mut self) {
         let stand = &mut *self.host.sample_context;
         if let Some(failed) = self.variables.get("Failure") {
@@ -443,7 +443,7 @@ impl ScriptInterpreter<'_> {
         }
     }
 
-    /// Reads a property or calls a method unless the receiver is nothing.
+    /// Reads a property or calls a method unless the receiver is null.
     fn evaluate_null_safe(&mut self, inner: &ScriptExpression) -> InterpreterResult<ScriptValue> {
         let (ScriptExpression::Property(on, _) | ScriptExpression::Call(on, ..)) = inner else {
             return self.evaluate(inner);
@@ -590,7 +590,7 @@ impl ScriptInterpreter<'_> {
             if divides && *two == 0 {
                 return Err("java.lang.ArithmeticException: / by zero".to_owned());
             }
-            // Groovy divides whole numbers to decimal ones.
+            // Groovy's division of integers gives a decimal.
             if operator != ScriptOperator::Divide || is_exact || self.dialect == ScriptDialect::Java
             {
                 return Ok(ScriptValue::Int(match operator {
@@ -661,7 +661,7 @@ impl ScriptInterpreter<'_> {
         name: &str,
         given: &[ScriptValue],
     ) -> InterpreterResult<ScriptValue> {
-        // Variables hold texts: Java has no method that takes anything else.
+        // Variables hold strings: Java has no method that accepts anything else.
         if name == "put"
             && !is_property
             && let Some(value) = given.get(1)
@@ -731,7 +731,7 @@ impl ScriptInterpreter<'_> {
             "getResponseMessage" => ScriptValue::from_text(answer.message.as_str()),
             "getResponseDataAsString" => ScriptValue::from_text(answer.body.as_str()),
             "getResponseData" => ScriptValue::Bytes(answer.body.as_bytes().into()),
-            // What names a type or an encoding changes nothing that is sent or told here.
+            // Type and encoding names affect neither requests nor reports here.
             "setDataType" | "setDataEncoding" | "setContentType" | "setSamplerData" => {
                 ScriptValue::Null
             }

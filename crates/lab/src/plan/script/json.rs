@@ -2,10 +2,10 @@
 
 use super::value::ScriptValue;
 
-/// Reads a text as `JsonSlurper.parseText` does.
+/// Parses a text as `JsonSlurper.parseText` does.
 ///
 /// # Errors
-/// Groovy's exception for a text that is no JSON.
+/// Groovy's exception for invalid JSON.
 pub(super) fn parse_json(text: &str) -> Result<ScriptValue, String> {
     match serde_json::from_str::<serde_json::Value>(text) {
         Ok(json) => Ok(from_json(json)),
@@ -31,13 +31,13 @@ fn from_json(json: serde_json::Value) -> ScriptValue {
     }
 }
 
-/// Deepest nesting that is written.
+/// Maximum nesting depth of output.
 const MAX_JSON_DEPTH: usize = 100;
 
-/// Writes a value as `JsonOutput.toJson` does.
+/// Serializes a value as `JsonOutput.toJson` does.
 ///
 /// # Errors
-/// A value that holds itself, or that JSON has no form for.
+/// A value that contains itself, or that JSON cannot represent.
 pub(super) fn write_json(value: &ScriptValue) -> Result<String, String> {
     to_json(value, 0).map(|json| json.to_string())
 }

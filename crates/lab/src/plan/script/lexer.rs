@@ -1,29 +1,29 @@
-//! Words of a script: names, numbers, texts, signs, and the line breaks that end statements in Groovy.
+//! Tokens of a script: names, numbers, strings, operators, and the line breaks that end statements in Groovy.
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ScriptToken {
     Name(String),
     Int(i64),
     Double(f64),
-    /// A text in single quotes, or without anything to fill in.
+    /// A string in single quotes, or without embedded expressions.
     Text(String),
-    /// A text in double quotes: pieces of text, and expressions between them.
+    /// A string in double quotes: literal parts, and expressions between them.
     Interpolated(Vec<(String, String)>, String),
     Sign(&'static str),
     LineBreak,
 }
 
-/// Longer ones first, so that each is read whole.
+/// Longer ones first, so that the longest operator matches.
 const SIGNS: [&str; 48] = [
     "==~", ">>>", "===", "!==", "...", "?.", "?:", "=~", "==", "!=", "<=", ">=", "&&", "||", "++",
     "--", "+=", "-=", "*=", "/=", "%=", "->", "<<", "+", "-", "*", "/", "%", "=", "<", ">", "!",
     "?", ":", ";", ",", ".", "(", ")", "[", "]", "{", "}", "&", "|", "^", "~", "@",
 ];
 
-/// Splits a script into words with the line that each stands in.
+/// Splits a script into tokens with their line numbers.
 ///
 /// # Errors
-/// What is no word.
+/// The invalid token.
 pub(super) fn tokenize(text: &str, fills: bool) -> Result<Vec<(ScriptToken, usize)>, String> {
     let mut tokens = Vec::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Everything that a script may call: the fixed list, and what each call does.
+//! The library for scripts: a fixed list of methods and classes, and their implementation.
 
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ use super::value::{JavaUtility, ScriptValue};
 
 type ScriptCallResult = Result<ScriptValue, String>;
 
-/// Names that every script finds.
+/// Names that are defined in every script.
 const GLOBAL_NAMES: [&str; 24] = [
     "vars",
     "props",
@@ -42,7 +42,7 @@ const GLOBAL_NAMES: [&str; 24] = [
     "sampleResult",
 ];
 
-/// Methods of what JMeter gives to scripts.
+/// Methods of the objects that JMeter provides to scripts.
 const ROOT_METHODS: [(&str, &[&str]); 12] = [
     ("vars", &["get", "put", "remove", "containsKey"]),
     ("props", &["get", "put", "getProperty", "setProperty", "containsKey", "remove"]),
@@ -58,7 +58,7 @@ const ROOT_METHODS: [(&str, &[&str]); 12] = [
     ("AssertionResult", &["setFailure", "setFailureMessage", "isFailure", "getFailureMessage"]),
 ];
 
-/// Methods of the context that give numbers and names, and those that give what other names stand for, too.
+/// Methods of the context that return numbers and names, and those that return other predefined objects.
 const CONTEXT_METHODS: &[&str] = &[
     "getThreadNum",
     "getThreadName",
@@ -110,7 +110,7 @@ const SAMPLE_METHODS: &[&str] = &[
     "isStartNextThreadLoop",
 ];
 
-/// Methods of texts, lists, numbers and the rest.
+/// Methods of strings, lists, numbers and other values.
 const VALUE_METHODS: [&str; 114] = [
     "equals",
     "equalsIgnoreCase",
@@ -304,7 +304,7 @@ pub(super) fn is_cast(name: &str) -> bool {
     matches!(name, "int" | "long" | "double" | "float" | "short" | "char" | "boolean")
 }
 
-/// Returns the thing of JMeter's that an expression names, or that the context gives.
+/// Returns the JMeter object that an expression names, or that a context method returns.
 pub(super) fn root_object_of(expression: &ScriptExpression) -> Option<&str> {
     match expression {
         ScriptExpression::Name(name) if is_global(name) => Some(name),
@@ -325,12 +325,12 @@ pub(super) fn root_object_of(expression: &ScriptExpression) -> Option<&str> {
     }
 }
 
-/// Returns the method by which a property of a thing of JMeter's is read, if there is one.
+/// Returns the getter for a property of a JMeter object, if there is one.
 pub(super) fn getter_of(root: &str, property: &str) -> Option<String> {
     ["get", "is"].iter().find_map(|verb| find_accessor(root, verb, property))
 }
 
-/// Returns the method by which such a property is set, by the one that reads it.
+/// Returns the setter that corresponds to a getter of a JMeter object.
 pub(super) fn setter_of(root: &str, reader: &str) -> Option<String> {
     let property = reader.strip_prefix("get").or_else(|| reader.strip_prefix("is"))?;
     find_accessor(root, "set", property)
@@ -344,7 +344,7 @@ fn find_accessor(root: &str, verb: &str, property: &str) -> Option<String> {
     methods.contains(&method.as_str()).then_some(method)
 }
 
-/// Says what of a call is not in the list.
+/// Checks that a call is in the list of supported methods.
 pub(super) fn check_call(on: &ScriptExpression, method: &str, _count: usize) -> Result<(), String> {
     if let Some(root) = root_object_of(on)
         && let Some((_, methods)) = ROOT_METHODS.iter().find(|(name, _)| *name == root)
@@ -362,7 +362,7 @@ pub(super) fn check_call(on: &ScriptExpression, method: &str, _count: usize) -> 
     }
 }
 
-/// Says that a property is not in the list; those of what JSON holds have any name.
+/// Checks that a property is in the list of supported ones; JSON values may have any property.
 pub(super) fn check_property(
     on: &ScriptExpression,
     name: &str,
@@ -399,7 +399,7 @@ pub(super) fn current_epoch_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Makes an object.
+/// Constructs an object.
 pub(super) fn construct_object(class: &str, arguments: &[ScriptValue]) -> ScriptCallResult {
     let first = arguments.first();
     Ok(match class {
@@ -534,7 +534,7 @@ pub(super) fn call_static(
             Err((class, message)) => return Err(format!("{class}: {message}")),
         },
         ("Thread", _) => {
-            // Others of the worker must not wait: the thread sleeps when the script is over.
+            // Other users of the worker must not be blocked: the thread sleeps after the script has ended.
             let time = parse_int(first)?.to_double().unwrap_or(0.0).max(0.0) as u64;
             scope.sleep_ms = scope.sleep_ms.saturating_add(time).min(MAX_SLEEP_MS);
             ScriptValue::Null
@@ -584,7 +584,7 @@ fn url_encode(text: &str) -> String {
     out
 }
 
-/// `%d`, `%s` and `%f` with zeros, width and digits.
+/// Formats `%d`, `%s` and `%f` with zero padding, width and precision.
 fn format_text(pattern: &str, given: &[ScriptValue]) -> Result<String, String> {
     let mut out = String::new();
     let mut next = given.iter();
@@ -686,7 +686,7 @@ pub(super) fn call_method(
     }
 }
 
-/// Calls what turns bytes into texts and back.
+/// Calls a method that converts between bytes and text.
 fn call_codec(class: &str, name: &str, given: &ScriptValue) -> ScriptCallResult {
     let digest = |name: &str| {
         JavaDigest::find(name).ok_or_else(|| {
@@ -804,7 +804,7 @@ fn call_map(on: &ScriptValue, name: &str, given: &[ScriptValue]) -> ScriptCallRe
     })
 }
 
-/// Returns a property of a value; of a list, that of each of its elements.
+/// Returns a property of a value; for a list, the property of each of its elements.
 pub(super) fn property_of(on: &ScriptValue, name: &str) -> ScriptCallResult {
     match (on, name) {
         (ScriptValue::Null, _) => Err(format!(
@@ -832,7 +832,7 @@ pub(super) fn property_of(on: &ScriptValue, name: &str) -> ScriptCallResult {
     }
 }
 
-/// Returns the message of an exception, which is told behind its class.
+/// Returns the message of an exception, which follows its class name.
 fn exception_message(fault: &str) -> &str {
     match fault.split_once(": ") {
         Some((class, message))
@@ -845,12 +845,12 @@ fn exception_message(fault: &str) -> &str {
     }
 }
 
-/// Longest sleep of a thread.
+/// Maximum sleep time of a thread.
 const MAX_SLEEP_MS: u64 = 24 * 3_600_000;
-/// Longest random text.
+/// Maximum length of a random string.
 const MAX_RANDOM_TEXT_LEN: i64 = 1 << 20;
 
-/// Calls what Apache's classes draw at random.
+/// Calls a random string method of Apache's classes.
 fn call_random_text(name: &str, given: &[ScriptValue], scope: &mut VariableScope) -> ScriptValue {
     let number = |place: usize| match given.get(place) {
         Some(ScriptValue::Int(number)) => Some(*number),
@@ -906,7 +906,7 @@ fn call_string_utils(name: &str, given: &[ScriptValue]) -> ScriptValue {
     }
 }
 
-/// Returns what a text lacks to be so wide.
+/// Returns the padding that extends a text to the width.
 fn padding_for(text: &str, width: Option<&ScriptValue>, fill: &str) -> String {
     let width = match width {
         Some(ScriptValue::Int(width)) => usize::try_from(*width).unwrap_or(0).min(10_000),
@@ -941,9 +941,9 @@ fn call_random(name: &str, given: &[ScriptValue], scope: &mut VariableScope) -> 
     }
 }
 
-/// Longest text that is made of repetitions.
+/// Maximum length of a repeated string.
 const MAX_REPEATED_TEXT_LEN: usize = 16 << 20;
-/// Longest list that a script may make.
+/// Maximum length of a list that a script creates.
 const MAX_LIST_LEN: usize = 1_000_000;
 
 fn call_list(on: &ScriptValue, name: &str, given: &[ScriptValue]) -> ScriptCallResult {
@@ -1044,7 +1044,7 @@ fn call_list(on: &ScriptValue, name: &str, given: &[ScriptValue]) -> ScriptCallR
     })
 }
 
-/// Returns the order of two values: of numbers by their worth, of anything else by their texts.
+/// Compares two values: numbers by value, anything else by text.
 fn compare_values(one: &ScriptValue, two: &ScriptValue) -> std::cmp::Ordering {
     match (one.to_double(), two.to_double()) {
         (Some(one), Some(two)) => one.total_cmp(&two),
@@ -1057,7 +1057,7 @@ fn compile_pattern(text: &str) -> Result<regex::Regex, String> {
         .map_err(|_| format!("java.util.regex.PatternSyntaxException: {text}"))
 }
 
-/// Turns Java's `$1` and `\\$` into what the library of expressions takes.
+/// Converts Java's `$1` and `\\$` to the syntax of the regex library.
 fn convert_replacement(text: &str) -> String {
     let mut out = String::new();
     let mut chars = text.chars();
@@ -1115,7 +1115,7 @@ fn call_text(text: &str, name: &str, given: &[ScriptValue]) -> ScriptCallResult 
         "split" => {
             let mut parts: Vec<ScriptValue> =
                 compile_pattern(&first)?.split(text).map(ScriptValue::from_text).collect();
-            // Java drops empty texts at the end.
+            // Java drops empty strings at the end.
             while matches!(parts.last(), Some(ScriptValue::Text(last)) if last.is_empty()) {
                 parts.pop();
             }

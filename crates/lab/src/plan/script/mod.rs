@@ -1,14 +1,14 @@
-//! Scripts of plans: the small part of Java and Groovy that JSR223 and BeanShell elements are written in.
+//! Scripts of plans: the subset of Java and Groovy that JSR223 and BeanShell elements use.
 //!
-//! In: a script and the language that its element names. Out: variables and properties that it sets, what it says of a
-//! sample, and the value that it returns.
+//! In: a script and the language that its element names. Out: variables and properties that it sets, its changes to a
+//! sample, and its return value.
 //!
 //! Invariants
-//! * A script is understood as a whole when the plan is read; a call, class or statement that is not in the fixed list
-//!   is told with its name, and nothing is sent.
-//! * A script touches nothing but its thread's variables, the properties of the run, and the sample that it stands at:
-//!   no files, no sockets, no processes.
-//! * A script ends: steps and the length of texts are bounded.
+//! * A script is parsed completely when the plan is read. A call, class or statement that is not in the fixed list is
+//!   reported by name, and nothing is sent.
+//! * A script accesses only its thread's variables, the properties of the run, and its current sample: no files, no
+//!   sockets, no processes.
+//! * A script terminates: steps and the length of strings are bounded.
 //!
 //! Not here: conditions of If controllers and functions such as `__groovy` (`expression`).
 
@@ -32,17 +32,17 @@ pub(super) use value::ScriptValue;
 use super::template::TextTemplate;
 use super::variable_scope::VariableScope;
 
-/// Where languages differ.
+/// The differences between languages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScriptDialect {
-    /// BeanShell and Java: whole numbers divide to whole numbers.
+    /// BeanShell and Java: division of integers gives an integer.
     Java,
-    /// Groovy: line breaks end statements, `==` compares texts, `"$x"` fills in.
+    /// Groovy: line breaks end statements, `==` compares strings by value, `"$x"` interpolates.
     Groovy,
 }
 
 impl ScriptDialect {
-    /// Reads the word of a JSR223 element.
+    /// Parses the language name of a JSR223 element.
     pub(super) fn find(language: &str) -> Option<Self> {
         match language.trim().to_ascii_lowercase().as_str() {
             "" | "groovy" => Some(Self::Groovy),
@@ -52,24 +52,24 @@ impl ScriptDialect {
     }
 }
 
-/// A script of an element.
+/// The script of an element.
 #[derive(Debug)]
 pub(super) struct PlanScript {
     dialect: ScriptDialect,
     text: TextTemplate,
     parameters: TextTemplate,
-    /// What texts amount to; one, unless the text has variables of the plan in it.
+    /// Parsed scripts by text; there is one, unless the text contains variables of the plan.
     parsed_blocks: Mutex<HashMap<String, Arc<ast::ScriptBlock>>>,
 }
 
-/// Texts that are remembered; a script that is another one each time is read each time.
+/// Maximum number of cached scripts; a script that differs each time is parsed each time.
 const MAX_PARSED_BLOCKS: usize = 64;
 
 impl PlanScript {
-    /// Reads a script.
+    /// Parses a script.
     ///
     /// # Errors
-    /// What in it is not supported.
+    /// The unsupported code.
     pub(super) fn new(
         dialect: ScriptDialect,
         text: TextTemplate,
@@ -79,10 +79,10 @@ impl PlanScript {
         Ok(Self { dialect, text, parameters, parsed_blocks: Mutex::default() })
     }
 
-    /// Runs it at a sample, or before there is one.
+    /// Runs the script at a sample, or before there is one.
     ///
     /// # Errors
-    /// What went wrong, as a Java exception would tell it.
+    /// The error, in the form of a Java exception.
     pub(super) fn run(
         &self,
         scope: &mut VariableScope,
@@ -112,10 +112,10 @@ impl PlanScript {
     }
 }
 
-/// Reads a script that a function holds.
+/// Checks the script in a function call.
 ///
 /// # Errors
-/// What in it is not supported.
+/// The unsupported code.
 pub(super) fn check_function_script(
     text: &TextTemplate,
     dialect: ScriptDialect,
@@ -123,10 +123,10 @@ pub(super) fn check_function_script(
     parser::parse_script(&text.with_placeholder("1"), dialect).map(drop)
 }
 
-/// Runs a script that a function holds, whose variables have been replaced.
+/// Runs the script in a function call, after substitution of its variables.
 ///
 /// # Errors
-/// What is not supported, or what went wrong.
+/// The unsupported code, or the error.
 pub(super) fn run_function_script(
     text: &str,
     dialect: ScriptDialect,
@@ -141,7 +141,7 @@ pub(super) fn run_function_script(
     )
 }
 
-/// Runs a script as [`run_function_script`] does; the value of its last statement is its own in every language.
+/// Runs a script as [`run_function_script`] does; its value is that of its last statement in every language.
 ///
 /// # Errors
 /// As [`run_function_script`].

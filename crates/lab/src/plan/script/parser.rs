@@ -1,4 +1,4 @@
-//! From words to statements; whatever is not in the fixed list is told here, before anything runs.
+//! Parses tokens to statements; code that is not in the fixed list is reported here, before anything runs.
 
 use std::collections::HashSet;
 
@@ -9,13 +9,13 @@ use super::library;
 
 type ScriptParseResult<T> = std::result::Result<T, String>;
 
-/// Deepest nesting of statements and expressions.
+/// Maximum nesting depth of statements and expressions.
 const MAX_SCRIPT_DEPTH: usize = 100;
 
-/// Reads a script.
+/// Parses a script.
 ///
 /// # Errors
-/// What in it is not supported, with its line where that helps.
+/// The unsupported code, with its line if that helps.
 pub(super) fn parse_script(text: &str, dialect: ScriptDialect) -> ScriptParseResult<ScriptBlock> {
     parse_nested_script(text, dialect, HashSet::new(), 0)
 }
@@ -50,7 +50,7 @@ fn parse_nested_script(
     Ok(block)
 }
 
-/// Returns what an assignment to a property of a thing of JMeter's calls: the thing, and the method.
+/// Returns the call that an assignment to a property of a JMeter object makes: the object, and the method.
 fn setter_of_target(target: &ScriptExpression) -> Option<(ScriptExpression, String)> {
     let ScriptExpression::Call(on, reader, arguments) = target else { return None };
     let root = library::root_object_of(on).filter(|_| arguments.is_empty())?;
@@ -62,13 +62,13 @@ struct ScriptParser {
     position: usize,
     dialect: ScriptDialect,
     depth: usize,
-    /// Names that the script gives values to.
+    /// Names that the script assigns.
     declared_names: HashSet<String>,
-    /// Those of them that hold what was read from JSON, whose properties have any name.
+    /// Names that hold parsed JSON, whose properties may have any name.
     json_names: HashSet<String>,
-    /// Names that it reads, with their lines.
+    /// Names that the script reads, with their lines.
     read_names: Vec<(String, usize)>,
-    /// Inside parentheses, line breaks end nothing.
+    /// Nesting depth of parentheses, in which line breaks end no statement.
     parentheses_depth: usize,
 }
 
@@ -170,7 +170,7 @@ impl ScriptParser {
         }
     }
 
-    /// Reads a block in braces, or a single statement.
+    /// Parses a block in braces, or a single statement.
     fn parse_body(&mut self) -> ScriptParseResult<ScriptBlock> {
         self.skip_line_breaks();
         if self.accept_sign("{") {
@@ -242,7 +242,7 @@ impl ScriptParser {
         Ok(vec![statement])
     }
 
-    /// Reads declarations, or an expression, up to their end.
+    /// Parses declarations, or an expression, up to their end.
     fn parse_simple_statement(&mut self) -> ScriptParseResult<Vec<ScriptStatement>> {
         let mut all = Vec::new();
         if self.accept_declared_type() {
@@ -271,7 +271,7 @@ impl ScriptParser {
         }
     }
 
-    /// Takes the type in front of a new name; nothing if no declaration begins here.
+    /// Accepts the type of a declaration; returns false if no declaration begins here.
     fn accept_declared_type(&mut self) -> bool {
         let start = self.position;
         let is_final = self.accept_keyword("final");
@@ -297,13 +297,13 @@ impl ScriptParser {
             }
         }
         self.position = start;
-        // `final x = 1` of Groovy has no type.
+        // Groovy's `final x = 1` has no type.
         is_final
             && self.accept_keyword("final")
             && matches!(self.peek(), Some(ScriptToken::Name(_)))
     }
 
-    /// Passes over the name of a type; false if there is none.
+    /// Skips a type name; returns false if there is none.
     fn skip_type(&mut self) -> bool {
         if self.parse_name().is_err() {
             return false;
@@ -473,7 +473,7 @@ impl ScriptParser {
         Ok(target)
     }
 
-    /// Reports whether a value comes from JSON.
+    /// Returns true if a value comes from JSON.
     fn is_json(&self, value: &ScriptExpression) -> bool {
         match value {
             ScriptExpression::Name(name) => self.json_names.contains(name),
@@ -604,7 +604,7 @@ impl ScriptParser {
         }
     }
 
-    /// Takes `(Type)` in front of a value.
+    /// Accepts a cast `(Type)` before a value.
     fn accept_cast(&mut self) -> Option<String> {
         let start = self.position;
         if self.accept_sign("(")
@@ -630,12 +630,12 @@ impl ScriptParser {
         None
     }
 
-    /// Reads what may follow a value: a call, a place, a step; false if nothing does.
+    /// Parses what may follow a value: a call, an index, an increment; returns false if nothing does.
     fn parse_postfix(
         &mut self,
         value: ScriptExpression,
     ) -> ScriptParseResult<(ScriptExpression, bool)> {
-        // A line that begins with a point goes on with the one before.
+        // A line that begins with a dot continues the previous one.
         let before = self.position;
         self.skip_line_breaks();
         if !matches!(self.peek(), Some(ScriptToken::Sign("." | "?."))) {
@@ -651,7 +651,7 @@ impl ScriptParser {
                     .map_err(|fault| format!("line {line}: {fault}"))?;
                 let has_root = library::root_object_of(&value).is_some();
                 let call = ScriptExpression::Call(Box::new(value), name, arguments);
-                // What JMeter gives is always there.
+                // JMeter's objects are never null.
                 let is_safe = is_safe && !has_root;
                 return Ok((
                     if is_safe { ScriptExpression::SafeNavigation(Box::new(call)) } else { call },
@@ -664,7 +664,7 @@ impl ScriptParser {
                     .map_err(|fault| format!("line {line}: {fault}"))?;
                 return Ok((ScriptExpression::Call(Box::new(value), name, arguments), true));
             }
-            // A property of a thing of JMeter's is read by its method.
+            // A property of a JMeter object is read by its getter.
             if let Some(reader) =
                 library::root_object_of(&value).and_then(|root| library::getter_of(root, &name))
             {
@@ -706,7 +706,7 @@ impl ScriptParser {
         list
     }
 
-    /// Reports whether arguments follow that stand in no parentheses, as Groovy allows: here only where a text begins them.
+    /// Returns true if arguments without parentheses follow, as Groovy allows; supported only if a string is first.
     fn is_bare_argument_next(&mut self) -> bool {
         self.dialect == ScriptDialect::Groovy
             && matches!(self.peek(), Some(ScriptToken::Text(_) | ScriptToken::Interpolated(..)))
@@ -854,7 +854,7 @@ impl ScriptParser {
         Ok(ScriptExpression::Name(name))
     }
 
-    /// Reads a class's name and drops its package and parameters.
+    /// Parses a class name and drops its package and type parameters.
     fn parse_class_name(&mut self) -> ScriptParseResult<String> {
         let mut name = self.parse_name()?;
         while name.starts_with(|c: char| c.is_lowercase()) && self.accept_sign(".") {

@@ -17,7 +17,7 @@ fn script(text: &str, dialect: ScriptDialect) -> Result<PlanScript, String> {
     PlanScript::new(dialect, TextTemplate::literal(text), TextTemplate::literal("one two"))
 }
 
-/// Runs a script and returns its value, and what is in the variable `out`.
+/// Runs a script and returns its value, and the value of the variable `out`.
 fn run(text: &str, dialect: ScriptDialect) -> (String, String) {
     let mut scope = scope();
     let script = script(text, dialect).unwrap_or_else(|fault| panic!("{text}: {fault}"));

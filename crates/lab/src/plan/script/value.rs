@@ -1,4 +1,4 @@
-//! What names in a script stand for.
+//! The values of names in a script.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -17,33 +17,33 @@ pub(in super::super) enum ScriptValue {
     Double(f64),
     Text(Rc<str>),
     List(Rc<RefCell<Vec<ScriptValue>>>),
-    /// A text that grows.
+    /// A mutable string.
     StringBuilder(Rc<RefCell<String>>),
-    /// A source of random numbers.
+    /// A random number generator.
     RandomSource,
     /// A date or a time.
     DateTime(ScriptDateTime),
-    /// What JSON calls an object, in its order.
+    /// A map, or a JSON object, in insertion order.
     Map(Rc<RefCell<ScriptMapEntries>>),
     Bytes(Rc<[u8]>),
-    /// A pattern of dates.
+    /// A date pattern.
     DateFormat(Rc<str>),
-    /// An object that holds nothing but what it is for.
+    /// A stateless utility object.
     Utility(JavaUtility),
-    /// A key for message authentication codes.
+    /// A key for MACs.
     Key(Rc<[u8]>),
-    /// What makes such codes, and its key.
+    /// A MAC generator and its key.
     Authenticator(JavaDigest, Rc<RefCell<Rc<[u8]>>>),
 }
 
-/// The names and values of an object, in its order.
+/// The names and values of a map, in insertion order.
 pub(in super::super) type ScriptMapEntries = Vec<(Rc<str>, ScriptValue)>;
 
-/// What an object of Java's that holds nothing is for.
+/// The kind of a stateless Java object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum JavaUtility {
     JsonReader,
-    /// Base64, in the alphabet for addresses if so.
+    /// Base64; the URL-safe alphabet if true.
     Base64Encoder(bool),
     Base64Decoder(bool),
     Digest(JavaDigest),
@@ -82,7 +82,7 @@ impl fmt::Display for ScriptValue {
     }
 }
 
-/// Longest text of a list, and deepest nesting that is shown: a list may hold itself.
+/// Maximum length of a formatted list, and maximum nesting depth: a list may contain itself.
 const MAX_SHOWN_LEN: usize = 1 << 20;
 const MAX_SHOWN_DEPTH: usize = 30;
 
@@ -99,7 +99,7 @@ impl ScriptValue {
         Self::Map(Rc::new(RefCell::new(entries.into_iter().collect())))
     }
 
-    /// Adds the value as lists and maps show it.
+    /// Appends the value as lists and maps display it.
     fn write_shown(&self, out: &mut String, depth: usize) {
         if out.len() > MAX_SHOWN_LEN || depth > MAX_SHOWN_DEPTH {
             return out.push_str("...");
@@ -177,7 +177,7 @@ impl ScriptValue {
                 Rc::ptr_eq(one, two)
                     || one.borrow().len() == two.borrow().len() && {
                         let (one, two) = (one.borrow(), two.borrow());
-                        // Lists in lists are equal only if they are the same.
+                        // Nested lists are equal only if they are identical.
                         one.iter().zip(two.iter()).all(|(one, two)| match (one, two) {
                             (Self::List(one), Self::List(two)) => Rc::ptr_eq(one, two),
                             _ => one.equals(two),

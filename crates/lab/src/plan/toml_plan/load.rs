@@ -1,5 +1,5 @@
-//! The load of a plan: users who stay (closed model) or visitors who come (open model), in stages; and the order in
-//! which weighted scenarios take turns.
+//! The load of a plan: persistent users (closed model) or arriving visitors (open model), in stages; and the order of
+//! weighted scenarios.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use super::super::thread_lifetime::ThreadLifetime;
 use super::{TomlCompiler, TomlTable};
 use crate::load::{ArrivalProcess, RateInterval};
 
-/// Most visitors at a time unless the plan says otherwise.
+/// Default maximum number of concurrent visitors.
 const DEFAULT_MAX_VISITORS: u64 = 10_000;
-/// More users than that are a mistake.
+/// Maximum number of users; more are considered an error.
 const MAX_USERS: u64 = 1_000_000;
-/// Longest order of a mix.
+/// Maximum length of the order of a mix.
 const MAX_MIX_LENGTH: u64 = 100_000;
 
-/// Returns the load of a plan that says nothing: one user, one visit.
+/// Returns the default load of a plan: one user, one visit.
 pub(super) fn single_visit_shape() -> LoadShape {
     LoadShape::Lifetimes(vec![ThreadLifetime { start: Duration::ZERO, lifetime: None }])
 }
 
 impl TomlCompiler<'_> {
-    /// Returns the shape of a load, its visits per user (`-1` without end) and the distance of a user's visits.
+    /// Returns the shape of a load, its visits per user (`-1` for endless) and the interval between a user's visits.
     pub(super) fn read_load_shape(
         &mut self,
         load: &TomlTable<'_, '_>,
@@ -122,7 +122,7 @@ impl TomlCompiler<'_> {
                 "`load` has no end: write `duration` or `visits` (per user)",
             );
         }
-        // Users at equal distances, so that not all of them come in the same moment for ever.
+        // Users start at equal intervals, so that they do not all send at the same moment forever.
         let ramp = load.duration("ramp").or(every).unwrap_or_default();
         let spans = (0..users)
             .map(|user| {
@@ -161,7 +161,7 @@ impl TomlCompiler<'_> {
     }
 }
 
-/// Adds a ramp from one rate to the next and the hold after it; the ramp is a part of the time.
+/// Adds a ramp from one rate to the next and the hold after it; the ramp is part of the total time.
 fn add_rate_intervals(
     stretches: &mut Vec<RateInterval>,
     (from, to): (f64, f64),
@@ -175,7 +175,8 @@ fn add_rate_intervals(
     stretches.push(RateInterval::constant(to, lasts.saturating_sub(ramp)));
 }
 
-/// Returns when each user of a staged load begins and ends; stages are users, the ramp to them, and the whole time.
+/// Returns the start and end of each user in a staged load; a stage has the number of users, the ramp to it, and the
+/// total time.
 fn staged_lifetimes(stages: &[(u64, Duration, Duration)]) -> Vec<ThreadLifetime> {
     let mut spans = Vec::new();
     let mut running: Vec<Duration> = Vec::new();
@@ -203,7 +204,7 @@ fn staged_lifetimes(stages: &[(u64, Duration, Duration)]) -> Vec<ThreadLifetime>
     spans
 }
 
-/// Returns the order in which weighted scenarios take turns, evenly spread; `None` if it is too long.
+/// Returns the order of weighted scenarios, evenly spread; `None` if it is too long.
 pub(crate) fn weighted_order(weights: &[u64]) -> Option<Vec<usize>> {
     let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
     let weights: Vec<i64> =
@@ -212,7 +213,8 @@ pub(crate) fn weighted_order(weights: &[u64]) -> Option<Vec<usize>> {
     if u64::try_from(sum).ok()? > MAX_MIX_LENGTH {
         return None;
     }
-    // Each turn everybody gains its weight, and who has most pays the sum: no scenario waits longer than it must.
+    // In each turn every scenario gains its weight, and the one with the most pays the sum: no scenario waits longer
+    // than necessary.
     let mut credit = vec![0i64; weights.len()];
     let mut order = Vec::new();
     for _ in 0..sum {
@@ -231,7 +233,7 @@ fn greatest_common_divisor(one: u64, other: u64) -> u64 {
     if other == 0 { one } else { greatest_common_divisor(other, one % other) }
 }
 
-/// Returns a pause in milliseconds as a text of the engine, of a time or of a span of times.
+/// Returns a pause in milliseconds as a template, from a time or a range of times.
 pub(super) fn pause_template(text: &str) -> Option<TextTemplate> {
     let millis = |text: &str| crate::calculator::parse_duration(text).map(|time| time.as_millis());
     let text = match text.split_once("..") {

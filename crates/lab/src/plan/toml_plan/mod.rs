@@ -1,10 +1,10 @@
-//! Plans of our own, in TOML: targets, weighted scenarios of steps, data, and the load.
+//! The lab's own plans, in TOML: targets, weighted scenarios of steps, data, and the load.
 //!
-//! They become the same [`PlanModel`] as a `.jmx` file, so that one engine runs both.
+//! They are compiled to the same [`PlanModel`] as a `.jmx` file, so that one engine runs both.
 //!
 //! Invariants
-//! * The whole file is read before anything is sent; every fault is told with its line and column.
-//! * Of weighted scenarios, every full turn of the weights sends exactly their shares, over all users together.
+//! * The whole file is validated before anything is sent; every error is reported with its line and column.
+//! * Every full rotation of weighted scenarios sends exactly their shares, over all users together.
 
 mod load;
 mod step;
@@ -31,7 +31,7 @@ use crate::FileFinding;
 use crate::goal::{self, LoadGoal};
 use crate::net::AbsoluteUrl;
 
-/// What a file became.
+/// The result of compiling a file.
 pub(super) struct CompiledPlan {
     pub(super) model: PlanModel,
     pub(super) goals: Vec<LoadGoal>,
@@ -39,7 +39,7 @@ pub(super) struct CompiledPlan {
     pub(super) findings: Vec<FileFinding>,
 }
 
-/// Reads a plan with its files.
+/// Compiles a plan with its files.
 pub(super) fn compile_plan(text: &str, file: &str, files: &PlanFiles) -> CompiledPlan {
     let source = TomlSource::new(file, text);
     let document = toml_table::parse_toml(&source);
@@ -57,7 +57,7 @@ pub(super) fn compile_plan(text: &str, file: &str, files: &PlanFiles) -> Compile
     }
 }
 
-/// Returns a plan of one page: what `tympan lab breakpoint URL` runs.
+/// Returns a plan of one page, which `tympan lab breakpoint URL` runs.
 pub(super) fn model_for_url(url: &str) -> crate::Result<PlanModel> {
     let parsed = AbsoluteUrl::parse(url)?;
     let target = StepTarget::from_url(&parsed);
@@ -87,13 +87,13 @@ fn user_agent_header() -> (TextTemplate, TextTemplate) {
     (TextTemplate::literal("User-Agent"), TextTemplate::literal(agent))
 }
 
-/// Where steps go.
+/// The target of steps.
 #[derive(Debug, Clone, Default)]
 struct StepTarget {
     protocol: TextTemplate,
     domain: TextTemplate,
     port: TextTemplate,
-    /// Stands before every path.
+    /// The prefix of every path.
     path_prefix: String,
 }
 
@@ -124,17 +124,17 @@ impl StepTarget {
     }
 }
 
-/// How long sessions last.
+/// The lifetime of sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SessionLifetime {
-    /// A visit: the next one begins without cookies.
+    /// One visit: the next one begins without cookies.
     Visit,
-    /// As long as the user.
+    /// The lifetime of the user.
     User,
     Disabled,
 }
 
-/// What all steps have unless they say otherwise.
+/// Default properties of steps.
 #[derive(Debug, Clone, Default)]
 struct StepDefaults {
     headers: Vec<(TextTemplate, TextTemplate)>,
@@ -153,15 +153,15 @@ struct TomlCompiler<'f> {
     inventory: PlanInventory,
     targets: BTreeMap<String, StepTarget>,
     defaults: StepDefaults,
-    /// Variables that something sets.
+    /// Variables that are set in the plan.
     known_variables: BTreeSet<String>,
-    /// Texts that may refer to variables, looked at when all are known.
+    /// Texts that may refer to variables; checked when all variables are known.
     templates: Vec<(TextTemplate, usize)>,
-    /// Names of steps and scenarios, which goals can be for.
+    /// Names of steps and scenarios, which goals can refer to.
     labels: BTreeSet<String>,
 }
 
-/// Scenarios of one load.
+/// Scenarios that share one load.
 struct ScenarioGroup<'s, 't> {
     scenarios: Vec<(u64, PlanNodeId)>,
     load: Option<TomlTable<'s, 't>>,
@@ -257,13 +257,13 @@ impl<'f> TomlCompiler<'f> {
         }
     }
 
-    /// Adds a target, whose parts properties can replace: `-Jtarget.host=...`, or `-Jtarget.NAME.host=...`.
+    /// Adds a target, whose parts properties can override: `-Jtarget.host=...`, or `-Jtarget.NAME.host=...`.
     fn add_target(&mut self, plan: &TomlTable<'_, '_>, name: &str, url: &TomlText) {
         let parsed = match AbsoluteUrl::parse(&url.text) {
             Ok(parsed) => parsed,
             Err(error) => {
                 plan.add_finding(url.offset, error.to_string());
-                // Steps that name it are not at fault.
+                // Avoids follow-up errors in steps that name the target.
                 self.targets.insert(name.to_owned(), StepTarget::default());
                 return;
             }
@@ -416,7 +416,7 @@ impl<'f> TomlCompiler<'f> {
         Some(self.model.data_sets.len() - 1)
     }
 
-    /// Adds a group that plays scenarios by their weights.
+    /// Adds a group that runs scenarios by their weights.
     fn add_scenario_group(
         &mut self,
         plan: &TomlTable<'_, '_>,
@@ -478,7 +478,7 @@ impl<'f> TomlCompiler<'f> {
         }
     }
 
-    /// Lets every user begin a visit at equal distances, however long the one before took.
+    /// Makes every user begin visits at equal intervals, regardless of the duration of the previous one.
     fn add_visit_interval(&mut self, root: PlanNodeId, every: std::time::Duration) {
         self.model.meters.push(ThroughputMeter::default());
         let per_minute = TextTemplate::literal(&(60.0 / every.as_secs_f64()).to_string());
@@ -541,7 +541,7 @@ impl<'f> TomlCompiler<'f> {
         }
     }
 
-    /// Compiles a text and notes what it refers to.
+    /// Compiles a text and records its references.
     fn compile_template(&mut self, table: &TomlTable<'_, '_>, text: &TomlText) -> TextTemplate {
         let template = table.compile(text);
         template.for_each_call(&mut |call| {

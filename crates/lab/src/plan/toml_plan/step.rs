@@ -1,4 +1,4 @@
-//! Scenarios and their steps: requests, what is expected of answers, and what is read from them.
+//! Scenarios and their steps: requests, checks of responses, and extractions from them.
 
 use super::super::assertion::{AssertionSubject, SampleAssertion, TextComparison};
 use super::super::extractor::{ResponseExtractor, ResponseField};
@@ -13,14 +13,14 @@ use super::toml_table::{TomlTable, TomlText};
 use super::{StepDefaults, StepTarget, TomlCompiler, has_header, load};
 use crate::net::AbsoluteUrl;
 
-/// Parts of a page that are fetched at a time, as browsers do.
+/// Number of resources of a page that are fetched concurrently, as in browsers.
 const RESOURCE_CONCURRENCY: usize = 6;
-/// The ways to give a step's body.
+/// The keys that specify a step's body.
 const BODY_KEYS: [&str; 6] = ["form", "body", "json", "body_file", "body_size", "files"];
-/// Each request that is under way holds its body.
+/// Maximum size of a body in bytes; each request in progress holds its body.
 const MAX_BODY_BYTES: u64 = 1 << 30;
 
-/// Returns a pause as the engine reads it.
+/// Returns a pause as a template.
 pub(super) fn read_pause(
     table: &TomlTable<'_, '_>,
     key: &str,
@@ -38,7 +38,7 @@ pub(super) fn read_pause(
 }
 
 impl TomlCompiler<'_> {
-    /// Adds a scenario; returns its weight and its place.
+    /// Adds a scenario; returns its weight and its node.
     pub(super) fn add_scenario(&mut self, table: TomlTable<'_, '_>) -> Option<(u64, PlanNodeId)> {
         self.count_element("scenario");
         let number = self.inventory.elements.get("scenario").copied().unwrap_or(0);
@@ -160,7 +160,7 @@ impl TomlCompiler<'_> {
         table.report_unknown_keys();
     }
 
-    /// Returns where a step goes.
+    /// Returns the target of a step.
     fn read_step_target(&mut self, table: &TomlTable<'_, '_>) -> HttpSamplerSpec {
         let (path, url, target) = (table.text("path"), table.text("url"), table.text("target"));
         if let Some(url) = url {
@@ -336,7 +336,7 @@ impl TomlCompiler<'_> {
         }
     }
 
-    /// Returns the name of a file that is sent, which must be there unless it has variables.
+    /// Returns the name of an upload file, which must exist unless the name has variables.
     fn read_upload_path(&mut self, table: &TomlTable<'_, '_>, key: &'static str) -> TextTemplate {
         let Some(text) = table.text(key) else {
             table.add_finding(table.offset, format!("{} has no `{key}`", table.name));
@@ -411,7 +411,7 @@ impl TomlCompiler<'_> {
         judges
     }
 
-    /// Returns what reads from the answer, and what fails the step when there is nothing to read.
+    /// Returns the extractors of a step, and the assertions that fail it if there is nothing to extract.
     fn compile_extractors(
         &mut self,
         step: &TomlTable<'_, '_>,
@@ -526,7 +526,7 @@ impl TomlCompiler<'_> {
     }
 }
 
-/// What every way of extracting has.
+/// Options common to all extractions.
 struct ExtractionOptions {
     name: TextTemplate,
     match_number: TextTemplate,
@@ -568,7 +568,7 @@ fn response_assertion(
     (way, is_not): (TextComparison, bool),
     texts: Vec<TextTemplate>,
 ) -> SampleAssertion {
-    // A status that is expected is right, whatever it is.
+    // An expected status is a success, whatever its value.
     let assumes_success = matches!(subject, AssertionSubject::Code);
     let is_or = texts.len() > 1;
     SampleAssertion::Response {

@@ -1,5 +1,5 @@
-//! Tables of TOML with their places in the file: every value is asked for by name, what is wrong becomes a finding, and
-//! what nobody asked for is an unknown key.
+//! TOML tables with positions in the file: every value is read by name, an invalid value becomes a finding, and a key
+//! that is never read is unknown.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::super::template::TextTemplate;
 use crate::FileFinding;
 use crate::calculator::{parse_duration, parse_size};
 
-/// The file, and what is wrong with it.
+/// The file and its findings.
 #[derive(Debug)]
 pub(super) struct TomlSource<'t> {
     file: String,
@@ -25,7 +25,7 @@ impl<'t> TomlSource<'t> {
         Self { file: file.to_owned(), text, findings: RefCell::default() }
     }
 
-    /// Notes what is wrong at a byte of the file.
+    /// Records a finding at a byte offset of the file.
     pub(super) fn add_finding(&self, at: usize, message: impl Into<String>) {
         let (line, column) = self.line_and_column(at);
         let message = message.into();
@@ -37,7 +37,7 @@ impl<'t> TomlSource<'t> {
         });
     }
 
-    /// Returns line and column of a byte, from 1.
+    /// Returns line and column of a byte offset, counted from 1.
     pub(super) fn line_and_column(&self, at: usize) -> (u32, u32) {
         let before = self.text.get(..at).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
@@ -45,7 +45,7 @@ impl<'t> TomlSource<'t> {
         (u32::try_from(line).unwrap_or(u32::MAX), u32::try_from(column).unwrap_or(u32::MAX))
     }
 
-    /// Returns everything that was noted, in the order of the file.
+    /// Returns all findings in file order.
     pub(super) fn into_findings(self) -> Vec<FileFinding> {
         let mut findings = self.findings.into_inner();
         findings.sort();
@@ -54,7 +54,7 @@ impl<'t> TomlSource<'t> {
     }
 }
 
-/// A text and where it stands.
+/// A text and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TomlText {
     pub(super) text: String,
@@ -65,9 +65,9 @@ pub(super) struct TomlText {
 pub(super) struct TomlTable<'s, 't> {
     source: &'s TomlSource<'t>,
     entries: &'s DeTable<'t>,
-    /// How findings call it, such as `scenario`.
+    /// The name used in findings, such as `scenario`.
     pub(super) name: String,
-    /// Where it begins.
+    /// Start offset in bytes.
     pub(super) offset: usize,
     requested_keys: RefCell<Vec<&'static str>>,
 }
@@ -92,7 +92,7 @@ impl<'s, 't> TomlTable<'s, 't> {
         self.source
     }
 
-    /// Notes what is wrong at a byte of the file.
+    /// Records a finding at a byte offset of the file.
     pub(super) fn add_finding(&self, at: usize, message: impl Into<String>) {
         self.source.add_finding(at, message);
     }
@@ -106,7 +106,7 @@ impl<'s, 't> TomlTable<'s, 't> {
         self.find_value(key).is_some()
     }
 
-    /// Returns where the value of a key stands; the table's own place if there is none.
+    /// Returns the offset of a key's value; the table's own offset if there is none.
     pub(super) fn offset_of(&self, key: &'static str) -> usize {
         self.entries.get(key).map_or(self.offset, |value| value.span().start)
     }
@@ -120,7 +120,7 @@ impl<'s, 't> TomlTable<'s, 't> {
         self.add_finding(value.span().start, message);
     }
 
-    /// Returns a text; numbers are texts too.
+    /// Returns a text; numbers are accepted as texts too.
     pub(super) fn text(&self, key: &'static str) -> Option<TomlText> {
         let value = self.find_value(key)?;
         let text = scalar_text(value);
@@ -130,7 +130,7 @@ impl<'s, 't> TomlTable<'s, 't> {
         text
     }
 
-    /// Returns a text with variables, compiled; empty if there is none.
+    /// Returns a compiled text with variables; empty if the key is missing.
     pub(super) fn template(&self, key: &'static str) -> TextTemplate {
         self.text(key).map_or_else(TextTemplate::default, |text| self.compile(&text))
     }
@@ -154,7 +154,7 @@ impl<'s, 't> TomlTable<'s, 't> {
         flag
     }
 
-    /// Returns a whole number from `least` on.
+    /// Returns an integer that is at least `least`.
     pub(super) fn count(&self, key: &'static str, least: u64) -> Option<u64> {
         let value = self.find_value(key)?;
         let number = match value.get_ref() {
@@ -170,7 +170,7 @@ impl<'s, 't> TomlTable<'s, 't> {
         number
     }
 
-    /// Returns a time above zero unless `may_be_zero`.
+    /// Returns a time such as `"30s"`.
     pub(super) fn duration(&self, key: &'static str) -> Option<Duration> {
         let value = self.find_value(key)?;
         let time = value.get_ref().as_str().and_then(parse_duration);
@@ -180,7 +180,7 @@ impl<'s, 't> TomlTable<'s, 't> {
         time
     }
 
-    /// Returns a number of bytes, at most `most`.
+    /// Returns a size in bytes, at most `most`.
     pub(super) fn size(&self, key: &'static str, most: u64) -> Option<u64> {
         let value = self.find_value(key)?;
         let size = value.get_ref().as_str().and_then(parse_size).filter(|size| *size <= most);
@@ -205,7 +205,7 @@ impl<'s, 't> TomlTable<'s, 't> {
         rate
     }
 
-    /// Returns one text or a list of texts.
+    /// Returns one text or a list of texts as a list.
     pub(super) fn texts(&self, key: &'static str) -> Vec<TomlText> {
         let Some(value) = self.find_value(key) else { return Vec::new() };
         let DeValue::Array(list) = value.get_ref() else {
@@ -227,7 +227,7 @@ impl<'s, 't> TomlTable<'s, 't> {
         texts
     }
 
-    /// Returns the names and values of a table of texts, with where they stand.
+    /// Returns the names and values of a table of texts, with their positions.
     pub(super) fn pairs(&self, key: &'static str) -> Vec<(TomlText, TomlText)> {
         let Some(value) = self.find_value(key) else { return Vec::new() };
         let DeValue::Table(entries) = value.get_ref() else {
@@ -245,12 +245,12 @@ impl<'s, 't> TomlTable<'s, 't> {
                 None => self.report_wrong_type(name.get_ref(), value, "a text"),
             }
         }
-        // In the order of the file: it is the order of sending.
+        // File order is the order of sending.
         pairs.sort_by_key(|(name, _)| name.offset);
         pairs
     }
 
-    /// Returns a table inside this one.
+    /// Returns a nested table.
     pub(super) fn table(&self, key: &'static str) -> Option<Self> {
         let value = self.find_value(key)?;
         match value.get_ref() {
@@ -283,7 +283,7 @@ impl<'s, 't> TomlTable<'s, 't> {
         }
     }
 
-    /// Returns every table inside of a table, with its name.
+    /// Returns every table nested in a table, with its name.
     pub(super) fn named_tables(&self, key: &'static str) -> Vec<(String, Self)> {
         let Some(value) = self.find_value(key) else { return Vec::new() };
         let DeValue::Table(entries) = value.get_ref() else {
@@ -315,7 +315,7 @@ impl<'s, 't> TomlTable<'s, 't> {
             .collect()
     }
 
-    /// Notes every key that nobody asked for.
+    /// Reports every key that was never read.
     pub(super) fn report_unknown_keys(self) {
         let asked = self.requested_keys.borrow();
         for (key, _) in self.entries.iter() {
@@ -332,7 +332,7 @@ impl<'s, 't> TomlTable<'s, 't> {
     }
 }
 
-/// Reads a whole file; a fault of the syntax is the only finding then.
+/// Parses a whole file; a syntax error is then the only finding.
 pub(super) fn parse_toml<'t>(source: &TomlSource<'t>) -> Option<Spanned<DeTable<'t>>> {
     match DeTable::parse(source.text) {
         Ok(table) => Some(table),
@@ -344,7 +344,7 @@ pub(super) fn parse_toml<'t>(source: &TomlSource<'t>) -> Option<Spanned<DeTable<
     }
 }
 
-/// Reads a rate; a bare number is per second.
+/// Parses a rate; a number without a unit is per second.
 #[must_use]
 pub fn parse_rate(text: &str) -> Option<f64> {
     let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
@@ -382,14 +382,14 @@ fn value_kind_name(value: &DeValue<'_>) -> String {
     }
 }
 
-/// Returns the word that `word` is most likely a slip of.
+/// Returns the known word that `word` is most likely a misspelling of.
 pub(crate) fn closest_word<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let most = (word.chars().count() / 3).max(1);
     let near = known.iter().map(|one| (edit_distance(word, one), *one));
     near.filter(|(distance, _)| *distance <= most).min().map(|(_, one)| one)
 }
 
-/// Counts the letters to add, remove or replace between two words.
+/// Returns the number of letters to add, remove or replace between two words.
 fn edit_distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();

@@ -1,4 +1,4 @@
-//! What can be known of a plan before anything is sent: its data files, and that every variable is set by something.
+//! Checks a plan before anything is sent: its data files exist, and every variable is set by something.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -7,13 +7,13 @@ use std::path::Path;
 use super::TomlCompiler;
 use super::toml_table::{TomlSource, closest_word};
 
-/// Bytes of a first line that are read.
+/// Maximum length of a header line that is read, in bytes.
 const MAX_HEADER_LINE_BYTES: u64 = 1 << 20;
 
-/// Returns the columns of a data file's first line.
+/// Returns the column names from the first line of a data file.
 ///
 /// # Errors
-/// Why it cannot be read, in words.
+/// A message if the file cannot be read.
 pub(super) fn read_header_columns(path: &Path, delimiter: &str) -> Result<Vec<String>, String> {
     let lost = |error| format!("cannot read `{}`: {error}", path.display());
     let file = File::open(path).map_err(lost)?;
@@ -28,12 +28,12 @@ pub(super) fn read_header_columns(path: &Path, delimiter: &str) -> Result<Vec<St
     Ok(line.split(delimiter).map(|name| name.trim().trim_matches('"').to_owned()).collect())
 }
 
-/// Notes every variable that nothing sets.
+/// Reports every variable that nothing sets.
 pub(super) fn check_variables(compiler: &TomlCompiler<'_>, source: &TomlSource<'_>) {
     let known: Vec<&str> = compiler.known_variables.iter().map(String::as_str).collect();
     for (template, at) in &compiler.templates {
         template.for_each_variable(&mut |name| {
-            // Functions and groups of extractors set variables of their own, with a number behind the name.
+            // Functions and groups of extractors set variables of their own, named with a numeric suffix.
             let is_known = compiler.known_variables.iter().any(|one| {
                 name == one || name.strip_prefix(one.as_str()).is_some_and(|rest| rest.starts_with('_'))
             });

@@ -1,4 +1,4 @@
-//! The pass over the syntax trees of all templates.
+//! The escaping analysis over the syntax trees of all templates.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use super::rewrite::TemplateEdit;
 use super::{OutputEscape, RewrittenTemplate, TemplateRefusal};
 use crate::template::{TemplateLanguage, resolve_template_name};
 
-/// The states that a place in a template can be reached in; none where it cannot be reached.
+/// The parser states in which a position of a template can be reached; empty if it is unreachable.
 type EscapeContextSet = BTreeSet<EscapeContext>;
 
-/// More states than this at one place are a template that nobody can follow.
+/// Maximum number of states at one position; a template with more is too complex.
 const MAX_STATES: usize = 24;
 
-/// A loop whose states do not come to rest in as many rounds never will.
+/// Maximum number of rounds for the states of a loop to converge.
 const MAX_LOOP_ROUNDS: usize = 24;
 
-/// More variants than this are an include that goes round in circles.
+/// Maximum number of variants of a template; more indicate a cycle of includes.
 const MAX_VARIANTS: usize = 64;
 
-/// Finds the escapes of all templates, by the names under which they are to be compiled.
+/// Determines the escapes of all templates, by the names under which they are compiled.
 ///
-/// Templates that do not parse are left out: compiling them tells why.
+/// Templates that do not parse are omitted: compiling them reports the reason.
 pub(crate) fn analyze_templates(
     scripts: &BTreeMap<String, String>,
 ) -> BTreeMap<String, Result<RewrittenTemplate, TemplateRefusal>> {
@@ -48,7 +48,7 @@ pub(crate) fn analyze_templates(
     .collect()
 }
 
-/// Returns where a template begins.
+/// Returns the states at the beginning of a template.
 fn initial_contexts(path: &str) -> EscapeContextSet {
     EscapeContextSet::from([match TemplateLanguage::from_template_name(path) {
         TemplateLanguage::Html | TemplateLanguage::Text => EscapeContext::html(),
@@ -58,11 +58,11 @@ fn initial_contexts(path: &str) -> EscapeContextSet {
     }])
 }
 
-/// All templates, and what was found out about them.
+/// All templates, and their analyses so far.
 struct EscapeAnalyzer<'a> {
     scripts: &'a BTreeMap<String, String>,
     entries: HashMap<(String, EscapeContextSet), AnalysisEntry>,
-    /// How many names a template has so far.
+    /// Number of names that a template has so far.
     variant_counts: HashMap<String, usize>,
 }
 
@@ -72,30 +72,30 @@ enum AnalysisEntry {
         name: String,
         analysis: Result<Arc<TemplateAnalysis>, Arc<TemplateRefusal>>,
     },
-    /// Does not parse.
+    /// The template does not parse.
     ParseFailed,
 }
 
-/// What is known of a template that begins in some states.
+/// The analysis of a template for a set of initial states.
 #[derive(Debug, Default)]
 struct TemplateAnalysis {
     edits: Vec<TemplateEdit>,
     end_contexts: EscapeContextSet,
-    /// Where each block begins and ends, for templates that extend this one.
+    /// The states at the begin and end of each block, for templates that extend this one.
     block_contexts: HashMap<String, (EscapeContextSet, EscapeContextSet)>,
 }
 
-/// A template as others see it.
+/// A template as other templates refer to it.
 enum TemplateReference {
     Analyzed(String, Arc<TemplateAnalysis>),
     Refused(Arc<TemplateRefusal>),
-    /// There is no such template, or it does not parse; running it tells so.
+    /// The template is missing or does not parse; running it reports the error.
     Unknown,
     Cyclic,
 }
 
 impl EscapeAnalyzer<'_> {
-    /// Looks at a template that begins in some states, once.
+    /// Analyzes a template for a set of initial states, once.
     fn visit_template(&mut self, path: &str, begin_states: &EscapeContextSet) -> TemplateReference {
         let key = (path.to_owned(), begin_states.clone());
         match self.entries.get(&key) {
@@ -171,7 +171,7 @@ impl EscapeAnalyzer<'_> {
     }
 }
 
-/// A loop around the place that is looked at.
+/// A loop that encloses the current position.
 #[derive(Default)]
 struct LoopContexts {
     begin_contexts: EscapeContextSet,
@@ -179,18 +179,18 @@ struct LoopContexts {
     break_contexts: EscapeContextSet,
 }
 
-/// One look at one template.
+/// A single pass over one template.
 struct TemplatePass<'p, 'a> {
     analyzer: &'p mut EscapeAnalyzer<'a>,
     path: &'p str,
     text: &'p str,
-    /// Where captures and macros begin.
+    /// The initial states of captures and macros.
     begin_contexts: EscapeContextSet,
     analysis: TemplateAnalysis,
     loops: Vec<LoopContexts>,
     /// The template that this one extends.
     parent: Option<Arc<TemplateAnalysis>>,
-    /// Where the block around the place begins and ends in the parent.
+    /// The states at the begin and end of the enclosing block in the parent.
     parent_block: Option<(EscapeContextSet, EscapeContextSet)>,
 }
 
@@ -267,7 +267,7 @@ impl TemplatePass<'_, '_> {
         Ok(end)
     }
 
-    /// Finds the escape of an output and puts its filter around it.
+    /// Determines the escape of an output and wraps it in the escape's filter.
     fn visit_output(
         &mut self,
         expression: &ast::Expr<'_>,
@@ -299,7 +299,7 @@ impl TemplatePass<'_, '_> {
         Ok(end)
     }
 
-    /// Finds the escape that is right in all states, and the states after the output.
+    /// Returns the escape that is correct in all states, and the states after the output.
     fn join_escapes(
         &self,
         states: EscapeContextSet,
@@ -326,7 +326,7 @@ impl TemplatePass<'_, '_> {
         Ok((common, end))
     }
 
-    /// Looks at what a statement puts out that cannot have a filter.
+    /// Analyzes the output of a statement that cannot have a filter.
     fn visit_unfiltered_output(
         &self,
         states: EscapeContextSet,
@@ -343,7 +343,7 @@ impl TemplatePass<'_, '_> {
         }
     }
 
-    /// Looks at a call that continues the output of this very template.
+    /// Analyzes a call that continues the output of this template.
     fn visit_in_place_call(
         &mut self,
         what: InPlaceCall,
@@ -358,7 +358,7 @@ impl TemplatePass<'_, '_> {
                     "`super()` can stand only where the block of the extended template begins",
                 )),
             },
-            // The loop begins in these states too, and ends as it does at its other begins.
+            // The loop may also begin in these states, and ends as for its other initial states.
             InPlaceCall::Loop => match self.loops.last_mut() {
                 Some(round) => {
                     round.continue_contexts.extend(states.iter().cloned());
@@ -416,7 +416,7 @@ impl TemplatePass<'_, '_> {
         EscapeContextSet::new()
     }
 
-    /// Looks at text that becomes a value: it begins and ends as a template does.
+    /// Analyzes text that becomes a value: it begins and ends like a template.
     fn visit_capture(
         &mut self,
         body: &[ast::Stmt<'_>],
@@ -525,7 +525,7 @@ impl TemplatePass<'_, '_> {
             TemplateReference::Analyzed(variant, found) => {
                 let span = include.name.span();
                 let inserted = variant.rsplit_once('#').map_or("", |(_, number)| number);
-                // The name is a text in quotes; its variant has a number behind it.
+                // The name is a quoted text; its variant has a number appended.
                 if !inserted.is_empty() {
                     let at = (span.end_offset as usize).saturating_sub(1);
                     self.analysis
@@ -545,7 +545,7 @@ impl TemplatePass<'_, '_> {
         }
     }
 
-    /// Refuses templates of another language: their outputs are escaped for something else.
+    /// Rejects templates of another language: their outputs are escaped differently.
     fn require_same_language<'n>(
         &self,
         mut names: impl Iterator<Item = &'n String>,
@@ -567,7 +567,7 @@ impl TemplatePass<'_, '_> {
     }
 }
 
-/// Calls that run a part of the template in place instead of giving a value.
+/// Calls that run a part of the template in place instead of returning a value.
 #[derive(Debug, Clone, Copy)]
 enum InPlaceCall {
     Super,
@@ -575,7 +575,7 @@ enum InPlaceCall {
     Block,
 }
 
-/// Finds out whether a call runs a part of the template, as the compiler decides it.
+/// Determines if a call runs a part of the template, as the compiler does.
 fn in_place_call(call: &ast::Call<'_>) -> Option<InPlaceCall> {
     match call.identify_call() {
         ast::CallType::Function("super") if call.args.is_empty() => Some(InPlaceCall::Super),
@@ -585,7 +585,7 @@ fn in_place_call(call: &ast::Call<'_>) -> Option<InPlaceCall> {
     }
 }
 
-/// Returns the texts that an expression may be, if it can be nothing else.
+/// Returns the possible texts of an expression; `None` if it may be something else.
 fn constant_texts(expression: &ast::Expr<'_>) -> Option<Vec<String>> {
     match expression {
         ast::Expr::Const(_) => Some(vec![constant_text(expression)?]),
@@ -600,7 +600,7 @@ fn constant_texts(expression: &ast::Expr<'_>) -> Option<Vec<String>> {
     }
 }
 
-/// Returns the text of an expression that is one.
+/// Returns the text of a constant expression.
 fn constant_text(expression: &ast::Expr<'_>) -> Option<String> {
     match expression {
         ast::Expr::Const(constant) => constant.value.as_str().map(str::to_owned),

@@ -1,12 +1,12 @@
-//! Where in a script or a style an output stands: whether it is a value, or a part of a text, comment or pattern.
+//! Position of an output in a script or style sheet: as a value, or within a text, comment or pattern.
 //!
-//! Telling a division from a pattern needs a whole parser, so this may guess wrong. It is harmless: what outputs write
-//! into scripts is inert in all of these states, and a wrong guess costs a script that does not parse.
+//! Distinguishing a division from a pattern needs a full parser, so this may guess wrong. That is harmless: outputs in
+//! scripts are inert in all of these states, and a wrong guess only causes a script that does not parse.
 
 use super::url_state::UrlState;
 use super::{OutputEscape, UrlExtent};
 
-/// A place in a script.
+/// A position in a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum ScriptState {
     Code { follows_value: bool },
@@ -58,7 +58,7 @@ impl ScriptState {
         }
     }
 
-    /// Tells whether a script may end here.
+    /// Returns true if a script may end here.
     pub(super) fn is_complete(self) -> bool {
         matches!(self, Self::Code { .. } | Self::LineComment)
     }
@@ -80,16 +80,16 @@ fn next_pattern_state(byte: u8, is_class: bool) -> ScriptState {
         b'\\' => ScriptState::PatternEscape { is_in_class: is_class },
         b'[' => ScriptState::Pattern { is_in_class: true },
         b']' => ScriptState::Pattern { is_in_class: false },
-        // A pattern ends with its line at the latest: the slash was a division after all.
+        // A pattern ends with its line at the latest: the slash was a division.
         b'\n' => ScriptState::new(),
         _ => ScriptState::Pattern { is_in_class: is_class },
     }
 }
 
-/// A place in a style.
+/// A position in a style sheet.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum StyleState {
-    /// The last few bytes tell where a URL or a comment begins.
+    /// The last few bytes, which may begin a URL or a comment.
     Plain(String),
     StringLiteral(u8),
     StringEscape(u8),
@@ -141,7 +141,7 @@ impl StyleState {
             Self::StringEscape(_) => Err("an output cannot follow a backslash"),
             Self::UrlBegin => {
                 let mut address = UrlState::new();
-                // Without quotes, an address may begin right here.
+                // An unquoted address may begin right here.
                 let reach = address.apply_output()?;
                 *self = Self::Url { quote: None, url: address };
                 Ok(OutputEscape::StyleUrl(reach))
@@ -153,7 +153,7 @@ impl StyleState {
         }
     }
 
-    /// Tells whether a style may end here.
+    /// Returns true if a style sheet may end here.
     pub(super) fn is_complete(&self) -> bool {
         matches!(self, Self::Plain(_))
     }
@@ -165,7 +165,7 @@ fn next_style_state(byte: u8, recent: &mut String) -> Option<StyleState> {
         b'"' | b'\'' => return Some(StyleState::StringLiteral(byte)),
         b'*' if recent.ends_with('/') => return Some(StyleState::Comment { has_star: false }),
         b'(' if recent.ends_with("url") => return Some(StyleState::UrlBegin),
-        // Only what can begin `url(` or a comment is kept, so that loops come to an end.
+        // Only the beginning of `url(` or a comment is stored, so that loops converge.
         b'u' | b'/' => {
             recent.clear();
             recent.push(char::from(byte));

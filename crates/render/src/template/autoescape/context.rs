@@ -1,19 +1,19 @@
-//! The states of an HTML parser, as far as they decide how an output must be escaped.
+//! The states of an HTML parser that determine how an output must be escaped.
 //!
-//! Follows the tokenizer of the HTML standard (13.2.5) with what tree construction adds for scripts, styles and other
-//! elements that hold no markup. Names are kept in lower case.
+//! Follows the tokenizer of the HTML standard (13.2.5), and tree construction for scripts, styles and other elements
+//! without markup. Names are stored in lower case.
 
 use super::OutputEscape;
 use super::code_state::{ScriptState, StyleState};
 use super::url_state::{CodeUrlState, SrcsetState, UrlState};
 
-/// What stands for a part of a name that an output decides.
+/// Represents the part of a name that an output provides.
 const OUTPUT_PLACEHOLDER: char = '\0';
 
-/// Names and facts longer than this are cut; none that matters is.
+/// Maximum length of stored names and values; longer ones, which are never relevant, are truncated.
 const MAX_NAME_LENGTH: usize = 48;
 
-/// Elements whose content is neither markup nor understood here.
+/// Elements whose content is not markup and is not analyzed here.
 const OPAQUE_ELEMENTS: [&str; 5] = ["iframe", "xmp", "noembed", "noframes", "plaintext"];
 
 /// One state of the parser.
@@ -22,13 +22,13 @@ pub(super) struct EscapeContext {
     markup: MarkupState,
     tag: TagState,
     is_in_noscript: bool,
-    /// XML has no elements of its own rules.
+    /// True for XML, which has no elements with special rules.
     is_xml: bool,
-    /// What the text so far does that no output can make good.
+    /// An error in the text so far that no output can correct.
     fault: Option<&'static str>,
 }
 
-/// The tag that is read.
+/// The tag being read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct TagState {
     name: String,
@@ -66,7 +66,7 @@ enum MarkupState {
         quote: Option<u8>,
         kind: AttributeValueKind,
     },
-    /// Text alone, up to the end tag; `end` is what was read of it.
+    /// Text only, up to the end tag; `end` is the part of the end tag read so far.
     RawText {
         end: String,
     },
@@ -84,7 +84,7 @@ enum MarkupState {
     },
 }
 
-/// What the value of an attribute means.
+/// The meaning of an attribute's value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum AttributeValueKind {
     Plain,
@@ -92,7 +92,7 @@ enum AttributeValueKind {
     CodeUrl(CodeUrlState),
     Srcset(SrcsetState),
     Style(StyleState),
-    /// Kept, as other attributes depend on it.
+    /// Stored, because other attributes depend on it.
     Tracked(TrackedAttribute, String),
     Content,
     Refused(&'static str),
@@ -105,7 +105,7 @@ enum TrackedAttribute {
 }
 
 impl EscapeContext {
-    /// Returns where templates of HTML begin.
+    /// Returns the initial state of HTML templates.
     pub(super) fn html() -> Self {
         Self {
             markup: MarkupState::Text,
@@ -116,41 +116,41 @@ impl EscapeContext {
         }
     }
 
-    /// Returns where templates of XML begin.
+    /// Returns the initial state of XML templates.
     pub(super) fn xml() -> Self {
         Self { is_xml: true, ..Self::html() }
     }
 
-    /// Returns where templates of scripts and JSON begin.
+    /// Returns the initial state of script and JSON templates.
     pub(super) fn script() -> Self {
         let place =
             MarkupState::Script { script: ScriptState::new(), is_known: true, end: String::new() };
         Self { markup: place, is_xml: true, ..Self::html() }
     }
 
-    /// Returns where templates of styles begin.
+    /// Returns the initial state of style sheet templates.
     pub(super) fn style() -> Self {
         let place = MarkupState::Style { style: StyleState::new(), end: String::new() };
         Self { markup: place, is_xml: true, ..Self::html() }
     }
 
-    /// Tells whether a template, capture or macro of the same language may end here.
+    /// Returns true if a template, capture or macro of the same language may end here.
     pub(super) fn is_complete(&self) -> bool {
         match &self.markup {
             MarkupState::Text => true,
-            // Templates that are scripts or styles as a whole; those in HTML end with their element.
+            // Templates that are entirely scripts or style sheets; those in HTML end with their element.
             MarkupState::Script { script, .. } => self.tag.name.is_empty() && script.is_complete(),
             MarkupState::Style { style, .. } => self.tag.name.is_empty() && style.is_complete(),
             _ => false,
         }
     }
 
-    /// Returns what cannot be made good, if anything.
+    /// Returns the error that no output can correct; `None` if there is none.
     pub(super) fn fault(&self) -> Option<&'static str> {
         self.fault
     }
 
-    /// Says in words where this is.
+    /// Describes this position.
     pub(super) fn describe(&self) -> String {
         let tag = self.tag.name.replace(OUTPUT_PLACEHOLDER, "…");
         match &self.markup {
@@ -371,14 +371,14 @@ impl EscapeContext {
         if tag.name == "noscript" && !self.is_xml {
             self.is_in_noscript = !tag.is_end;
         }
-        // All texts are alike, so that branches that end in text agree.
+        // All text states are equal, so that branches that end in text agree.
         self.tag = match self.markup {
             MarkupState::Text => TagState::default(),
             _ => TagState { name: std::mem::take(&mut self.tag.name), ..TagState::default() },
         };
     }
 
-    /// Reads a byte of an element that ends with its end tag alone.
+    /// Reads a byte of an element that only its end tag ends.
     fn read_content_byte(&mut self, byte: u8) {
         let (MarkupState::RawText { end }
         | MarkupState::Opaque { end }
@@ -413,10 +413,10 @@ impl EscapeContext {
         }
     }
 
-    /// Notes that something is put out here and returns how it is escaped.
+    /// Records an output at this position and returns its escape.
     ///
     /// # Errors
-    /// Why nothing can be put out here.
+    /// The reason why no output is allowed here.
     pub(super) fn apply_output(&mut self) -> Result<OutputEscape, &'static str> {
         match &mut self.markup {
             MarkupState::Text if self.is_in_noscript => Ok(OutputEscape::RawText),
@@ -504,7 +504,7 @@ impl EscapeContext {
         }
     }
 
-    /// Finds out what the value of an attribute means.
+    /// Returns the meaning of an attribute's value.
     fn attribute_value_kind(&self, name: &str) -> AttributeValueKind {
         let tag = self.tag.name.as_str();
         let is_animation = tag == "set" || tag.starts_with("animate");
@@ -558,7 +558,7 @@ fn push_name_byte(name: &mut String, byte: u8) {
     }
 }
 
-/// Tells whether the value of an attribute is run, by browsers or by the usual libraries.
+/// Returns true if browsers or common libraries run the value of an attribute.
 fn is_script_attribute(name: &str) -> bool {
     let is_event = name.strip_prefix("on").is_some_and(|event| {
         !event.is_empty() && event.bytes().all(|byte| byte.is_ascii_alphanumeric())
@@ -568,7 +568,7 @@ fn is_script_attribute(name: &str) -> bool {
         || ["v-", "x-", "ng-", "hx-on", "hx-vals"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Tells whether the value of an attribute is a URL.
+/// Returns true if the value of an attribute is a URL.
 fn is_url_attribute(name: &str) -> bool {
     const ADDRESSES: [&str; 18] = [
         "href",
@@ -590,13 +590,13 @@ fn is_url_attribute(name: &str) -> bool {
         "profile",
         "xml:base",
     ];
-    // Scripts copy what such attributes of their own hold to where it is followed.
+    // Scripts copy the values of such custom attributes to positions where they are followed.
     let is_own =
         name.contains('-') && ["src", "href", "url", "uri"].iter().any(|part| name.contains(part));
     ADDRESSES.contains(&name) || is_own
 }
 
-/// Tells whether links of this `rel` load nothing that runs or styles.
+/// Returns true if links of this `rel` load neither code nor styles.
 fn is_harmless_link(rel: Option<&str>) -> bool {
     const HARMLESS: [&str; 13] = [
         "alternate",
@@ -616,7 +616,7 @@ fn is_harmless_link(rel: Option<&str>) -> bool {
     rel.is_some_and(|rel| rel.split_ascii_whitespace().all(|word| HARMLESS.contains(&word)))
 }
 
-/// Tells whether a script of this `type` is JavaScript or JSON.
+/// Returns true if a script of this `type` is JavaScript or JSON.
 fn is_known_script(media_type: Option<&str>) -> bool {
     let Some(media_type) = media_type else {
         return true;
@@ -632,7 +632,7 @@ fn is_known_script(media_type: Option<&str>) -> bool {
 mod tests {
     use super::*;
 
-    /// Reads a text in which `@` stands for an output and returns the escape of the last one.
+    /// Reads a text in which `@` represents an output and returns the escape of the last one.
     #[track_caller]
     fn check(text: &str, expected: Result<OutputEscape, &str>) {
         let mut context = EscapeContext::html();

@@ -1,16 +1,17 @@
-//! Escaping by position: where in an HTML document each output of a template stands, found before it ever runs.
+//! Contextual escaping: determines the position of each output of a template in an HTML document, before the template
+//! runs.
 //!
-//! In: the texts of all templates. Out: for each the text to compile, in which every output that does not stand in
-//! plain text has the filter of its position, or a [`TemplateRefusal`] with line and caret.
+//! Input: the texts of all templates. Output: for each the text to compile, in which every output outside of plain text
+//! has the filter of its position, or a [`TemplateRefusal`] with line and caret.
 //!
-//! A pass over the syntax tree carries the states that an HTML parser can be in (`html`, with `code` for scripts and
-//! styles and `address` for URLs) through branches, loops, captures, macros, blocks and includes. Where branches leave
-//! several states, all of them are followed; they must agree where something is put out.
+//! A pass over the syntax tree tracks the possible states of an HTML parser (`html`, with `code` for scripts and styles
+//! and `address` for URLs) through branches, loops, captures, macros, blocks and includes. If branches leave several
+//! states, all of them are tracked; they must agree at each output.
 //!
 //! Invariants
 //! * An output is escaped for every state in which it can be reached, or the template is refused.
-//! * Captures, macros and templates begin and end in plain text, so their results are HTML wherever they go; a template
-//!   that is included inside a tag is compiled once more for that place.
+//! * Captures, macros and templates begin and end in plain text, so that their results are HTML wherever they are used;
+//!   a template that is included inside a tag is compiled separately for that position.
 //!
 //! Not here: the escaping itself (`output_filter`).
 
@@ -27,24 +28,24 @@ pub(crate) use analysis::analyze_templates;
 pub(crate) use refusal::TemplateRefusal;
 pub(crate) use rewrite::RewrittenTemplate;
 
-/// How an output is written at its position.
+/// The escape of an output at its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum OutputEscape {
     /// Between tags. The formatter does this; no filter is needed.
     Text,
-    /// In an element or comment that holds text alone: what is HTML already loses its tags.
+    /// In an element or comment that contains only text: existing HTML loses its tags.
     RawText,
-    /// In a quoted attribute without a meaning of its own.
+    /// In a quoted attribute without a special meaning.
     Attribute,
     /// In a URL that is followed or loaded.
     Url(UrlExtent),
     /// In a URL whose target runs or decides what runs.
     CodeUrl(UrlExtent),
-    /// A list of pictures with their sizes.
+    /// A list of images with their sizes.
     Srcset,
-    /// In the URL of one picture of such a list.
+    /// In the URL of one image of such a list.
     SrcsetUrl(UrlExtent),
-    /// The size of one picture of such a list.
+    /// The size of one image of such a list.
     SrcsetSize,
     /// A value in a script.
     Script,
@@ -66,14 +67,14 @@ pub(super) enum OutputEscape {
     NamePart,
 }
 
-/// How much of a URL an output can decide.
+/// The part of a URL that an output provides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum UrlExtent {
-    /// All of it, with the scheme.
+    /// The whole URL, including the scheme.
     Whole,
-    /// What follows a begin that leaves the scheme open.
+    /// The part after a prefix that leaves the scheme open.
     SchemeOpen,
-    /// What follows a begin that settled the scheme.
+    /// The part after a prefix that determines the scheme.
     SchemeSettled,
 }
 
@@ -137,12 +138,12 @@ impl OutputEscape {
         }
     }
 
-    /// Returns the escape that is right in both of two places, if there is one.
+    /// Returns the escape that is correct at both positions; `None` if there is none.
     fn join_escape(self, other: Self) -> Option<Self> {
         match (self, other) {
             (one, same) if one == same => Some(one),
             (Self::Text, Self::RawText) | (Self::RawText, Self::Text) => Some(Self::RawText),
-            // The check of a whole URL is the strictest, and what passes it is harmless further on too.
+            // The check of a whole URL is the strictest, and its result is harmless after a prefix, too.
             (Self::Url(_), Self::Url(_)) => Some(Self::Url(UrlExtent::Whole)),
             (Self::SrcsetUrl(_), Self::SrcsetUrl(_)) => Some(Self::SrcsetUrl(UrlExtent::Whole)),
             (Self::StyleUrl(_), Self::StyleUrl(_)) => Some(Self::StyleUrl(UrlExtent::Whole)),

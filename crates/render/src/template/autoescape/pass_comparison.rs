@@ -1,5 +1,5 @@
-//! Fifty templates with captures, branches, loops, macros and includes, and what three ways of finding the position of
-//! an output make of them: the pass, a tracker that reads what is written (the sink), and no position at all.
+//! Fifty templates with captures, branches, loops, macros and includes, and the results of three ways to find the
+//! position of an output: the static pass, a tracker that reads the written output (the sink), and no position at all.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,10 +12,10 @@ use super::context::EscapeContext;
 use super::{OutputEscape, analyze_templates};
 use crate::template::resolve_template_name;
 
-/// The value that is put out.
+/// The value of the outputs.
 const OUTPUT_MARK: &str = "mark";
 
-/// Templates, and the escapes of `v` in the order in which it is put out, or `refused`.
+/// Templates, and the escapes of `v` in output order, or `refused`.
 const TEMPLATE_ESCAPES: [(&str, &str); 50] = [
     ("<p>{{ v }}</p>", "Text"),
     ("<p title=\"{{ v }}\">{{ v }}</p>", "Attribute Text"),
@@ -66,7 +66,7 @@ const TEMPLATE_ESCAPES: [(&str, &str); 50] = [
         "Text Text Text",
     ),
     ("{% for i in [] %}<b>{% else %}<a href=\"{{ v }}\">{% endfor %}", "Url(Whole)"),
-    // Captures, whose text is written somewhere else than where it is made.
+    // Captures, whose text is written at another position than where it is created.
     ("<a title=\"{% set x %}<b>{{ v }}</b>{% endset %}\">{{ x }}", "Text"),
     ("{% set x %}{{ v }}{% endset %}<a href=\"{{ x }}\">", "Text"),
     ("<script>{% set x %}<a href=\"{{ v }}\">{% endset %}</script>", "Url(Whole)"),
@@ -119,7 +119,7 @@ fn record_escape(seen: &RecordedEscapes, escape: Result<OutputEscape, &str>) {
     seen.lock().push(escape.map_or("refused".to_owned(), |escape| format!("{escape:?}")));
 }
 
-/// What the pass finds.
+/// Returns the result of the static pass.
 fn escapes_by_pass(template: &str) -> String {
     let mut scripts: BTreeMap<String, String> = BTreeMap::new();
     scripts.extend(INCLUDED_TEMPLATES.map(|(name, text)| (name.to_owned(), text.to_owned())));
@@ -154,7 +154,7 @@ fn escapes_by_pass(template: &str) -> String {
     seen.lock().join(" ")
 }
 
-/// Reads what is written.
+/// Tracks the written output.
 struct EscapeContextSink(Arc<Mutex<EscapeContext>>);
 
 impl io::Write for EscapeContextSink {
@@ -168,7 +168,7 @@ impl io::Write for EscapeContextSink {
     }
 }
 
-/// What a tracker finds that reads what is written and is asked when a value is formatted.
+/// Returns the result of a tracker that reads the written output and is queried when a value is formatted.
 fn escapes_by_sink(template: &str) -> String {
     let mut environment = mark_environment();
     let (seen, context) = (RecordedEscapes::default(), Arc::new(Mutex::new(EscapeContext::html())));
@@ -200,14 +200,14 @@ fn the_pass_is_right_where_a_tracker_at_the_sink_is_wrong() {
         refused += usize::from(expected == "refused");
         without_wrong += usize::from(expected.split(' ').any(|escape| escape != "Text"));
         let sink = escapes_by_sink(template);
-        // It would refuse at the output, when a page is drawn.
+        // It would refuse at the output, while a page is rendered.
         let refuses = sink.contains("refused") && expected == "refused";
         if sink != expected && !refuses {
             by_sink_wrong.push(template);
         }
     }
-    // The figures that docs/decisions/0006 gives. In captures and macros the sink is wrong; elsewhere it differs because
-    // it sees one branch only, or a template that ends in the wrong place.
+    // The figures of docs/decisions/0006. In captures and macros the sink is wrong; elsewhere it differs because it
+    // sees only one branch, or a template that ends at the wrong position.
     let is_capture = |template: &&&str| {
         ["{% set", "{% macro", "{% filter"].iter().any(|tag| template.contains(tag))
     };

@@ -1,9 +1,9 @@
-//! Templates that cannot be escaped, and why.
+//! Templates that cannot be escaped, with the reasons.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Why a template is refused, and where.
+/// Reason and position of a template's refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TemplateRefusal {
     /// The path of the template.
@@ -12,9 +12,9 @@ pub(crate) struct TemplateRefusal {
     pub line: usize,
     /// The column, counted from 1.
     pub column: usize,
-    /// The bytes of the template's text that it is about.
+    /// The affected byte range of the template's text.
     pub range: Range<usize>,
-    /// What is wrong and what to do.
+    /// The problem and its solution.
     pub message: String,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for TemplateRefusal {
 }
 
 impl TemplateRefusal {
-    /// Makes the refusal of a range in a template.
+    /// Creates the refusal of a range in a template.
     pub(in crate::template) fn new(
         template: &str,
         text: &str,

@@ -1,29 +1,29 @@
-//! A template's text with what the pass added, and the way back to the text that its author wrote.
+//! A template's text with the edits of the pass, and the mapping back to the original text.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A template as it is compiled.
+/// A template in its compiled form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RewrittenTemplate {
-    /// The text as it was written.
+    /// The original text.
     pub original_text: Arc<str>,
     /// The text to compile.
     pub compiled_text: String,
-    /// What was added: where in the new text, and how many bytes.
+    /// The insertions: offset in the new text, and number of bytes.
     insertions: Vec<(usize, usize)>,
 }
 
-/// Something to put into a text.
+/// An insertion into a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TemplateEdit {
-    /// Where in the original text.
+    /// Offset in the original text.
     pub offset: usize,
     pub text: String,
 }
 
 impl RewrittenTemplate {
-    /// Puts the edits into a text.
+    /// Applies the edits to a text.
     pub(super) fn new(original: Arc<str>, mut edits: Vec<TemplateEdit>) -> Self {
         edits.sort_by_key(|edit| edit.offset);
         let mut text = String::with_capacity(original.len() + edits.len() * 24);
@@ -39,7 +39,7 @@ impl RewrittenTemplate {
         Self { original_text: original, compiled_text: text, insertions: added }
     }
 
-    /// Finds the range of the original text that a range of the new one comes from.
+    /// Maps a range of the new text to the range of the original text.
     pub(crate) fn original_range(&self, range: &Range<usize>) -> Range<usize> {
         let start = self.original_offset(range.start);
         start..self.original_offset(range.end).max(start)

@@ -1,4 +1,4 @@
-//! How far static text has settled a URL: whether an output can still choose its scheme, or the host of a script.
+//! The state of a URL in static text: whether an output can still determine its scheme, or the host of a script.
 
 use super::{OutputEscape, UrlExtent};
 use crate::link::ALLOWED_SCHEMES;
@@ -6,15 +6,15 @@ use crate::link::ALLOWED_SCHEMES;
 /// A URL that is followed or loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum UrlState {
-    /// The scheme is open after this static text, and perhaps an output.
+    /// The scheme is open after this static text, and possibly an output.
     SchemeOpen { text: String, has_output: bool },
-    /// The scheme is settled and harmless.
+    /// The scheme is determined and harmless.
     SchemeSettled,
-    /// The scheme is one that runs code, or cannot be known.
+    /// The scheme runs code, or is unknown.
     Unsafe,
 }
 
-/// An open begin longer than this is no scheme.
+/// A longer open prefix is not a scheme.
 const MAX_SCHEME_LENGTH: usize = 32;
 
 impl UrlState {
@@ -60,9 +60,9 @@ impl UrlState {
 /// A URL whose target runs: a script, a style sheet, a plug-in, the base of all other URLs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum CodeUrlState {
-    /// Nothing was put out yet.
+    /// There was no output yet.
     Prefix(String),
-    /// The host is settled.
+    /// The host is determined.
     HostSettled,
 }
 
@@ -83,7 +83,7 @@ impl CodeUrlState {
     pub(super) fn apply_output(&mut self) -> Result<UrlExtent, &'static str> {
         let reach = match self {
             Self::Prefix(text) if text.is_empty() => UrlExtent::Whole,
-            // What follows cannot hold a colon or a slash, so it stays a name below this begin.
+            // The output cannot contain a colon or a slash, so it remains a name below this prefix.
             Self::Prefix(text) if !text.contains(':') && !text.starts_with("//") => {
                 UrlExtent::SchemeSettled
             }
@@ -95,7 +95,7 @@ impl CodeUrlState {
     }
 }
 
-/// Tells whether a begin says where the rest comes from.
+/// Returns true if a prefix determines the origin of the URL.
 fn is_host_settled(text: &str) -> bool {
     match text.split_once("//") {
         Some(("" | "https:" | "http:", host)) => host.trim_start_matches('/').contains('/'),
@@ -104,12 +104,12 @@ fn is_host_settled(text: &str) -> bool {
     }
 }
 
-/// A list of pictures, as `srcset` has it.
+/// A list of images in `srcset`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum SrcsetState {
-    /// Before or within the URL of a picture.
+    /// Before or within the URL of an image.
     Url { url: UrlState, ends_with_comma: bool, is_first_picture: bool },
-    /// After it.
+    /// After the URL.
     Size,
 }
 
@@ -161,7 +161,8 @@ impl SrcsetState {
 mod tests {
     use super::*;
 
-    /// Runs through static text in which `@` stands for an output and returns what the last one may decide.
+    /// Reads static text in which `@` represents an output and returns the part of the URL that the last one may
+    /// determine.
     fn reach(text: &str) -> Option<UrlExtent> {
         let mut address = UrlState::new();
         text.bytes().fold(None, |last, byte| match byte {

@@ -1,4 +1,4 @@
-//! Groups over the API: their members are users and other groups.
+//! API endpoints for groups. The members of a group are users and other groups.
 
 use http::StatusCode;
 use serde::Deserialize;
@@ -17,7 +17,7 @@ use crate::api::endpoint::{
 use crate::failure::{RequestFailure, Result};
 use crate::metrics::increment;
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const GROUP_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -184,7 +184,7 @@ fn remove_member(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> 
     })
 }
 
-/// Changes the members of a group; both must be seen.
+/// Changes the members of a group. The requesting user must be able to read both the group and the member.
 fn change_membership(
     instance: &Instance,
     call: &ApiRequest,

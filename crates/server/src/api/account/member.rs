@@ -1,4 +1,4 @@
-//! Who is in which group, directly and through others.
+//! Group memberships, direct and transitive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,12 +6,12 @@ use tympan_content::{Node, Property, Repository, Snapshot};
 
 use crate::failure::Result;
 
-/// The memberships that a state shows.
+/// The group memberships that a snapshot shows.
 #[derive(Debug, Default)]
 pub(crate) struct GroupMemberships {
-    /// The names of accounts by identifier, and whether each is a group.
+    /// The name of each account by identifier, and whether the account is a group.
     accounts_by_id: BTreeMap<String, (String, bool)>,
-    /// The identifiers that each group lists.
+    /// The identifiers of the members that each group lists.
     member_ids_by_group: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -36,14 +36,14 @@ impl GroupMemberships {
         Ok(members)
     }
 
-    /// Returns the direct members of a group with whether each is a group, by name.
+    /// Returns the direct members of a group, by name, each with whether it is a group.
     pub(crate) fn direct_members(&self, group: &str) -> BTreeMap<&str, bool> {
         let list = self.member_ids_by_group.get(group).into_iter().flatten();
         let known = list.filter_map(|identifier| self.accounts_by_id.get(identifier));
         known.map(|(name, is_group)| (name.as_str(), *is_group)).collect()
     }
 
-    /// Returns the members of a group with those of the groups in it, by name.
+    /// Returns the direct and transitive members of a group, by name, each with whether it is a group.
     pub(crate) fn all_members(&self, group: &str) -> BTreeMap<&str, bool> {
         let mut found = BTreeMap::new();
         let mut waiting = vec![group];
@@ -57,7 +57,7 @@ impl GroupMemberships {
         found
     }
 
-    /// Tells whether an account is in a group, directly or through others.
+    /// Returns true if an account is a direct or transitive member of a group.
     pub(crate) fn is_within(&self, name: &str, group: &str) -> bool {
         self.all_members(group).contains_key(name)
     }
@@ -71,7 +71,7 @@ impl GroupMemberships {
             .collect()
     }
 
-    /// Returns the groups that an account is in, directly or through others.
+    /// Returns the groups of which an account is a direct or transitive member.
     pub(crate) fn all_groups_of(&self, name: &str) -> Vec<&str> {
         let mut found = BTreeSet::new();
         let mut waiting = vec![name];
@@ -86,7 +86,7 @@ impl GroupMemberships {
     }
 }
 
-/// Collects the identifiers that a group lists itself and in the nodes that its list is split into.
+/// Collects the identifiers that a group lists, including those in the nodes that a long list is split into.
 fn collect_member_ids(node: &Node, list: &mut BTreeSet<String>) -> Result<()> {
     let members = node.property("rep:members");
     let values = members.as_ref().map(Property::values).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Users over the API.
+//! API endpoints for users.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value as Json, json};
@@ -19,7 +19,7 @@ use crate::login::{PasswordAttempt, create_user_in, set_password};
 use crate::metrics::increment;
 use crate::password_policy::check_new_password;
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const USER_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -126,7 +126,7 @@ struct NewUser {
     password: String,
     #[serde(default)]
     groups: Vec<String>,
-    /// Below `/home/users`, made where it is missing.
+    /// Folder below `/home/users`; created if it does not exist.
     #[serde(default)]
     folder: String,
 }
@@ -160,14 +160,14 @@ struct UserPatch {
     disabled: Option<String>,
 }
 
-/// Reads a member that must be there, and may be null.
+/// Deserializes a member that is required and may be null.
 fn deserialize_nullable<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<String>, D::Error> {
     Option::deserialize(deserializer)
 }
 
-/// Refuses to lock out the last one who can help.
+/// Refuses a change that would lock out the last administrator.
 fn refuse_admin_lockout(call: &ApiRequest, name: &str) -> Result<()> {
     let reason = match name {
         ADMIN_USER => "the user `admin` is always there",
@@ -216,7 +216,7 @@ fn delete_user(call: ApiRequest) -> PendingApiResponse {
     })
 }
 
-/// Changes an account that the asker sees.
+/// Changes an account that the requesting user can read.
 fn edit_account(
     instance: &Instance,
     call: &ApiRequest,
@@ -272,7 +272,7 @@ fn change_password(call: ApiRequest) -> PendingApiResponse {
                     Ok(set_password(session, &name, &password)?)
                 });
             }
-            // Who knows the present password needs no privilege.
+            // A user who proves the present password needs no privilege.
             let mut session = instance.repository.session(&name)?;
             set_password(&mut session, &name, &password)?;
             session.commit(&format!("set the password of user {name}"), call.now)?;

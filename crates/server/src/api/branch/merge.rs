@@ -1,4 +1,4 @@
-//! Merging a branch into `main`: all of it or some paths, with decisions about conflicts, or as a trial.
+//! Merging a branch into `main`: completely or for some paths, with decisions for conflicts, or as a dry run.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ use crate::api::schema::{
 use crate::failure::{RequestFailure, Result, conflict_json};
 use crate::metrics::increment;
 
-/// The most paths and decisions of a merge.
+/// Maximum number of paths and decisions in a merge.
 const MAX_MERGE_PATHS: usize = 1000;
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const MERGE_ENDPOINTS: &[Endpoint] = &[Endpoint {
     method: EndpointMethod::Post,
     path: "/api/v1/branches/merge",
@@ -36,7 +36,7 @@ pub(crate) const MERGE_ENDPOINTS: &[Endpoint] = &[Endpoint {
     handler: EndpointHandler::Blocking(merge_branch),
 }];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(super) fn merge_schemas() -> Map<String, Json> {
     let flag = || json!({ "type": "boolean" });
     let name = || json!({ "type": "string", "minLength": 1, "maxLength": 200 });

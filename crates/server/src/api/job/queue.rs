@@ -1,4 +1,4 @@
-//! Queues of jobs: how they are configured, and whether they begin anything.
+//! Job queues: their configuration, and whether they start jobs.
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -20,9 +20,9 @@ use crate::api::schema::{
 };
 use crate::failure::{RequestFailure, Result};
 
-/// Where configurations that are made here are stored, as AEM's console does.
+/// Folder of the configurations that are created here, the same as that of AEM's console.
 const CONFIG_FOLDER: &str = "/apps/system/config";
-/// Properties of a queue that may be set.
+/// The properties of a queue that may be set.
 const QUEUE_PROPERTIES: &[&str] = &[
     "queue.name",
     "queue.topics",
@@ -34,9 +34,9 @@ const QUEUE_PROPERTIES: &[&str] = &[
     "queue.keepJobs",
     "service.ranking",
 ];
-/// The longest name of a queue, in characters: with its PID it must be the name of a node.
+/// Maximum length of a queue name, in characters: together with the PID it must be a valid node name.
 const MAX_QUEUE_NAME_CHARS: usize = 150;
-/// What this program does something with; other configurations are listed as ignored.
+/// The PIDs that this program uses; other configurations are listed as ignored.
 const SUPPORTED_PIDS: &[&str] = &[
     QUEUE_FACTORY,
     tympan_jobs::MAIN_QUEUE_PID,
@@ -54,7 +54,7 @@ const SETTINGS_PARAMETER: EndpointParameter = EndpointParameter::new(
 const QUEUE_NAME_PARAMETER: EndpointParameter =
     EndpointParameter::required("queue", ParameterKind::NonEmptyText, "The name of the queue.");
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const QUEUE_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -133,7 +133,7 @@ pub(crate) const QUEUE_ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(super) fn queue_schemas() -> Map<String, Value> {
     let flag = || json!({ "type": "boolean" });
     let number = || json!({ "type": "number" });
@@ -242,7 +242,7 @@ fn list_configurations(instance: &Instance, call: &ApiRequest) -> Result<ApiResp
     })))
 }
 
-/// Returns the properties that are to be set, each as `name=value`.
+/// Returns the properties to set, each given as `name=value`.
 fn submitted_settings(call: &ApiRequest) -> Result<Vec<(String, Value)>> {
     let mut settings: Vec<(String, Value)> = Vec::new();
     for text in call.parameter_values("set") {
@@ -258,7 +258,7 @@ fn submitted_settings(call: &ApiRequest) -> Result<Vec<(String, Value)>> {
             "queue.keepJobs" => Value::from(value == "true"),
             _ => Value::from(value),
         };
-        // What cannot be read is refused before anything is stored.
+        // Refuse unreadable values before anything is stored.
         let mut trial = QueueConfig::new("trial", &[]);
         set_queue_property(&mut trial, name, &value).map_err(RequestFailure::unprocessable)?;
         settings.push((name.to_owned(), value));
@@ -297,7 +297,7 @@ fn add_queue(call: ApiRequest) -> PendingApiResponse {
     })
 }
 
-/// Returns the part of a PID that names a queue.
+/// Returns the suffix of a PID that identifies a queue.
 fn pid_suffix(name: &str) -> String {
     let kept = |letter: char| {
         if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '_' }
@@ -336,7 +336,7 @@ fn missing_queue_failure(name: &str) -> RequestFailure {
     RequestFailure::new(StatusCode::NOT_FOUND, format!("there is no queue `{name}`"))
 }
 
-/// Stores properties of a configuration, and has them applied.
+/// Stores properties of a configuration and applies them.
 async fn store_settings(
     call: &ApiRequest,
     path: String,

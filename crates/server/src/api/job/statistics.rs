@@ -1,4 +1,4 @@
-//! Figures of topics and queues: for answers, for health, and as counters.
+//! Statistics of topics and queues: for responses, health checks and metrics.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -11,16 +11,16 @@ use crate::Instance;
 use crate::api::schema::{count_schema, text_or_null_schema};
 use crate::readiness::ComponentHealth;
 
-/// The longest that a queue may grow before health says so.
+/// Number of queued jobs above which a health check warns.
 const QUEUED_JOBS_WARN_LIMIT: u64 = 1000;
-/// How long a job may run before health says so.
+/// Time that a job may run before a health check warns.
 const ACTIVE_JOB_WARN_AGE: Duration = Duration::from_hours(1);
-/// For how long a job that failed for good counts as a failure of the instance, unless somebody looks after it.
+/// How long a permanently failed job counts as a failure of the instance, unless an administrator handles it.
 const FAILED_JOB_WARN_PERIOD: Duration = Duration::from_hours(24);
-/// The most topics of such jobs that are named.
+/// Maximum number of topics of failed jobs that are named.
 const MAX_NAMED_FAILED_TOPICS: usize = 3;
 
-/// Returns the members that describe figures, with their schemas.
+/// Returns the members that describe statistics, with their schemas.
 pub(super) fn statistics_members() -> Vec<(&'static str, Value)> {
     const COUNTS: [&str; 8] = [
         "queued",
@@ -36,7 +36,7 @@ pub(super) fn statistics_members() -> Vec<(&'static str, Value)> {
     counts.chain([("lastEnded", text_or_null_schema())]).collect()
 }
 
-/// Describes figures.
+/// Describes statistics as JSON.
 pub(super) fn statistics_json(figures: &TopicStatistics) -> Map<String, Value> {
     let value = json!({
         "queued": figures.queued,
@@ -59,7 +59,7 @@ pub(super) fn to_millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Adds up the figures of each queue that a topic gave rise to, or that is configured under a plain name.
+/// Sums the statistics by queue, for queues that topics created and queues configured under a plain name.
 pub(super) fn statistics_by_queue(
     set: &QueueSet,
     topics: &BTreeMap<String, TopicStatistics>,
@@ -74,8 +74,8 @@ pub(super) fn statistics_by_queue(
     queues
 }
 
-/// Tells the condition of the queues: whether they are worked off, whether jobs failed for good, whether too many wait, and
-/// whether a job runs for too long.
+/// Returns the health of the queues: whether they are processed, whether jobs failed permanently, whether too many jobs
+/// wait, and whether a job runs for too long.
 pub(crate) async fn queue_health(instance: &Instance, now: SystemTime) -> ComponentHealth {
     if let Some(reason) = instance.configurator.worker().claim_fault() {
         return ComponentHealth::Failed(format!("queues cannot be worked off: {reason}"));
@@ -89,7 +89,7 @@ pub(crate) async fn queue_health(instance: &Instance, now: SystemTime) -> Compon
     ComponentHealth::from_warning(queue_fault(instance, now).await)
 }
 
-/// Says which jobs failed for good, and what to do about them.
+/// Returns a message that names the permanently failed jobs and how to handle them.
 fn failed_jobs_message(topics: &[(String, u64)]) -> String {
     let told: Vec<String> = topics
         .iter()
@@ -104,7 +104,7 @@ fn failed_jobs_message(topics: &[(String, u64)]) -> String {
     )
 }
 
-/// Tells what is wrong with the queues though they are worked off: too many jobs wait, or one runs for too long.
+/// Returns the fault of queues that are processed: too many jobs wait, or one job runs for too long.
 async fn queue_fault(instance: &Instance, now: SystemTime) -> Option<String> {
     let topics = match instance.queues.topic_statistics().await {
         Ok(topics) => topics,
@@ -125,7 +125,7 @@ async fn queue_fault(instance: &Instance, now: SystemTime) -> Option<String> {
         .then(|| format!("a job has been running for {} min", age.as_secs() / 60))
 }
 
-/// Says in what other processes on the database are not as this one and should be.
+/// Describes in which required respects other processes on the database differ from this one.
 pub(crate) async fn process_differences(instance: &Instance, now: SystemTime) -> Vec<String> {
     let facts = &instance.configurator.worker().options().shared_facts;
     let unlike = match instance.queues.find_fact_mismatches(facts, now).await {
@@ -145,7 +145,7 @@ pub(crate) async fn process_differences(instance: &Instance, now: SystemTime) ->
     unlike.into_iter().map(words).collect()
 }
 
-/// Returns the counters as Prometheus text.
+/// Returns the metrics of the jobs as Prometheus text.
 pub(crate) async fn job_metrics(instance: &Instance, role: &str) -> String {
     let Ok(topics) = instance.queues.topic_statistics().await else { return String::new() };
     let set = instance.configurator.worker().queue_set();

@@ -1,4 +1,4 @@
-//! Why a user may do something at a node, or not.
+//! The reasons why a user has or lacks permissions at a node.
 
 use http::StatusCode;
 use serde_json::{Map, Value as Json, json};
@@ -16,7 +16,7 @@ use crate::api::schema::{
 };
 use crate::failure::{RequestFailure, Result};
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const PERMISSION_REASON_ENDPOINTS: &[Endpoint] = &[Endpoint {
     method: EndpointMethod::Get,
     path: "/api/v1/permissions/why",
@@ -37,7 +37,7 @@ pub(crate) const PERMISSION_REASON_ENDPOINTS: &[Endpoint] = &[Endpoint {
     handler: EndpointHandler::Blocking(explain_permission),
 }];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(super) fn permission_reason_schemas() -> Map<String, Json> {
     let texts = || array_schema(text_schema());
     let flag = || json!({ "type": "boolean" });
@@ -61,7 +61,7 @@ pub(super) fn permission_reason_schemas() -> Map<String, Json> {
     )])
 }
 
-/// Describes what a cause holds besides its kind.
+/// Adds the details of a cause to its description.
 fn with_cause_details(mut cause: Json) -> Json {
     let more = [
         ("node", text_or_null_schema()),
@@ -116,7 +116,7 @@ fn explain_permission(instance: &Instance, call: &ApiRequest) -> Result<ApiRespo
     })))
 }
 
-/// Describes a reason; of a policy that the asker may not read only that there is one.
+/// Describes a reason. If the requesting user may not read the policy, only its existence is reported.
 fn reason_json(snapshot: &Snapshot, reason: &PrivilegeExplanation) -> Result<Json> {
     let is_hidden = match &reason.cause {
         PrivilegeCause::Entry(entry) => {

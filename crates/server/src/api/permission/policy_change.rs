@@ -1,7 +1,7 @@
 //! Changes of the policy of a node.
 //!
-//! Invariant: a policy names privileges, restrictions and principals that exist, or it is refused: what is not known
-//! would grant less, or deny more, than its author thinks.
+//! Invariant: a policy that names unknown privileges, restrictions or principals is refused, because it would grant
+//! less, or deny more, than its author intends.
 
 use std::collections::BTreeMap;
 
@@ -35,12 +35,12 @@ const IF_MATCH_PARAMETER: EndpointParameter = EndpointParameter::new(
     ParameterKind::Header,
     "The tag of what was read; the change is refused (412) if the document was changed since.",
 );
-/// The most entries of a policy.
+/// Maximum number of entries in a policy.
 const MAX_POLICY_ENTRIES: usize = 1000;
-/// The mixin of nodes with a policy.
+/// Mixin type of nodes with a policy.
 const ACCESS_CONTROL_MIXIN: &str = "rep:AccessControllable";
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const POLICY_CHANGE_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Put,
@@ -82,7 +82,7 @@ pub(crate) const POLICY_CHANGE_ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(super) fn policy_change_schemas() -> Map<String, Json> {
     let known: Map<String, Json> = RESTRICTION_TYPES
         .iter()
@@ -142,7 +142,7 @@ fn policy_failure(message: impl Into<String>) -> RequestFailure {
 }
 
 impl NewPolicyEntry {
-    /// Makes the node of an entry.
+    /// Builds the node of a policy entry.
     fn to_subtree(&self, instance: &Instance, name: String) -> Result<Subtree> {
         let kind = if self.allow { "rep:GrantACE" } else { "rep:DenyACE" };
         if self.privileges.is_empty() {
@@ -172,7 +172,7 @@ impl NewPolicyEntry {
     }
 }
 
-/// Reads the values of a restriction.
+/// Parses the values of a restriction.
 fn restriction_property(name: &str, values: &[String]) -> Result<Property> {
     let known = RESTRICTION_TYPES.iter().find(|(known, ..)| *known == name);
     let Some((_, value_type, is_list)) = known else {
@@ -190,7 +190,7 @@ fn restriction_property(name: &str, values: &[String]) -> Result<Property> {
     }
 }
 
-/// The policy of a node that is being changed.
+/// A policy of a node while it is being changed.
 struct PolicyEdit {
     session: Session,
     path: NodePath,
@@ -199,7 +199,7 @@ struct PolicyEdit {
 
 impl PolicyEdit {
     fn begin(call: &ApiRequest) -> Result<Self> {
-        // All is read in one session: the commit is refused if something is changed after that.
+        // Read everything in one session, so that the commit is refused if anything changes after that.
         let (mut session, path) = (call.begin_session()?, call.path_parameter("path")?);
         let snapshot = session.snapshot()?;
         let node = find_node(&snapshot, &path)?;
@@ -215,7 +215,7 @@ impl PolicyEdit {
         Ok(Self { session, path, policy })
     }
 
-    /// Stores the policy; one without entries goes.
+    /// Stores the policy; removes it if it has no entries.
     fn commit_policy(
         mut self,
         instance: &Instance,
@@ -246,7 +246,7 @@ impl PolicyEdit {
     }
 }
 
-/// Gives a node the mixin of those with policies, or takes it; the root goes without.
+/// Adds or removes the mixin type of nodes with a policy; the root never has it.
 fn set_policy_mixin(session: &mut Session, path: &NodePath, is_controlled: bool) -> Result<()> {
     let node = session.node(path)?.filter(|_| !path.is_root());
     let Some(node) = node else { return Ok(()) };
@@ -268,7 +268,7 @@ fn set_policy_mixin(session: &mut Session, path: &NodePath, is_controlled: bool)
     Ok(session.set_property(path, MIXIN_TYPES, mixins)?)
 }
 
-/// Returns a name that no entry has.
+/// Returns an unused name for an entry.
 fn free_entry_name(policy: &Subtree, allow: bool) -> String {
     let stem = if allow { "allow" } else { "deny" };
     let names =

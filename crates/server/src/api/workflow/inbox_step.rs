@@ -1,4 +1,4 @@
-//! Steps of workflows that people do: the inbox, completing a step, giving it to somebody else.
+//! Workflow steps for people: the inbox, completing a step, and delegating it.
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -22,7 +22,7 @@ use crate::failure::{RequestFailure, Result};
 const STEP_NUMBER_PARAMETER: EndpointParameter =
     EndpointParameter::required("item", NUMBER_KIND, "The number of the step.");
 
-/// The endpoints of this part.
+/// The API endpoints that this module defines.
 pub(crate) const INBOX_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: EndpointMethod::Get,
@@ -68,7 +68,7 @@ pub(crate) const INBOX_ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// The schemas of this part.
+/// Returns the JSON schemas that this module defines.
 pub(super) fn inbox_schemas() -> Map<String, Value> {
     let item = object_schema(&[
         ("id", count_schema()),
@@ -105,7 +105,8 @@ pub(super) fn work_item_json(item: &WorkItem, seen: &Snapshot) -> Value {
     })
 }
 
-/// Returns the names under which the asker is asked to do a step; none for administrators, who may do all.
+/// Returns the names to which a step of the requesting user may be assigned; empty for administrators, who may complete
+/// all steps.
 pub(crate) fn assignee_names(call: &ApiRequest) -> Result<Vec<String>> {
     if super::is_administrator(call)? {
         return Ok(Vec::new());
@@ -115,7 +116,7 @@ pub(crate) fn assignee_names(call: &ApiRequest) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Refuses to speak of a step that is not in the asker's inbox.
+/// Returns an error if a step is not in the inbox of the requesting user.
 pub(crate) async fn require_open_step(
     call: &ApiRequest,
     names: &[String],
@@ -156,7 +157,7 @@ fn complete_step(call: ApiRequest) -> PendingApiResponse {
 fn delegate_step(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let (item, names) = (number_field(&call, "item")?, assignee_names(&call)?);
-        // Asked first, so that nobody finds out who there is without having a step to give away.
+        // Check this first, so that users without a step to delegate cannot probe which users exist.
         require_open_step(&call, &names, item).await?;
         let to = call.parameter("to").unwrap_or_default();
         if call.instance.repository.account_path(to)?.is_none() {

@@ -1,4 +1,4 @@
-//! Properties, as their fields and the hints beside them say.
+//! Properties, as specified by form fields and their hints.
 
 use tympan_content::{JcrDate, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Value, ValueType};
 
@@ -8,7 +8,8 @@ use crate::property_protection::is_property_protected;
 use crate::sling_post::form_field::{FormPropertySpec, PropertySubmission};
 
 impl PostOperation<'_> {
-    /// Writes one property as its field and hints say. `source` has the values of the field that `@ValueFrom` names.
+    /// Writes one property as specified by its field and hints. `source` contains the values of the field that
+    /// `@ValueFrom` names.
     pub(super) fn write_property(
         &mut self,
         base: &NodePath,
@@ -25,7 +26,7 @@ impl PostOperation<'_> {
         let (change, is_filled_in) = match values {
             PropertySubmission::Absent => return Ok(()),
             PropertySubmission::Removal => (None, false),
-            // Sling leaves a single value alone, and removes a list.
+            // Sling leaves a single value unchanged, and removes a list.
             PropertySubmission::Cleared if before.as_ref().is_some_and(Property::is_list) => {
                 (None, false)
             }
@@ -45,7 +46,7 @@ impl PostOperation<'_> {
         let value = change.clone();
         match change {
             Some(property) if Some(&property) == before.as_ref() => return Ok(()),
-            // The repository fills these in itself.
+            // The repository sets these itself.
             Some(property)
                 if is_filled_in && self.is_property_protected(&path, &name, &property)? =>
             {
@@ -60,7 +61,7 @@ impl PostOperation<'_> {
         Ok(())
     }
 
-    /// Returns the value of the properties that Sling fills in when they are sent empty; nothing for all others.
+    /// Returns the value of a property that Sling fills in when it is sent empty; `None` for all others.
     fn autofill_value(
         &mut self,
         path: &NodePath,
@@ -80,7 +81,7 @@ impl PostOperation<'_> {
             "lastModifiedBy" => (user(), false),
             _ => return Ok(None),
         };
-        // Who made a node, and when, is not for later requests to say.
+        // Later requests must not change the creator and creation time of a node.
         let is_kept = is_of_creation && self.initial_snapshot.node(path)?.is_some();
         Ok(Some(if is_kept { AutofillValue::Unchanged } else { AutofillValue::Value(value) }))
     }
@@ -97,7 +98,7 @@ impl PostOperation<'_> {
         }
     }
 
-    /// Splits a property's path and makes the nodes on the way.
+    /// Splits a property's path and creates the missing nodes along it.
     fn resolve_property_path(&mut self, base: &NodePath, name: &str) -> Result<(NodePath, String)> {
         let full = if name.starts_with('/') { name.to_owned() } else { format!("{base}/{name}") };
         let (node, name) = full.rsplit_once('/').unwrap_or(("", &full));
@@ -109,14 +110,14 @@ impl PostOperation<'_> {
     }
 }
 
-/// What the repository fills in for a property that is sent empty.
+/// The value that the repository fills in for a property that is sent empty.
 enum AutofillValue {
     Value(Property),
-    /// The node is there already, and keeps what it has.
+    /// The node already exists and keeps its value.
     Unchanged,
 }
 
-/// What becomes of a property.
+/// The change of a property.
 #[derive(Debug, PartialEq, Eq)]
 enum FormPropertyChange {
     Value(Property),
@@ -124,9 +125,9 @@ enum FormPropertyChange {
     Nothing,
 }
 
-/// Reads the values as the type that the hint, the stored property or nobody names.
+/// Parses the values as the type given by the hint or the stored property, or as the default type.
 ///
-/// Several values are a list whatever the hint says, and blanks among them are values, as in Sling.
+/// Several values are always a list, whatever the hint, and blank ones among them are values, as in Sling.
 fn typed_change(
     name: &str,
     spec: &FormPropertySpec,
@@ -147,7 +148,7 @@ fn typed_change(
     if spec.has_hint("Patch") {
         return patched_change(stored, value_type, values);
     }
-    // No type has a blank name.
+    // A blank name is no type.
     let values: Vec<&String> =
         values.iter().filter(|value| !is_name || !value.is_empty()).collect();
     let read = |text: &&String| parse_property_value(value_type, text);
@@ -163,8 +164,8 @@ fn typed_change(
     }
 }
 
-/// Adds and removes values of a list: `+v` adds `v` unless it is there, `-v` removes every `v`. Without any such step, and
-/// where a single value is, nothing changes.
+/// Adds and removes values of a list: `+v` adds `v` unless it is present, `-v` removes every `v`. Without any such
+/// step, or if the property is a single value, nothing changes.
 fn patched_change(
     stored: Option<&Property>,
     value_type: ValueType,
@@ -196,7 +197,7 @@ fn patched_change(
     }
 }
 
-/// Reads a value; dates in all the forms that Sling takes.
+/// Parses a value; accepts all date formats of Sling.
 fn parse_property_value(value_type: ValueType, text: &str) -> Result<Value> {
     if value_type != ValueType::Date {
         return Ok(Value::parse(value_type, text)?);

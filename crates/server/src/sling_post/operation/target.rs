@@ -1,4 +1,4 @@
-//! Which nodes a POST is for, and what new ones are called.
+//! The target nodes of a POST, and the names of new nodes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -10,10 +10,11 @@ use super::PostOperation;
 use crate::failure::{RequestFailure, Result};
 use crate::sling_post::form_field::PostFields;
 
-/// Numbers that are tried behind a name that is taken.
+/// Maximum number of numeric suffixes tried for a name that is in use.
 const MAX_NAME_SUFFIXES: usize = 1_000;
 
-/// Returns the paths that an operation is for, as [`operation_targets`] does; a path where nothing is counts where that is allowed.
+/// Returns the target paths of an operation like [`operation_targets`]; includes paths without a node where that is
+/// allowed.
 pub(crate) fn operation_targets_or_missing(
     snapshot: &Snapshot,
     path: &str,
@@ -28,7 +29,7 @@ pub(crate) fn operation_targets_or_missing(
     }
 }
 
-/// Returns the paths that an operation is for: those of `:applyTo`, or the request's own.
+/// Returns the target paths of an operation: those of `:applyTo`, or the path of the request.
 pub(crate) fn operation_targets(
     snapshot: &Snapshot,
     path: &str,
@@ -54,7 +55,7 @@ pub(crate) fn operation_targets(
                     paths.extend(node.children()?.iter().map(|child| child.path().to_string()));
                 }
             }
-            // What is missing is passed over, as in Sling.
+            // Missing nodes are skipped, as in Sling.
             None => {
                 let path = base.resolve(one)?;
                 if snapshot.node(&path)?.is_some() {
@@ -66,7 +67,7 @@ pub(crate) fn operation_targets(
     Ok(paths)
 }
 
-/// Finds the node that a URL means: the path itself, or without its selectors and extension.
+/// Finds the node of a URL: the path itself, or the path without selectors and extension.
 pub(super) fn find_url_node(snapshot: &Snapshot, path: &str) -> Result<NodePath> {
     for candidate in [path, cut_selectors(path)] {
         if let Ok(candidate) = NodePath::new(candidate)
@@ -78,7 +79,7 @@ pub(super) fn find_url_node(snapshot: &Snapshot, path: &str) -> Result<NodePath>
     Err(RequestFailure::not_found(path))
 }
 
-/// Cuts selectors and extension off the last name.
+/// Removes selectors and extension from the last name.
 pub(super) fn cut_selectors(path: &str) -> &str {
     let from = path.rfind('/').map_or(0, |at| at + 1);
     match path.get(from..).and_then(|name| name.find('.')) {
@@ -105,7 +106,7 @@ impl PostOperation<'_> {
         }
     }
 
-    /// Returns where a new node goes in a folder, under the name that the request says, or one that is chosen.
+    /// Returns the path of a new node in a folder, with the requested name or a generated one.
     fn choose_new_path(&mut self, folder: &NodePath, fields: &PostFields) -> Result<NodePath> {
         if let Some(name) = fields.command_value(":name") {
             return Ok(folder.child(name)?);
@@ -115,7 +116,7 @@ impl PostOperation<'_> {
         Ok(place)
     }
 
-    /// Chooses the name of a new node by Sling's rules.
+    /// Generates the name of a new node by Sling's rules.
     fn choose_free_name(&mut self, folder: &NodePath, fields: &PostFields) -> Result<String> {
         const SOURCES: [&str; 6] =
             ["title", "jcr:title", "name", "description", "jcr:description", "abstract"];
@@ -145,8 +146,8 @@ impl PostOperation<'_> {
         Ok(format!("{base}_{}", default_node_name(self.now)))
     }
 
-    /// Returns where imported content goes: below the node of the request under the name of `:name`, `:nameHint` or the
-    /// content itself, or at the node.
+    /// Returns the path for imported content: below the node of the request, under the name from `:name`, `:nameHint`
+    /// or the content itself, or at the node.
     pub(super) fn import_path(
         &mut self,
         path: &str,
@@ -173,8 +174,8 @@ impl PostOperation<'_> {
     }
 }
 
-/// Returns a name for a node whose request says nothing of one: how many there were since the start, and the time in
-/// milliseconds. Looking for a free one would look at each that is there.
+/// Returns a name for a node whose request does not suggest one: a counter since the start, and the time in
+/// milliseconds. Searching for a free name would check each existing one.
 fn default_node_name(now: SystemTime) -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -182,7 +183,8 @@ fn default_node_name(now: SystemTime) -> String {
     format!("{count}_{millis}")
 }
 
-/// Makes a node name of a text by Sling's filter: lower case, others than letters and digits to `_`, at most 20.
+/// Converts a text to a node name with Sling's filter: lower case, `_` for all but letters and digits, at most 20
+/// characters.
 fn to_node_name(hint: &str) -> String {
     let mut name = String::new();
     for character in hint.trim().to_lowercase().chars() {

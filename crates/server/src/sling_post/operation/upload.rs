@@ -1,4 +1,4 @@
-//! Uploads: files, parts of files that arrive one by one, and assets.
+//! Uploads: files, files that arrive in chunks, and assets.
 
 use std::io::Read;
 
@@ -16,20 +16,20 @@ use crate::incoming_blob::{
 };
 use crate::sling_post::form_field::{PostFields, UploadChunk};
 
-/// The mixin of a resource whose bytes are still arriving, and the type of the parts below it.
+/// The mixin type of a resource with an incomplete upload, and the type of the chunks below it.
 const CHUNKS_MIXIN: &str = "sling:chunks";
 const CHUNK_NODE_TYPE: &str = "sling:chunk";
 
-/// What an upload becomes, with its node type.
+/// The storage form of an upload, with its node type.
 enum UploadStorageForm {
     /// A node with the bytes in its `jcr:content`.
     File(String),
-    /// A node that holds the bytes itself.
+    /// A node with the bytes in itself.
     Resource(String),
 }
 
 impl PostOperation<'_> {
-    /// Stores an uploaded file below a node: a file in a folder, a resource elsewhere, or what the type hint says.
+    /// Stores an uploaded file below a node: as a file in a folder, as a resource elsewhere, or as the type hint says.
     pub(super) fn store_upload(
         &mut self,
         base: &NodePath,
@@ -54,7 +54,7 @@ impl PostOperation<'_> {
         self.put_file(&path, resource, fields.field_hint(field, "TypeHint"))
     }
 
-    /// Puts a described file at its place.
+    /// Stores a file at its path.
     fn put_file(&mut self, path: &NodePath, resource: Subtree, hint: Option<&str>) -> Result<()> {
         let node = match self.storage_form_of(path, hint)? {
             UploadStorageForm::File(file_type) => {
@@ -71,7 +71,8 @@ impl PostOperation<'_> {
         Ok(())
     }
 
-    /// Tells what an upload becomes: what the type hint says, else a file in a folder and a resource elsewhere.
+    /// Returns the storage form of an upload: that of the type hint, otherwise a file in a folder and a resource
+    /// elsewhere.
     fn storage_form_of(
         &mut self,
         path: &NodePath,
@@ -95,8 +96,8 @@ impl PostOperation<'_> {
         })
     }
 
-    /// Takes in a part of a file. Parts are kept below the node that holds the file's bytes until the last one has come;
-    /// until then a file that is there stays as it is.
+    /// Stores a chunk of a file. Chunks are stored below the node with the file's bytes until the last one arrives;
+    /// until then an existing file stays unchanged.
     fn store_upload_chunk(
         &mut self,
         path: &NodePath,
@@ -146,15 +147,15 @@ impl PostOperation<'_> {
             let content = content.ok_or(tympan_content::Error::BlobMissing(id))?;
             whole = Box::new(whole.chain(content.into_reader()));
         }
-        // The parts stay as they are if they are not what they should be together.
+        // The chunks stay unchanged if their combined digest does not match.
         let named = digest.map(|digest| BlobId::new(digest, end));
         let blob = store_bytes(&mut self.session, &mut whole, named)?;
         let resource = self.blob_resource(blob, upload)?;
         self.put_file(path, resource, hint)
     }
 
-    /// Makes room for the parts of a file: a new first part begins the file anew, and where no file is, an empty one is
-    /// made, as Sling does.
+    /// Prepares for the chunks of a file: a new first chunk restarts the upload, and a missing file is created empty,
+    /// as in Sling.
     fn begin_chunked_upload(
         &mut self,
         path: &NodePath,
@@ -185,7 +186,7 @@ impl PostOperation<'_> {
         Ok(self.session.set_property(holder, MIXIN_TYPES, mixins)?)
     }
 
-    /// Returns the parts that have come, in order; nothing if no upload in parts was begun.
+    /// Returns the received chunks in order; `None` if no chunked upload is in progress.
     fn stored_chunks(&mut self, holder: &NodePath) -> Result<Option<Vec<BlobId>>> {
         let Some(node) = self.session.node(holder)? else { return Ok(None) };
         let mixins = node.property(MIXIN_TYPES);
@@ -210,7 +211,7 @@ impl PostOperation<'_> {
         Ok(Some(parts.into_iter().map(|(_, id)| id).collect()))
     }
 
-    /// Stores the bytes of an upload and describes them.
+    /// Stores the bytes of an upload and builds its resource node.
     fn upload_resource(
         &mut self,
         upload: &FormUpload,
@@ -259,7 +260,7 @@ impl PostOperation<'_> {
     }
 }
 
-/// Returns what the sender calls the file's type, or what its name or its bytes say.
+/// Returns the media type of the file as declared by the client, or detected from its name or bytes.
 fn upload_media_type(upload: &FormUpload) -> Result<String> {
     Ok(detect_media_type(upload.media_type.as_deref(), &upload.name, upload.file.as_file())?)
 }

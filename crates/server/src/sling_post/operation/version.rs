@@ -1,4 +1,4 @@
-//! Versions: checking in and out, and making a node as one of its versions holds it.
+//! Versions: checking in and out, and restoring a version of a node.
 
 use tympan_content::{CheckInOptions, CheckOutState, MIXIN_TYPES, Node, NodePath, Property, Value};
 
@@ -7,7 +7,7 @@ use crate::failure::{RequestFailure, Result};
 use crate::sling_post::form_field::PostFields;
 
 impl PostOperation<'_> {
-    /// Checks a node in or out, or makes it as one of its versions holds it.
+    /// Checks a node in or out, or restores one of its versions.
     pub(super) fn change_version(
         &mut self,
         operation: &str,
@@ -51,7 +51,7 @@ impl PostOperation<'_> {
             let is_out = is_out.as_ref().and_then(Property::first);
             is_out.is_some_and(|is_out| *is_out == Value::Boolean(false))
         };
-        // Only what is checked in needs it, and the right to.
+        // Only checked-in nodes need a check-out and the permission for it.
         if !self.session.node(path)?.is_some_and(is_in) {
             return Ok(());
         }
@@ -61,7 +61,7 @@ impl PostOperation<'_> {
         }
     }
 
-    /// Checks in what this request has made and what is versionable.
+    /// Checks in the versionable nodes that this request created.
     pub(super) fn check_in_created(&mut self) -> Result<()> {
         let created = self.outcome.changes.iter().filter(|(word, _)| *word == "created");
         let paths: Vec<String> = created.filter_map(|(_, paths)| paths.first().cloned()).collect();
