@@ -1,4 +1,4 @@
-//! What the places of blobs count, in one table: name, kind, and what a rise means.
+//! The metrics of blob storages, in one table: name, kind, and the meaning of an increase.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ const COMPOSITE_METRICS: &[CompositeMetricSpec] = &[
     ),
 ];
 
-/// Returns what writes the counters of a home's places as Prometheus text.
+/// Returns a source that writes the counters of a home's blob storages as Prometheus text.
 pub(crate) fn blob_metrics_source(
     opened: &HomeBlobStorage,
 ) -> impl Fn(&str) -> String + Send + Sync + use<> {

@@ -1,4 +1,5 @@
-//! The blobs of a home: who shares them, which of them it needs, and sweeping what nobody does.
+//! The sharing of a home's blobs: the members that share them, the blobs that the home needs, and the sweep of blobs
+//! that no member needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,39 +24,39 @@ use crate::blob_storage::HomeBlobStorage;
 use crate::command::CommandFault;
 use crate::home::{Home, create_private_dir, error_chain_text, random_text};
 
-/// A place with the name that people know it by.
+/// A blob storage with its display name.
 pub(crate) type RoleBlobStorage = (String, Arc<SharedBlobStorage>);
 
-/// How long to wait before a place is asked again that could not be told of this home.
+/// The delay before registering this home again in a storage that could not be reached.
 const REGISTRATION_RETRY_INTERVAL: Duration = Duration::from_secs(15);
-/// How soon a thread that waits sees that the process ends.
+/// The interval at which a waiting thread checks for the end of the process.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The pace of a walk through content.
 pub(crate) type ContentWalkPacer<'a> =
     &'a mut dyn FnMut(&GarbageCollectionProgress) -> ControlFlow<()>;
 
-/// Who a home is among those who share its blobs.
+/// The identity of a home among those that share its blobs.
 #[derive(Debug, Clone)]
 pub(crate) struct StorageMembership {
     dir: PathBuf,
-    /// The database that the repository lies in, if it does: all homes on it are one repository.
+    /// The database that stores the repository, if any: all homes on it are one repository.
     database: Option<Arc<PostgresStore>>,
 }
 
-/// A name, and where it is kept.
+/// A name, and the place that stores it.
 enum MemberIdentity {
     Home(HomeIdentity),
     Database(RepositoryIdentity, String),
 }
 
 impl StorageMembership {
-    /// Returns who a home is.
+    /// Returns the membership of a home.
     pub(crate) fn new(dir: &Path, database: Option<Arc<PostgresStore>>) -> Self {
         Self { dir: dir.to_owned(), database }
     }
 
-    /// Returns its name for programs and people. A repository that has none gets one.
+    /// Returns the name of the repository for programs and for display. Creates one if it has none.
     ///
     /// # Errors
     /// If its name cannot be read or written.
@@ -89,7 +90,7 @@ impl StorageMembership {
 }
 
 impl MemberIdentity {
-    /// Makes sure that the last marks in a place are those of this repository, before it marks again with `turn`.
+    /// Makes sure that the last marks in a storage are those of this repository, before it marks again with `turn`.
     fn begin_mark_round(&mut self, place: &dyn WriteBlobs, turn: &str) -> tympan_blobs::Result<()> {
         let fresh = new_identifier()?;
         match self {
@@ -110,50 +111,50 @@ impl MemberIdentity {
     }
 }
 
-/// Returns letters and digits that were never used before.
+/// Returns a unique identifier of letters and digits.
 fn new_identifier() -> tympan_blobs::Result<String> {
     short_host_name().map_err(|fault| {
         tympan_blobs::Error::Source(std::io::Error::other(fault.message().to_owned()))
     })
 }
 
-/// Names a folder so that people on other machines know which one it is.
+/// Returns a display name of a folder that identifies it on other machines as well.
 fn display_name_of_dir(dir: &Path) -> String {
     let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}:{}", host.trim(), dir.display())
 }
 
-/// What a home has to do with those who share its blobs.
+/// The sharing of a home's blobs with other members.
 #[derive(Clone)]
 pub(crate) struct BlobSharing {
     membership: StorageMembership,
-    /// What the home writes to.
+    /// The storages that the home writes to.
     storages: Vec<RoleBlobStorage>,
-    /// Folders for notes to the owners of what the home only reads.
+    /// Folders for notes to the owners of the storages that the home only reads.
     owner_note_folders: Vec<(String, Arc<dyn WriteBlobs>)>,
-    /// Where those leave their notes who only read what the home writes to.
+    /// Folders in which members that only read the home's storages leave their notes.
     guest_note_folders: Vec<Arc<dyn ReadBlobs>>,
-    /// The places that are reached over the network.
+    /// The storages that are reached over the network.
     remote_roles: BTreeSet<String>,
 }
 
-/// What became of marking.
+/// The result of marking.
 #[derive(Debug, Default)]
 pub(crate) struct BlobMarkOutcome {
-    /// How many blobs the repository needs.
+    /// The number of blobs that the repository needs.
     pub(crate) blob_count: u64,
-    /// Owners of blobs that are only read, and that could not be told; what they were told before counts.
+    /// Owners of read-only blobs that could not be notified; their last notification remains valid.
     pub(crate) unreachable_owners: Vec<String>,
 }
 
 impl BlobSharing {
-    /// Returns what the home shares.
+    /// Returns the blob sharing of a home.
     pub(crate) fn of_home(home: &Home) -> Self {
         Self::new(StorageMembership::new(&home.dir, home.database.clone()), &home.blobs)
     }
 
-    /// Returns what somebody shares who has these places.
+    /// Returns the blob sharing of a member with these storages.
     pub(crate) fn new(membership: StorageMembership, blobs: &HomeBlobStorage) -> Self {
         let far = blobs.buckets.iter().map(|(role, _)| role.clone());
         Self {
@@ -165,14 +166,14 @@ impl BlobSharing {
         }
     }
 
-    /// Returns where others leave their notes who read these blobs over HTTP.
+    /// Returns the sources of the notes of members that read these blobs over HTTP.
     pub(crate) fn guest_note_sources(&self) -> GuestNotes {
         let place = |(_, place): &RoleBlobStorage| place.clone() as Arc<dyn WriteBlobs>;
         GuestNotes::new(self.storages.iter().map(place).collect())
     }
 
-    /// Registers the home in its folders, at once, and in the folders where it is a guest. Whoever stores a blob is
-    /// registered before in any case; but what the home refers to may have come with it.
+    /// Registers the home in its folders, at once, and in the folders where it is a guest. A member that stores a blob
+    /// is always registered before; but a repository may already refer to blobs that it did not store.
     ///
     /// # Errors
     /// If a folder fails.
@@ -194,14 +195,14 @@ impl BlobSharing {
         register_member(notes, &self.membership.member()?, SystemTime::now())
     }
 
-    /// Registers the home in its buckets and at the instances whose blobs it reads, which may be away, without waiting for
-    /// them. Returns what is in the way, if something is.
+    /// Registers the home in its buckets and at the instances whose blobs it reads, which may be unreachable, without
+    /// waiting for them. Returns the obstacle, if any.
     pub(crate) fn register_remotely(
         &self,
         stopped: &watch::Receiver<bool>,
     ) -> impl Fn() -> Option<String> + Send + Sync + use<> {
         let faults = Arc::new(Mutex::new(BTreeMap::new()));
-        // Threads of their own: the process does not wait for them when it ends.
+        // These are detached threads: the process does not wait for them when it ends.
         for (role, place) in
             self.storages.iter().filter(|(role, _)| self.remote_roles.contains(role))
         {
@@ -228,11 +229,11 @@ impl BlobSharing {
         }
     }
 
-    /// States which blobs the repository needs, of all that is still there: kept revisions, leases, readers. Returns
-    /// nothing if the pace stopped it.
+    /// Records which blobs the repository needs, of all states that still exist: kept revisions, leases, readers.
+    /// Returns `None` if the pacer stopped it.
     ///
     /// # Errors
-    /// If the repository or a place that it writes to fails; then the former marks count.
+    /// If the repository or a storage that it writes to fails; then the former marks remain valid.
     pub(crate) fn mark_needed_blobs(
         &self,
         chunks: &dyn ChunkStore,
@@ -278,8 +279,8 @@ impl BlobSharing {
         Ok(Some(BlobMarkOutcome { blob_count: count, ..marked }))
     }
 
-    /// Does something in all places, and leaves out the owners that it cannot be done at: what they keep is for them to say,
-    /// and what is stored here can be looked after without them.
+    /// Runs an operation on all storages, and skips owners for which it fails: owners decide what they keep, and the
+    /// local blobs can be managed without them.
     fn try_all_storages(
         &self,
         noted: &mut Vec<(String, Arc<dyn WriteBlobs>)>,
@@ -303,7 +304,7 @@ impl BlobSharing {
         Ok(())
     }
 
-    /// Returns where the home leaves its marks.
+    /// Returns the places where the home leaves its marks.
     fn mark_destinations(&self) -> Vec<(String, Arc<dyn WriteBlobs>)> {
         let own = self
             .storages
@@ -312,10 +313,10 @@ impl BlobSharing {
         own.chain(self.owner_note_folders.iter().cloned()).collect()
     }
 
-    /// Sweeps every place that the home writes to; returns what became of each, by its name.
+    /// Sweeps every storage that the home writes to; returns the result of each, by its name.
     ///
     /// # Errors
-    /// If a place fails.
+    /// If a storage fails.
     pub(crate) fn sweep(
         &self,
         options: &SweepOptions,
@@ -330,7 +331,8 @@ impl BlobSharing {
         Ok(done)
     }
 
-    /// Returns how a sweep of this home works, by a time that [`trusted_now`](crate::trusted_clock::trusted_now) gave.
+    /// Returns the sweep options of this home, for a time that [`trusted_now`](crate::trusted_clock::trusted_now)
+    /// returned.
     ///
     /// # Errors
     /// If there is no folder for temporary files.
@@ -339,7 +341,7 @@ impl BlobSharing {
         mode: SweepMode,
         now: SystemTime,
     ) -> Result<SweepOptions, CommandFault> {
-        // A home has one process at a time; a database has many.
+        // A home has one process at a time; a database has several.
         let sweeper = match &self.membership.database {
             Some(_) => None,
             None => self.membership.member().ok().map(|member| member.id),
@@ -356,7 +358,7 @@ impl BlobSharing {
     /// Returns a folder for temporary files.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub(crate) fn scratch_dir(&self) -> Result<PathBuf, CommandFault> {
         let dir = self.membership.dir.join("spool");
         create_private_dir(&dir).map_err(|error| {
@@ -366,7 +368,7 @@ impl BlobSharing {
     }
 }
 
-/// Registers far away, however often that has to be tried.
+/// Registers in a remote storage, with retries until it succeeds.
 fn register_with_retries(
     (role, register): (&str, &dyn Fn() -> tympan_blobs::Result<()>),
     faults: &Mutex<BTreeMap<String, String>>,
@@ -389,8 +391,8 @@ fn register_with_retries(
     faults.lock().remove(role);
 }
 
-/// Calls `see` with every blob that something in the repository refers to, some more than once; `context` goes through.
-/// Nothing comes back if the pace stopped it.
+/// Calls `see` with every blob that something in the repository refers to, some more than once; `context` is passed
+/// through. Returns `None` if the pacer stopped it.
 ///
 /// # Errors
 /// If the repository fails, or `see` does.
@@ -416,7 +418,7 @@ pub(crate) fn visit_referenced_blobs<C: Send + 'static>(
     };
     let options = GarbageCollectionOptions {
         mode: GarbageCollectionMode::DryRun,
-        // What a collection would drop is still there.
+        // The walk includes data that a collection would drop but that still exists.
         retention: RevisionRetention::KEEP_ALL,
         blob_visitor: Some(visitor),
         ..GarbageCollectionOptions::at_time(SystemTime::now())
@@ -447,7 +449,7 @@ fn warn_if_copied_home(kinship: IdentityStatus, id: &str) {
     );
 }
 
-/// Returns what tells this machine from others.
+/// Returns a name that identifies this machine.
 fn machine_name() -> String {
     let id = fs::read_to_string(Path::new("/etc/machine-id")).unwrap_or_default();
     id.trim().to_owned()
@@ -459,7 +461,7 @@ fn short_host_name() -> Result<String, CommandFault> {
     Ok(text)
 }
 
-/// Names the place in an error.
+/// Returns an error that names the storage.
 pub(crate) fn storage_fault(role: &str, error: &tympan_blobs::Error) -> CommandFault {
     CommandFault::cannot_run(format!("blobs, `{role}`: {}", error_chain_text(error)))
 }

@@ -1,5 +1,5 @@
-//! `[blobs]` of `tympan.toml`: where large blobs lie. The words for composites and buckets are those of Oak's
-//! configuration (OAK-7083, `FileDataStore`, `S3DataStore`); `docs/compat/oak.md` has the differences.
+//! `[blobs]` of `tympan.toml`: the storage of large blobs. The keys for composites and buckets are those of Oak's
+//! configuration (OAK-7083, `FileDataStore`, `S3DataStore`); `docs/compat/oak.md` lists the differences.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -27,94 +27,95 @@ use crate::home::error_chain_text;
 use crate::home_chunk_store;
 use crate::home_origin::is_instance_url;
 
-/// The role of a home's only place.
+/// The role of a home's only storage.
 const OWN_ROLE: &str = "own";
-/// The role of what a clone lies over.
+/// The role of the storage of a clone's base.
 const BASE_ROLE: &str = "base";
-/// The folder for copies of what lies in buckets, in a home.
+/// The folder in a home that caches blobs of buckets.
 const BLOB_CACHE_DIR: &str = "blob-cache";
-/// Bytes of blobs of a bucket that are kept on the local disk unless configured.
+/// The default size of the local cache of a bucket, in bytes.
 const DEFAULT_BLOB_CACHE_BYTES: u64 = 16 << 30;
 
-/// Where large blobs lie. Without any of this: in the folder `blobs` of the home.
+/// The storage of large blobs. By default, they are stored in the folder `blobs` of the home.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct BlobsSection {
-    /// One bucket for all: `"s3://BUCKET/PREFIX"` or `"az://CONTAINER/PREFIX"`; `--blobs` goes first. Set it where
-    /// machines share blobs or a disk does not hold them.
+    /// One bucket for all blobs: `"s3://BUCKET/PREFIX"` or `"az://CONTAINER/PREFIX"`; `--blobs` takes precedence. Set
+    /// it if machines share blobs or a local disk is too small.
     pub(crate) url: Option<String>,
-    /// The roles of the delegates, as Oak has them: `"staging, production"`, or a list. They must be those of `delegates`.
+    /// The roles of the delegates, as in Oak: `"staging, production"`, or a list. They must be those of `delegates`.
     pub(crate) roles: RoleNames,
-    /// The folder for copies of what lies in buckets; default `blob-cache` below the home.
+    /// The folder that caches blobs of buckets; default `blob-cache` below the home.
     pub(crate) path: Option<PathBuf>,
-    /// The places. New blobs go to the first one that is not `readOnly`.
+    /// The storages. New blobs go to the first one that is not `readOnly`.
     pub(crate) delegates: Vec<BlobDelegateSection>,
-    /// Folders in which others who only read these blobs leave their `marks`; what they name is not collected. A
-    /// collection ends with an error where one of them cannot be read.
+    /// Folders in which other homes that only read these blobs leave their `marks`; marked blobs are not collected. A
+    /// collection fails if one of the folders cannot be read.
     pub(crate) guests: Vec<PathBuf>,
 }
 
-/// One place; the section is `[[blobs.delegates]]`.
+/// One storage; the section is `[[blobs.delegates]]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct BlobDelegateSection {
-    /// What it is for; one of `roles`.
+    /// The role of the storage; one of `roles`.
     pub(crate) role: String,
-    /// Whether nothing is ever written to it; default false.
+    /// True if the storage is never written to; default false.
     #[serde(default)]
     pub(crate) read_only: OakFlag,
-    /// A folder: the `blobs` of a home or, read-only, the data store of an Oak.
+    /// A folder: the `blobs` of a home or, read-only, the data store of an Oak repository.
     pub(crate) path: Option<PathBuf>,
     /// A bucket (`s3://`, `az://`) or, read-only, another instance (`https://`).
     pub(crate) url: Option<String>,
-    /// For what is read only: the folder in which this home says which blobs it needs, so that their owner, who names the
-    /// folder in `guests`, keeps them. Without it the owner knows nothing of this home, unless it is another instance,
-    /// which is told over HTTP.
+    /// For a read-only storage: the folder in which this home records the blobs that it needs, so that their owner, who
+    /// lists the folder in `guests`, keeps them. Without it the owner does not know of this home, unless the owner is
+    /// another instance, which is notified over HTTP.
     pub(crate) marks: Option<PathBuf>,
-    /// Accepted and checked, without effect: blobs below 16 KiB lie in the repository's packs.
+    /// Accepted and checked, but without effect: blobs below 16 KiB are stored in the repository's packs.
     #[expect(dead_code, reason = "a key of Oak's that says nothing here")]
     pub(crate) min_record_length: Option<u64>,
     /// For another instance: the file with its replication key.
     pub(crate) key: Option<PathBuf>,
     /// For another instance: a file with a token of its user `admin`.
     pub(crate) token: Option<PathBuf>,
-    /// Certificates in PEM, of which one must have signed that of an `https` address; default those of the system.
+    /// A PEM file of certificates, one of which must have signed that of an `https` address; default those of the
+    /// system.
     pub(crate) ca: Option<PathBuf>,
-    /// What a bucket's blobs may take on the local disk; default 16 GiB.
+    /// The maximum size of the local cache of a bucket's blobs; default 16 GiB.
     pub(crate) cache_size: Option<OakByteSize>,
-    /// The part of `cacheSize`, in percent, for blobs that are stored and not uploaded yet; default 0: storing waits for the
-    /// bucket. Raise it where uploads must not wait and one process alone uses the bucket: others see a blob when it is
-    /// uploaded.
+    /// The percentage of `cacheSize` for blobs that are stored locally and not uploaded yet; default 0: storing waits
+    /// for the upload. Raise it if storing must not wait and only one process uses the bucket: other processes see a
+    /// blob only after its upload.
     pub(crate) staging_split_percentage: Option<u8>,
-    /// Staged uploads at a time; default 10.
+    /// The number of concurrent staged uploads; default 10.
     pub(crate) upload_threads: Option<usize>,
-    /// After what time a staged upload that failed is tried again; default 10 min.
+    /// The delay before a failed staged upload is retried; default 10 min.
     pub(crate) staging_retry_interval: Option<OakSeconds>,
-    /// The bucket, in place of `url`.
+    /// The bucket, instead of `url`.
     pub(crate) s3_bucket: Option<String>,
     /// The region of the bucket; default that of the environment, or `us-east-1`.
     pub(crate) s3_region: Option<String>,
-    /// The server of the bucket, such as `"http://127.0.0.1:9000"`; default that of the environment, or Amazon.
+    /// The endpoint of the bucket, such as `"http://127.0.0.1:9000"`; default that of the environment, or Amazon.
     pub(crate) s3_end_point: Option<String>,
-    /// The access key; default that of the environment or the usual files, which is better.
+    /// The access key; by default read from the environment or the usual files, which is safer.
     pub(crate) access_key: Option<String>,
-    /// The secret key; default that of the environment or the usual files, which is better.
+    /// The secret key; by default read from the environment or the usual files, which is safer.
     pub(crate) secret_key: Option<String>,
 }
 
-/// Names, as a text with commas or as a list.
+/// A set of names, written as a comma-separated string or as a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RoleNames(BTreeSet<String>);
 
-/// A truth as Oak's configuration has it: `true`, `"true"`, or a number other than 0.
+/// A boolean in the notation of Oak's configuration: `true`, `"true"`, or a number other than 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct OakFlag(bool);
 
-/// A size with its unit, or Oak's number of bytes.
+/// A size with a unit, or a number of bytes as in Oak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OakByteSize(u64);
 
-/// A duration with its unit, or Oak's number of seconds.
+/// A duration with a unit, or a number of seconds as in Oak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OakSeconds(Duration);
 
@@ -150,14 +151,15 @@ impl<'de> Deserialize<'de> for OakFlag {
             OakFlagInput::Text(text) => match text.trim().to_ascii_lowercase().as_str() {
                 "true" => Ok(Self(true)),
                 "false" | "" => Ok(Self(false)),
-                // Oak takes every other text for false, and then writes to what was meant to be safe.
+                // Oak reads any other string as false, and would then write to a storage that was meant to be
+                // read-only.
                 _ => Err(D::Error::custom(format!("`{text}` is neither true nor false"))),
             },
         }
     }
 }
 
-/// A number, or a text with a unit.
+/// A number, or a string with a unit.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum NumberOrText<T> {
@@ -183,7 +185,7 @@ impl<'de> Deserialize<'de> for OakSeconds {
     }
 }
 
-/// Where new blobs go.
+/// The destination of new blobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NewBlobDestination {
     /// A folder, which other processes may share.
@@ -201,26 +203,26 @@ impl fmt::Display for NewBlobDestination {
     }
 }
 
-/// The blobs of a home, opened.
+/// The opened blob storages of a home.
 pub(crate) struct HomeBlobStorage {
-    /// What content stores blobs in.
+    /// The store that content stores blobs in.
     pub(crate) store: Arc<dyn BlobStore>,
-    /// The places that are written to, with their roles.
+    /// The writable storages, with their roles.
     pub(crate) writable: Vec<(String, Arc<SharedBlobStorage>)>,
-    /// Folders for notes to the owners of places that are only read, with the roles of those.
+    /// Folders for notes to the owners of read-only storages, with the roles of those storages.
     pub(crate) owner_note_folders: Vec<(String, Arc<dyn WriteBlobs>)>,
-    /// Where others leave their notes who only read what is written to.
+    /// Folders in which members that only read the writable storages leave their notes.
     pub(crate) guest_note_folders: Vec<Arc<dyn ReadBlobs>>,
-    /// All places, if there are several.
+    /// All storages, if there are several.
     pub(crate) composite: Option<Arc<CompositeBlobStorage>>,
     /// The buckets among them, with their roles.
     pub(crate) buckets: Vec<(String, Arc<BlobBucket>)>,
-    /// The roles of other instances, which are told over HTTP what is needed of them.
+    /// The roles of other instances, which are notified over HTTP of the blobs that this home needs.
     pub(crate) instance_roles: Vec<String>,
 }
 
 impl HomeBlobStorage {
-    /// Returns where large blobs are read.
+    /// Returns the storage that large blobs are read from.
     pub(crate) fn read_storage(&self, home: &Path) -> Arc<dyn ReadBlobs> {
         match (&self.composite, self.writable.first()) {
             (Some(composite), _) => composite.clone(),
@@ -230,10 +232,10 @@ impl HomeBlobStorage {
     }
 }
 
-/// Opens the places that the configuration of a home names, over the blobs of its base if it is a clone.
+/// Opens the storages that the configuration of a home names, layered over the blobs of its base if it is a clone.
 ///
 /// # Errors
-/// [`CommandFault::usage`] for delegates that make no sense together; otherwise if a place cannot be opened.
+/// [`CommandFault::usage`] if the delegates contradict each other; otherwise if a storage cannot be opened.
 pub(crate) fn open_home_blobs(
     (dir, section): (&Path, &BlobsSection),
     membership: &StorageMembership,
@@ -280,8 +282,8 @@ pub(crate) fn open_home_blobs(
     })
 }
 
-/// Opens the blobs of another home, wherever its configuration says that they lie, and writes nothing there. What has to
-/// be kept of buckets goes to `work`, a home of one's own.
+/// Opens the blobs of another home, in the storages that its configuration names, and writes nothing there. The cache
+/// of buckets is stored in `work`, a home of the caller's.
 ///
 /// # Errors
 /// As [`open_home_blobs`]; if the other home's configuration cannot be read.
@@ -296,14 +298,14 @@ pub(crate) fn open_other_home_blobs(
     for place in section.delegate_sections()? {
         let is_folder = place.bucket_url().is_none() && place.url.is_none();
         match place.path.clone().filter(|_| is_folder && !place.read_only.0) {
-            // A folder of its own may be new, and hold nothing yet.
+            // The home's own folder may be new and still empty.
             Some(path) => {
                 let folder = Arc::new(ReadOnlyBlobFolder::new(&dir.join(path)));
                 opening.delegates.push(BlobDelegate::read_only(&*place.role, folder));
             }
             None => {
                 if place.bucket_url().is_some() && !place.read_only.0 {
-                    // Asked before the bucket: what is gone from here is there.
+                    // The cache is queried before the bucket: the bucket has the blobs that are missing here.
                     let caches = section.path.clone().unwrap_or_else(|| BLOB_CACHE_DIR.into());
                     let cache = dir.join(caches).join(role_dir_name(&place.role));
                     let role = format!("{} (staged)", place.role);
@@ -321,10 +323,11 @@ pub(crate) fn open_other_home_blobs(
     Ok(Arc::new(CompositeBlobStorage::new(opening.delegates)))
 }
 
-/// Opens the place that another home stores new blobs in, to add some to it.
+/// Opens the storage in which another home stores new blobs, to add blobs to it.
 ///
 /// # Errors
-/// As [`open_other_home_blobs`]; [`CommandFault::usage`] if others share the place, and it does not know of that home.
+/// As [`open_other_home_blobs`]; [`CommandFault::usage`] if others share the storage, and that home is not registered
+/// there.
 pub(crate) fn open_other_home_blobs_to_write(
     dir: &Path,
     work: &Path,
@@ -333,7 +336,8 @@ pub(crate) fn open_other_home_blobs_to_write(
         home_chunk_store::blob_section_of_other_home(dir, &config::read_home_config(dir)?)?;
     let mut opening = BlobStorageOpener::new(dir, (work, work.join(BLOB_CACHE_DIR).join("other")));
     let first = section.delegate_sections()?.into_iter().find(|place| !place.read_only.0);
-    // There is one, or the configuration would have been refused. It is uploaded when this is done.
+    // There is at least one, or the configuration would have been refused. Without staging, the blobs are uploaded by
+    // the time this ends.
     let first = first.map(|place| BlobDelegateSection { staging_split_percentage: None, ..place });
     first.map_or(Ok(()), |place| opening.open_delegate(&place))?;
     let place = opening.write_storages.pop();
@@ -353,12 +357,12 @@ pub(crate) fn open_other_home_blobs_to_write(
 }
 
 impl BlobsSection {
-    /// Tells whether a place is configured.
+    /// Returns true if a storage is configured.
     pub(crate) fn is_configured(&self) -> bool {
         self.url.is_some() || !self.roles.0.is_empty() || !self.delegates.is_empty()
     }
 
-    /// Puts everything into one bucket, if one is given.
+    /// Stores everything in one bucket, if `url` is given.
     pub(crate) fn with_bucket_url(self, url: Option<String>) -> Self {
         match url {
             Some(_) => Self { url, path: self.path, guests: self.guests, ..Self::default() },
@@ -366,7 +370,7 @@ impl BlobsSection {
         }
     }
 
-    /// Opens the folders with the notes of those who only read.
+    /// Opens the folders with the notes of members that only read.
     fn open_guest_note_folders(
         &self,
         home: &Path,
@@ -374,7 +378,7 @@ impl BlobsSection {
         let mut guests: Vec<Arc<dyn ReadBlobs>> = Vec::new();
         for folder in &self.guests {
             let folder = home.join(folder);
-            // One that is not there may hold marks.
+            // A missing folder, such as one that is not mounted, may contain marks.
             if !folder.is_dir() {
                 return Err(CommandFault::usage(format!(
                     "tympan.toml: [blobs]: guests: there is no folder `{}`; make it, or see whether its disk is mounted",
@@ -386,10 +390,10 @@ impl BlobsSection {
         Ok(guests)
     }
 
-    /// Returns where new blobs of a home go.
+    /// Returns the destination of a home's new blobs.
     ///
     /// # Errors
-    /// [`CommandFault::usage`] for delegates that make no sense together.
+    /// [`CommandFault::usage`] if the delegates contradict each other.
     pub(crate) fn new_blob_destination(
         &self,
         home: &Path,
@@ -403,7 +407,8 @@ impl BlobsSection {
         })
     }
 
-    /// Returns the places, and checks that they fit together: what starts with a role missing would lack its blobs.
+    /// Returns the storages, and checks that they are consistent: an instance that starts with a missing role would
+    /// lack its blobs.
     fn delegate_sections(&self) -> Result<Vec<BlobDelegateSection>, CommandFault> {
         let wrong =
             |what: String| Err(CommandFault::usage(format!("tympan.toml: [blobs]: {what}")));
@@ -490,16 +495,16 @@ impl BlobDelegateSection {
 }
 
 struct BlobStorageOpener<'a> {
-    /// The home whose places they are.
+    /// The home that the storages belong to.
     home_dir: &'a Path,
-    /// The home that works on them: for files of its own.
+    /// The home that uses them: stores its own files.
     work_dir: &'a Path,
-    /// The folder for copies of what lies in buckets.
+    /// The folder that caches blobs of buckets.
     cache_dir: PathBuf,
-    /// Who stores there; nobody if the home is that of somebody else.
+    /// The identity under which blobs are stored; `None` for another party's home.
     membership: Option<StorageMembership>,
     delegates: Vec<BlobDelegate>,
-    /// What is written to.
+    /// The writable storages.
     write_storages: Vec<Arc<dyn WriteBlobs>>,
     writable: Vec<(String, Arc<SharedBlobStorage>)>,
     owner_note_folders: Vec<(String, Arc<dyn WriteBlobs>)>,
@@ -543,7 +548,7 @@ impl<'a> BlobStorageOpener<'a> {
         }
     }
 
-    /// Opens the folder in which the owner of a place looks for what is needed of it.
+    /// Opens the folder in which the owner of a storage looks for the blobs that others need.
     fn open_owner_notes(
         &mut self,
         place: &BlobDelegateSection,
@@ -559,7 +564,8 @@ impl<'a> BlobStorageOpener<'a> {
         Ok(())
     }
 
-    /// Takes a place to write to. `memory` is a file for who was registered there, where uploads come later.
+    /// Adds a writable storage. `memory` is a file that records who was registered there, for uploads that follow
+    /// later.
     fn add_write_storage(
         &mut self,
         place: &BlobDelegateSection,
@@ -670,7 +676,7 @@ impl<'a> BlobStorageOpener<'a> {
         let store = store.map_err(|error| place.section_fault(&error_chain_text(&error)))?;
         let store = Arc::new(store);
         self.delegates.push(BlobDelegate::read_only(&*place.role, store.clone()));
-        // Who reads the home of somebody else needs nothing there for itself.
+        // A reader of another party's home needs no blobs there for itself.
         if self.membership.is_some() && place.marks.is_none() {
             self.owner_note_folders
                 .push((place.role.clone(), Arc::new(RemoteGuestNotes::new(store))));
@@ -680,7 +686,7 @@ impl<'a> BlobStorageOpener<'a> {
     }
 }
 
-/// Returns whom servers of a place must be signed by.
+/// Returns the certificates that the servers of a storage are verified with.
 fn server_trust(place: &BlobDelegateSection) -> Result<TlsTrust, CommandFault> {
     let Some(file) = &place.ca else {
         return TlsTrust::system_roots().map_err(|error| place.open_fault(&error));
@@ -691,7 +697,7 @@ fn server_trust(place: &BlobDelegateSection) -> Result<TlsTrust, CommandFault> {
     TlsTrust::from_pem(&pem).map_err(|error| place.section_fault(&error_chain_text(&error)))
 }
 
-/// Returns a role as a name of a folder.
+/// Returns a folder name for a role.
 fn role_dir_name(role: &str) -> String {
     let plain = |character: char| {
         if character.is_ascii_alphanumeric() || character == '-' { character } else { '_' }
@@ -699,7 +705,7 @@ fn role_dir_name(role: &str) -> String {
     role.chars().map(plain).collect()
 }
 
-/// Returns what a client of buckets is told: the usual files first, then the environment, then the configuration.
+/// Returns the settings of a bucket client: from the usual files first, then the environment, then the configuration.
 fn bucket_client_settings(
     place: &BlobDelegateSection,
 ) -> Result<Vec<(String, String)>, CommandFault> {
@@ -715,7 +721,7 @@ fn bucket_client_settings(
     Ok(settings)
 }
 
-/// Returns what the usual files and the environment tell a client of buckets.
+/// Returns the settings of a bucket client from the usual files and the environment.
 pub(crate) fn default_bucket_settings() -> Result<Vec<(String, String)>, String> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let mut settings = Vec::new();

@@ -1,7 +1,8 @@
-//! What processes on one database have to share beside it: the folder or bucket of blobs, and the section `[mounts]`.
+//! Facts that processes on one database must share besides it: the folder or bucket of blobs, and the section
+//! `[mounts]`.
 //!
-//! A bucket is known by its URL. An author writes a name of its own into its folder `blobs`. Each process tells the others which name it finds there,
-//! so that two folders that should be one are found out before work is lost on it.
+//! A bucket is identified by its URL. An author writes a unique name into its folder `blobs`. Each process publishes
+//! the name that it finds there, so that two folders that should be one are detected before work is lost.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,15 +21,15 @@ use crate::home_chunk_store::effective_blob_section;
 
 /// The file with the folder's name.
 const FOLDER_ID_FILE: &str = "folder.id";
-/// The fact about the folder of blobs.
+/// The key of the fact about the folder of blobs.
 const BLOBS_FACT: &str = "blobs";
-/// The fact about the section `[mounts]`.
+/// The key of the fact about the section `[mounts]`.
 const MOUNTS_FACT: &str = "mounts";
 
-/// Refuses a home whose folder `blobs` is no author's, before anything is made in it.
+/// Refuses a home whose folder `blobs` does not belong to an author, before anything is created in it.
 ///
 /// # Errors
-/// [`CommandFault::usage`], which says how to share the folder.
+/// [`CommandFault::usage`], which explains how to share the folder.
 pub(crate) fn require_own_blob_folder(home: &Path) -> Result<(), CommandFault> {
     let NewBlobDestination::Folder(folder) =
         blob_destination(home, &config::read_home_config(home)?)?
@@ -45,7 +46,8 @@ pub(crate) fn require_own_blob_folder(home: &Path) -> Result<(), CommandFault> {
     }
 }
 
-/// Says what this process has that others on the database must have, too. An author's folder gets its name.
+/// Returns the facts that this process and the others on the database must have in common. Assigns a name to an
+/// author's folder.
 ///
 /// # Errors
 /// If the folder cannot be read or written.
@@ -69,7 +71,8 @@ pub(crate) fn cluster_facts(
     Ok(facts)
 }
 
-/// Refuses to work on assets whose files lie in another folder: if authors live, and none of them has this one.
+/// Refuses to process assets whose files are stored in another folder: if authors are running, and none of them has
+/// this folder.
 ///
 /// # Errors
 /// [`CommandFault::usage`]; otherwise if the database fails.

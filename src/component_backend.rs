@@ -16,10 +16,10 @@ use crate::command::CommandFault;
 use crate::config::{BackendSection, OutgoingSection};
 use crate::home::error_chain_text;
 
-/// Makes the back ends of a configuration; nothing if it has none. Called where a runtime runs.
+/// Creates the back ends of a configuration; `None` if it has none. Must be called within a runtime.
 ///
 /// # Errors
-/// If the certificates of one cannot be read, its address is none, or `[outgoing]` lists what is no host.
+/// If the certificates of one cannot be read, if its address is invalid, or if `[outgoing]` lists an invalid host.
 pub(crate) fn create_backends(
     configured: &BTreeMap<String, BackendSection>,
     outgoing: &OutgoingSection,
@@ -33,7 +33,7 @@ pub(crate) fn create_backends(
     Ok(Some(Arc::new(BackendRegistry::new(places, fetch))))
 }
 
-/// Reads whom a back end must be signed by; nothing without TLS.
+/// Reads the certificates that a back end is verified with; `None` without TLS.
 fn backend_trust(name: &str, back_end: &BackendSection) -> Result<Option<TlsTrust>, CommandFault> {
     if !back_end.url.starts_with("https://") {
         return Ok(None);
@@ -59,10 +59,10 @@ fn backend_trust(name: &str, back_end: &BackendSection) -> Result<Option<TlsTrus
     trust.map(Some).map_err(|error| failed(&error))
 }
 
-/// Sends requests from threads that draw pages; redirects are not followed.
+/// Sends requests from rendering threads; redirects are not followed.
 #[derive(Debug)]
 struct HttpBackendClient {
-    /// The begin of each back end's addresses, the longest first, and what asks there.
+    /// The URL prefix of each back end, the longest first, with its client.
     clients: Vec<(String, HttpClient)>,
     runtime: Handle,
 }
@@ -87,13 +87,13 @@ impl HttpBackendClient {
                 response_timeout: None,
                 max_idle_per_host: one.connections.unwrap_or(16),
                 tls_trust: backend_trust(name, one)?,
-                // The configuration names it, which so may be a neighbor.
+                // The configuration names the host, so that it may be on the local network.
                 outgoing_policy: Some(Arc::new(outgoing.for_configured_host(&uri))),
                 ..ClientOptions::default()
             };
             clients.push((one.url.clone(), HttpClient::new(options)));
         }
-        // Of two back ends on one host, the longer begin of an address is the nearer one.
+        // If two back ends are on one host, the longer matching prefix wins.
         clients.sort_by_key(|(url, _)| std::cmp::Reverse(url.len()));
         Ok(Self { clients, runtime })
     }

@@ -1,7 +1,7 @@
 //! `tympan.toml`: the configuration of a home.
 //!
-//! Every section belongs to one part. Unknown keys are refused with their place and the nearest known key; durations
-//! and sizes are texts with units, never bare numbers.
+//! Every section configures one component. Unknown keys are refused with their position and the nearest known key;
+//! durations and sizes are strings with units, never bare numbers.
 
 mod config_value;
 mod export;
@@ -24,7 +24,7 @@ use crate::program_file::PROGRAM_FILE;
 pub(crate) use self::config_value::{ConfigByteSize, Span, parse_size, parse_span, parse_toml};
 pub(crate) use self::export::ExportSection;
 
-/// The whole file. A missing file is an empty one.
+/// The whole file. A missing file counts as empty.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TympanConfig {
@@ -58,20 +58,21 @@ pub(crate) struct TympanConfig {
     pub(crate) workflows: WorkflowsSection,
 }
 
-/// Where models of workflows are.
+/// The location of workflow models.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct WorkflowsSection {
-    /// Paths below which models are, and nowhere else; default `["/conf/global/settings/workflow/models",
-    /// "/var/workflow/models", "/etc/workflow/models"]`. Whoever may write there decides what is done in the names of others.
+    /// The paths below which workflow models are read; default `["/conf/global/settings/workflow/models",
+    /// "/var/workflow/models", "/etc/workflow/models"]`. Users who may write there decide what is done in the names of
+    /// others.
     pub(crate) models: Option<Vec<String>>,
 }
 
 impl WorkflowsSection {
-    /// Returns where models are.
+    /// Returns the paths of workflow models.
     ///
     /// # Errors
-    /// [`CommandFault::usage`] with the path that cannot hold any.
+    /// [`CommandFault::usage`] with the path that cannot contain any.
     pub(crate) fn model_roots(
         &self,
     ) -> Result<tympan_jobs::workflow::WorkflowModelRoots, CommandFault> {
@@ -82,24 +83,25 @@ impl WorkflowsSection {
     }
 }
 
-/// Whom steps of workflows may ask. Mounts and back ends have lists of their own, `[[mounts.place]]` and `[back_ends]`,
-/// whose hosts may be asked wherever their names led at first; what else may be behind them is listed here, too.
+/// The hosts that workflow steps may send requests to. Mounts and back ends have separate lists, `[[mounts.place]]` and
+/// `[back_ends]`, whose hosts are allowed with the addresses that their names first resolve to; other addresses behind
+/// them must be listed here as well.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct OutgoingSection {
     /// Hosts, such as `["api.example.com", "*.example.org", "hooks.example.net:8443"]`; default none. A host that is
-    /// listed by its address, such as `"10.0.0.7:8080"`, may be asked although it is not public.
+    /// listed by its address, such as `"10.0.0.7:8080"`, is allowed even if the address is not public.
     pub(crate) hosts: Vec<String>,
-    /// Networks that are not public to which names of these hosts may lead, such as `["10.20.0.0/16"]`; default none, so
-    /// that nobody reaches the machine itself or its neighbors by a name that leads there.
+    /// Non-public networks that the names of these hosts may resolve to, such as `["10.20.0.0/16"]`; default none, so
+    /// that no name gives access to the machine itself or to its local network.
     pub(crate) networks: Vec<String>,
 }
 
 impl OutgoingSection {
-    /// Returns the list.
+    /// Returns the outgoing policy.
     ///
     /// # Errors
-    /// With the entry that is none.
+    /// With the invalid entry.
     pub(crate) fn to_outgoing(
         &self,
     ) -> Result<tympan_web::outgoing_policy::OutgoingPolicy, String> {
@@ -112,39 +114,41 @@ impl OutgoingSection {
     }
 }
 
-/// What an author takes from other instances.
+/// The content that an author accepts from other instances.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ReceiveSection {
-    /// Who knows the replication key may write at and below these paths, such as `["/content/dam/photos"]`; default
-    /// nowhere. Name the subtree that another author holds and replicates to this one. A publisher takes everything.
+    /// The paths at and below which holders of the replication key may write, such as `["/content/dam/photos"]`;
+    /// default none. Name the subtree that another author owns and replicates to this one. A publisher accepts
+    /// everything.
     pub(crate) paths: Vec<String>,
 }
 
-/// A system whose JSON components show with `data`; the section is `[back_ends.NAME]`.
+/// A system whose JSON data components read with `data`; the section is `[back_ends.NAME]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BackendSection {
-    /// The begin of all its addresses, such as `"http://10.0.0.5:8080/api"`. Nothing outside of it is asked.
+    /// The prefix of all its URLs, such as `"http://10.0.0.5:8080/api"`. No request is sent outside of it.
     pub(crate) url: String,
-    /// Requests that run at a time; default 16. Raise it if renders wait and the system can take more.
+    /// The number of concurrent requests; default 16. Raise it if renders wait and the system has capacity.
     pub(crate) connections: Option<usize>,
-    /// What a request may take, with the wait for its turn; default 2 s. A page waits that long at most.
+    /// The timeout of a request, including the wait in the queue; default 2 s. A page waits at most this long.
     pub(crate) timeout: Option<Span>,
-    /// How long an answer is used without asking again; default 10 s.
+    /// The time for which a response is used without a new request; default 10 s.
     pub(crate) max_age: Option<Span>,
-    /// How long an answer stands in while the system does not answer; default 1 h.
+    /// The time for which an old response is used while the system does not respond; default 1 h.
     pub(crate) max_stale: Option<Span>,
-    /// How long the system is left alone after five failures in a row; default 10 s.
+    /// The time without requests to the system after five failures in a row; default 10 s.
     pub(crate) retry_after: Option<Span>,
-    /// The largest answer; default 1 MiB.
+    /// The maximum size of a response; default 1 MiB.
     pub(crate) max_answer: Option<ConfigByteSize>,
-    /// Certificates in PEM, of which one must have signed that of an `https` address; default those of the system.
+    /// A PEM file of certificates, one of which must have signed that of an `https` address; default those of the
+    /// system.
     pub(crate) tls_ca: Option<PathBuf>,
 }
 
 impl BackendSection {
-    /// Makes a back end with the usual bounds.
+    /// Returns a back end with default limits.
     pub(crate) fn with_url(url: String) -> Self {
         Self {
             url,
@@ -158,7 +162,7 @@ impl BackendSection {
         }
     }
 
-    /// Returns the back end with its bounds.
+    /// Returns the back end with its limits.
     pub(crate) fn to_backend_config(&self) -> tympan_render::BackendConfig {
         let usual = tympan_render::BackendConfig::new(&*self.url);
         tympan_render::BackendConfig {
@@ -179,75 +183,77 @@ impl BackendSection {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ListenSection {
-    /// Where to listen; `--listen` goes first. Default 127.0.0.1:4502 for author, :4503 for publish.
+    /// The listen address; `--listen` takes precedence. Default 127.0.0.1:4502 for author, :4503 for publish.
     pub(crate) address: Option<SocketAddr>,
-    /// Connections open at once; default 10,000. While fewer than one of 16 is free, answers close their connections, and
-    /// those on which nothing is asked are closed for others that come. Further ones wait; at authors and publishers for 5 s
-    /// and a quarter as many, beyond which they are answered 503 with `Retry-After`. Raise it where more clients keep
-    /// connections, with the process's limit of open files.
+    /// The maximum number of open connections; default 10,000. While fewer than one in 16 is free, connections are
+    /// closed after their response, and idle ones are closed in favor of new ones. Further connections wait; on authors
+    /// and publishers for 5 s, and at most a quarter as many, beyond which they are answered with 503 and
+    /// `Retry-After`. Raise it if more clients keep connections open, together with the process's limit of open files.
     pub(crate) max_connections: Option<usize>,
-    /// Bytes of a request's head; default 64 KiB.
+    /// The maximum size of a request's head; default 64 KiB.
     pub(crate) max_header: Option<ConfigByteSize>,
-    /// Bytes of a request's body; default 4 GiB on author, for uploads, and on publish, for replication.
+    /// The maximum size of a request's body; default 4 GiB on author, for uploads, and on publish, for replication.
     pub(crate) max_body: Option<ConfigByteSize>,
-    /// Time for the next request's head on an open connection; default 60 s.
+    /// The maximum time until the next request's head is complete on an open connection; default 60 s.
     pub(crate) header_timeout: Option<Span>,
-    /// How long a request's body may leave off arriving; default 30 s. Raise it where uploads come over links that pause.
+    /// The maximum time without data in a request's body; default 30 s. Raise it if uploads come over links that pause.
     pub(crate) body_timeout: Option<Span>,
-    /// The certificate chain in PEM; with it the listener speaks TLS.
+    /// The certificate chain in PEM; enables TLS on the listener.
     pub(crate) tls_certificate: Option<PathBuf>,
-    /// The certificate's key in PEM.
+    /// The private key of the certificate in PEM.
     pub(crate) tls_key: Option<PathBuf>,
 }
 
-/// Logins: how long sessions live, and which proxies are believed where visitors come from.
+/// Logins: the lifetime of sessions, and the proxies whose client addresses are trusted.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LoginSection {
-    /// How long a session lives on without a request; default 2 h. No session lives longer than 12 h. Lower it where people
-    /// share computers.
+    /// The time after which a session without requests ends; default 2 h. No session lasts longer than 12 h. Lower it
+    /// if people share computers.
     pub(crate) idle: Option<Span>,
-    /// The addresses of dispatchers and balancers, as `10.0.0.7` or `10.0.0.0/28`, that are believed what they say about the
-    /// addresses of clients (`X-Forwarded-For`), by which wrong logins are counted; those on this machine always are. Default
-    /// none. Name all that stand between visitors and this instance on other machines: all who log in through one that is not
-    /// named count as one client. Name no network that visitors are in, or they can say that they are somebody else.
+    /// The addresses of dispatchers and load balancers, as `10.0.0.7` or `10.0.0.0/28`, whose statements about client
+    /// addresses (`X-Forwarded-For`) are trusted; failed logins are counted by client address. Those on this machine
+    /// are always trusted. Default none. Name all proxies on other machines between visitors and this instance: all
+    /// users behind a proxy that is not named count as one client. Name no network that contains visitors, or they can
+    /// forge their address.
     pub(crate) trusted_proxies: Vec<String>,
 }
 
-/// The second listener, for health, metrics and login while the main one is saturated.
+/// The second listener, which serves health, metrics and login while the main one is saturated.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AdminSection {
-    /// Where to listen; `--admin-listen` goes first. Default: no second listener.
+    /// The listen address; `--admin-listen` takes precedence. Default: no second listener.
     pub(crate) address: Option<SocketAddr>,
-    /// Connections open at once; default 16.
+    /// The maximum number of open connections; default 16.
     pub(crate) max_connections: Option<usize>,
 }
 
-/// How much an instance does at once.
+/// The concurrency of an instance.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct WorkSection {
-    /// Requests that render or edit at once; default 128. Raise it where templates wait for slow back ends.
+    /// The maximum number of requests that render or edit concurrently; default 128. Raise it if templates wait for
+    /// slow back ends.
     pub(crate) permits: Option<usize>,
-    /// Requests that wait for their turn, first come, first served; default 4,096. Further ones are answered 503 with
-    /// `Retry-After`. Lower it where visitors should rather be told to come again than wait.
+    /// The maximum number of requests that wait for their turn, in order of arrival; default 4,096. Further ones are
+    /// answered with 503 and `Retry-After`. Lower it if visitors should be asked to retry instead of waiting.
     pub(crate) max_waiting: Option<usize>,
 }
 
-/// Who is told what answers took.
+/// The audience of response timings.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Timing {
-    /// Who gets the header `Server-Timing`: `"nobody"`, `"users"` who are logged in, `"everybody"`; default `"users"`. Let
-    /// everybody have it where load is measured.
+    /// The audience of the header `Server-Timing`: `"nobody"`, `"users"` who are logged in, `"everybody"`; default
+    /// `"users"`. Use `"everybody"` for load tests.
     pub(crate) header: Option<TimingAudienceName>,
-    /// Who gets a comment with the times of all components at the end of each page; default `"nobody"`. It names scripts
-    /// and paths, so that everybody should have it on test systems only.
+    /// The audience of a comment with the times of all components at the end of each page; default `"nobody"`. It
+    /// discloses scripts and paths, so that `"everybody"` is for test systems only.
     pub(crate) comment: Option<TimingAudienceName>,
 }
 
-/// Some of those who ask.
+/// An audience of response timings.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum TimingAudienceName {
@@ -267,7 +273,7 @@ impl TimingAudienceName {
 }
 
 impl Timing {
-    /// Returns who is told.
+    /// Returns the audience of timings.
     pub(crate) fn to_timing_disclosure(&self) -> tympan_server::TimingDisclosure {
         let default = tympan_server::TimingDisclosure::default();
         tympan_server::TimingDisclosure {
@@ -285,14 +291,14 @@ impl Timing {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LogsSection {
-    /// Files of earlier days that are kept of each log; default 14. Raise it where more has to be looked at later.
+    /// The number of old files of each log that are kept, one for each day; default 14. Raise it to look further back.
     pub(crate) keep: Option<usize>,
-    /// The size at which a log goes on in a new file on the same day; default: any. Set it where disks are small.
+    /// The size at which a log continues in a new file on the same day; default unlimited. Set it if disks are small.
     pub(crate) max_size: Option<ConfigByteSize>,
 }
 
 impl LogsSection {
-    /// Returns when a new file is begun.
+    /// Returns the rotation policy.
     pub(crate) fn rotation(&self) -> tympan_web::log_file::LogRotation {
         let default = tympan_web::log_file::LogRotation::default();
         tympan_web::log_file::LogRotation {
@@ -307,49 +313,50 @@ impl LogsSection {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct StoreSection {
-    /// Memory for chunks; default 64 MiB.
+    /// Memory for cached chunks; default 64 MiB.
     pub(crate) cache: Option<ConfigByteSize>,
-    /// Memory for blobs of up to 256 KiB that are asked for again and again, such as the pictures of much visited pages;
-    /// default 64 MiB. Raise it on publishers without a dispatcher, 0 turns it off.
+    /// Memory for frequently requested blobs of up to 256 KiB, such as the pictures of popular pages; default 64 MiB.
+    /// Raise it on publishers without a dispatcher; 0 disables it.
     pub(crate) hot_blobs: Option<ConfigByteSize>,
 }
 
-/// The PostgreSQL database that instances share in place of packs of their own.
+/// The PostgreSQL database that instances share instead of using packs of their own.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct DatabaseSection {
-    /// `postgres://user:password@host:port/database?sslmode=…`; `--database` and `TYMPAN_DATABASE` go first. Default:
-    /// none, and the repository lies in packs below the home.
+    /// `postgres://user:password@host:port/database?sslmode=…`; `--database` and `TYMPAN_DATABASE` take precedence.
+    /// Default: none, and the repository is stored in packs below the home.
     pub(crate) url: Option<String>,
-    /// The schema of the repository's tables; default `tympan`. Repositories in one database need one each.
+    /// The schema of the repository's tables; default `tympan`. Each repository in one database needs its own.
     pub(crate) schema: Option<String>,
-    /// Connections for reads and commits; default 16, and three more are used beside them. The sum of all instances must
-    /// fit the server's `max_connections`. Raise it where requests are told that all connections are in use.
+    /// Connections for reads and commits; default 16, and three more are used in addition. The sum of all instances
+    /// must fit the server's `max_connections`. Raise it if requests fail because all connections are in use.
     pub(crate) max_connections: Option<u32>,
-    /// How long a request waits for a connection, for another commit on the same ref, and for the outcome of a commit that
-    /// was cut off; default 5 s. Then it is answered with 503.
+    /// The maximum time that a request waits for a connection, for another commit on the same ref, and for the outcome
+    /// of an interrupted commit; default 5 s. After that it is answered with 503.
     pub(crate) wait: Option<Span>,
-    /// After what time an unused connection is closed; default 10 min. Lower it where a firewall forgets connections.
+    /// The time after which an idle connection is closed; default 10 min. Lower it if a firewall drops idle
+    /// connections.
     pub(crate) idle: Option<Span>,
-    /// After what time the server breaks a statement off; default 30 s.
+    /// The time after which the server cancels a statement; default 30 s.
     pub(crate) statement_timeout: Option<Span>,
-    /// Certificates in PEM that the server's must derive from; with them it is also checked against the host's name.
-    /// Default: what `sslmode` in the URL says, with the certificates of the system.
+    /// A PEM file of certificates, one of which must have signed that of the server; with it the host name is verified
+    /// as well. Default: the mode of `sslmode` in the URL, with the certificates of the system.
     pub(crate) tls_ca: Option<PathBuf>,
-    /// How many bytes of chunks are kept at hand in a folder of this machine; default 1 GiB, `"0 B"` for none.
+    /// The size of the local disk cache of chunks; default 1 GiB, `"0 B"` for none.
     pub(crate) cache_size: Option<ConfigByteSize>,
-    /// The folder for them; default `chunks` below the home.
+    /// The folder of this cache; default `chunks` below the home.
     pub(crate) cache_dir: Option<PathBuf>,
 }
 
-/// What a publisher sends with the pages that it draws.
+/// The headers of the pages that a publisher renders.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PublishSection {
-    /// Headers of every HTML page, such as `Content-Security-Policy = "default-src 'self'; frame-ancestors 'self'"`; default
-    /// none. Those that an answer has itself stay, such as the policy of an uploaded file. An author sends
-    /// `frame-ancestors 'self'`, whatever stands here. Loosen the policy where pages use scripts, styles or pictures of
-    /// other sites.
+    /// Headers of every HTML page, such as `Content-Security-Policy = "default-src 'self'; frame-ancestors 'self'"`;
+    /// default none. A header that a response sets itself takes precedence, such as the policy of an uploaded file. An
+    /// author sends `frame-ancestors 'self'`, regardless of this setting. Loosen the policy if pages use scripts,
+    /// styles or pictures of other sites.
     pub(crate) headers: BTreeMap<String, String>,
 }
 
@@ -357,7 +364,7 @@ impl PublishSection {
     /// Returns the headers of pages.
     ///
     /// # Errors
-    /// With the header that cannot be sent.
+    /// With the invalid header.
     pub(crate) fn page_headers(&self) -> Result<tympan_server::PageHeaders, String> {
         let entries = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         tympan_server::PageHeaders::parse(entries)
@@ -365,42 +372,42 @@ impl PublishSection {
     }
 }
 
-/// What a publisher knows of the URLs that it drew.
+/// The ledger of the URLs that a publisher has rendered.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LedgerSection {
-    /// URLs that are kept one by one; default 100,000, of about 1 KiB each. Raise it where
-    /// `tympan_ledger_given_up_total` rises: what is given up is flushed by its folder.
+    /// The maximum number of URLs that are recorded individually; default 100,000, of about 1 KiB each. Raise it if
+    /// `tympan_ledger_given_up_total` rises: URLs beyond the limit are flushed by folder.
     pub(crate) max_urls: Option<usize>,
-    /// The header that names the keys by which caches drop an answer, such as `"Surrogate-Key"` (Fastly) or `"xkey"`
-    /// (Varnish); default none. Set it where an agent of the kind `purge_keys` flushes a cache.
+    /// The header with the keys by which caches purge a response, such as `"Surrogate-Key"` (Fastly) or `"xkey"`
+    /// (Varnish); default none. Set it if an agent of the kind `purge_keys` flushes a cache.
     pub(crate) surrogate_key: Option<String>,
 }
 
-/// The drawings of components that a publisher keeps, as far as the components say so in `cache`.
+/// The rendered component output that a publisher caches, if the components request it in `cache`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct FragmentsSection {
-    /// Whether any are kept; default true.
+    /// True if fragments are cached; default true.
     pub(crate) enabled: Option<bool>,
-    /// What they may take together; default 64 MiB. Health names a larger one where it is too small.
+    /// The maximum total size; default 64 MiB. Health suggests a larger one if it is too small.
     pub(crate) max_bytes: Option<ConfigByteSize>,
-    /// What is left of them when some had to go; default three quarters of `max_bytes`.
+    /// The total size that remains after an eviction; default three quarters of `max_bytes`.
     pub(crate) avg_bytes: Option<ConfigByteSize>,
-    /// Larger ones are not kept; default 4 MiB.
+    /// The maximum size of a fragment, beyond which it is not cached; default 4 MiB.
     pub(crate) max_entry_bytes: Option<ConfigByteSize>,
-    /// Places of components that are known at once; default 50,000.
+    /// The maximum number of cache keys, one per component location; default 50,000.
     pub(crate) max_keys: Option<usize>,
-    /// What a change removes: `tags` what was drawn from it, `full` everything, `buckets` what lies in the same bucket.
-    /// Default `tags`; the others are for comparison with OpenCms.
+    /// The fragments that a change removes: `tags` those that were rendered from it, `full` all, `buckets` those in the
+    /// same bucket. Default `tags`; the others are for comparison with OpenCms.
     pub(crate) invalidation: FragmentInvalidation,
     /// The buckets: lists of paths.
     pub(crate) buckets: Vec<Vec<String>>,
-    /// Paths below which a change removes everything although there are buckets; default `/apps`.
+    /// Paths below which a change removes all fragments even if there are buckets; default `/apps`.
     pub(crate) clear_all: Option<Vec<String>>,
 }
 
-/// What a change removes.
+/// The fragments that a change removes.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum FragmentInvalidation {
@@ -411,7 +418,7 @@ pub(crate) enum FragmentInvalidation {
 }
 
 impl FragmentsSection {
-    /// Returns the bounds, unless nothing is to be kept.
+    /// Returns the cache options; `None` if the cache is disabled.
     pub(crate) fn fragment_options(&self) -> Option<FragmentCacheOptions> {
         let default = FragmentCacheOptions::default();
         let bytes = |size: Option<ConfigByteSize>, default: usize| {
@@ -435,54 +442,56 @@ impl FragmentsSection {
     }
 }
 
-/// What queries may use, and which are listed as slow.
+/// The limits of queries, and the threshold of slow ones.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct QuerySection {
-    /// What a statement has to take to be listed by `tympan index slow`; default 100 ms. Those that no index served are
-    /// listed always.
+    /// The minimum duration of a statement that `tympan index slow` lists; default 100 ms. Statements that no index
+    /// served are always listed.
     pub(crate) slow: Option<Span>,
-    /// What a query may take; default 60 s. Raise it for reports that walk a large repository.
+    /// The maximum duration of a query; default 60 s. Raise it for reports that walk a large repository.
     pub(crate) max_time: Option<Span>,
-    /// Rows that a query without an index for its order may hold to sort them; default 500,000, of about 1 KiB each.
+    /// The maximum number of rows that a query without an index for its order holds in memory to sort them; default
+    /// 500,000, of about 1 KiB each.
     pub(crate) max_rows_in_memory: Option<usize>,
-    /// Nodes and index entries that a query may look at; default: any number.
+    /// The maximum number of nodes and index entries that a query reads; default unlimited.
     pub(crate) max_rows_read: Option<u64>,
-    /// What queries of users who are no administrators may use over HTTP, if that is less.
+    /// Lower limits for queries of non-administrators over HTTP.
     pub(crate) users: UserQuerySection,
-    /// What queries of visitors without a login may use over HTTP, if that is less, and whether they are answered.
+    /// Lower limits for queries of visitors without a login over HTTP, and whether they are allowed.
     pub(crate) visitors: VisitorQuerySection,
 }
 
-/// What queries of users who are no administrators may use over HTTP.
+/// The limits of queries of non-administrators over HTTP.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct UserQuerySection {
-    /// What a query may take; default 30 s. Lower it where many users have the right to ask.
+    /// The maximum duration of a query; default 30 s. Lower it if many users are allowed to query.
     pub(crate) max_time: Option<Span>,
-    /// Rows that a query may hold; default that of `[query]`.
+    /// The maximum number of rows that a query holds in memory; default that of `[query]`.
     pub(crate) max_rows_in_memory: Option<usize>,
-    /// Nodes and index entries that a query may look at; default 10,000,000.
+    /// The maximum number of nodes and index entries that a query reads; default 10,000,000.
     pub(crate) max_rows_read: Option<u64>,
 }
 
-/// What queries of visitors without a login may use over HTTP.
+/// The limits of queries of visitors without a login over HTTP.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct VisitorQuerySection {
-    /// Whether a publisher answers them at all; default `false`. Switch it on where scripts of a site's pages ask
-    /// `/bin/querybuilder.json` or `/api/v1/search`; pages that are drawn with queries need it not.
+    /// True if a publisher executes them at all; default `false`. Enable it if scripts of a site's pages request
+    /// `/bin/querybuilder.json` or `/api/v1/search`; pages that use queries while rendering do not need it.
     pub(crate) open: bool,
-    /// What a query may take; default 2 s.
+    /// The maximum duration of a query; default 2 s.
     pub(crate) max_time: Option<Span>,
-    /// Rows that a query may hold; default 10,000.
+    /// The maximum number of rows that a query holds in memory; default 10,000.
     pub(crate) max_rows_in_memory: Option<usize>,
-    /// Nodes and index entries that a query may look at; default 100,000. Raise it for sites with more pages than that.
+    /// The maximum number of nodes and index entries that a query reads; default 100,000. Raise it for sites with more
+    /// pages.
     pub(crate) max_rows_read: Option<u64>,
 }
 
 impl QuerySection {
-    /// Returns what queries over HTTP may use, by who asks.
+    /// Returns the limits of queries over HTTP, by kind of user.
     pub(crate) fn budgets(&self) -> tympan_server::QueryBudgets {
         let (default, own) = (tympan_server::QueryBudgets::default(), self.query_limits());
         let (users, visitors) = (&self.users, &self.visitors);
@@ -526,25 +535,25 @@ impl QuerySection {
     }
 }
 
-/// How long revisions are kept.
+/// The retention of revisions.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct HistorySection {
-    /// How long every revision is kept; default 24 h.
+    /// The time for which every revision is kept; default 24 h.
     pub(crate) all: Option<Span>,
-    /// For how many hours the last revision of each is kept; default 48.
+    /// The number of hours for which the last revision of each hour is kept; default 48.
     pub(crate) hourly: Option<u32>,
-    /// For how many days the last revision of each is kept; default 30.
+    /// The number of days for which the last revision of each day is kept; default 30.
     pub(crate) daily: Option<u32>,
-    /// For how many weeks the last revision of each is kept; default 52.
+    /// The number of weeks for which the last revision of each week is kept; default 52.
     pub(crate) weekly: Option<u32>,
-    /// Folders in which clones of this home keep their leases (`tympan repo clone --leases`); default none. Name one where
-    /// a staging machine must not write a single byte into this home.
+    /// Folders in which clones of this home store their leases (`tympan repo clone --leases`); default none. Name one
+    /// if a staging machine must not write anything into this home.
     pub(crate) leases: Vec<PathBuf>,
 }
 
 impl HistorySection {
-    /// Returns the policy.
+    /// Returns the retention policy.
     pub(crate) fn retention(&self) -> RevisionRetention {
         let default = RevisionRetention::default();
         RevisionRetention {
@@ -556,23 +565,23 @@ impl HistorySection {
     }
 }
 
-/// How long versions of nodes are kept. Labeled ones, the newest of each node and the one that it is based on are always
-/// kept.
+/// The retention of versions of nodes. Labeled versions, the newest of each node and the one that it is based on are
+/// always kept.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct VersionsSection {
-    /// Versions of one node; default 50, 0 for any number. Raise it where editors look back further.
+    /// The maximum number of versions of one node; default 50, 0 for unlimited. Raise it if editors look back further.
     pub(crate) max_count: Option<usize>,
-    /// The age at which a version goes; default none. Set it where states must not be kept for long. The newest version
-    /// of a deleted node goes then too.
+    /// The maximum age of a version; default unlimited. Set it if states must not be kept for long. It then also
+    /// applies to the newest version of a deleted node.
     pub(crate) max_age: Option<Span>,
-    /// Whether an author keeps what is activated as a version; default true. Set it to false where editors do not look
-    /// back to what was published, or another system keeps it.
+    /// True if an author creates a version of activated content; default true. Set it to false if editors do not look
+    /// back at published states, or if another system stores them.
     pub(crate) on_activation: Option<bool>,
 }
 
 impl VersionsSection {
-    /// Returns whether what is activated is kept.
+    /// Returns whether activated content is versioned.
     pub(crate) fn version_keeping(&self) -> ActivationVersioning {
         match self.on_activation {
             Some(false) => ActivationVersioning::NoVersion,
@@ -580,7 +589,7 @@ impl VersionsSection {
         }
     }
 
-    /// Returns the policy.
+    /// Returns the retention policy.
     pub(crate) fn retention(&self) -> VersionRetention {
         let default = VersionRetention::default();
         VersionRetention {
@@ -592,29 +601,33 @@ impl VersionsSection {
     }
 }
 
-/// When and how fast garbage is collected.
+/// The schedule and the speed of garbage collection.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CollectSection {
-    /// Time between collections of a running instance, whole seconds or milliseconds; default 6 h, `"0s"` for none.
+    /// The interval between collections of a running instance, in whole seconds or milliseconds; default 6 h, `"0s"`
+    /// for none.
     pub(crate) every: Option<Span>,
-    /// Bytes read and written by a collection in a second; default 32 MiB. Lower it where commits feel collections.
+    /// The maximum number of bytes per second that a collection reads and writes; default 32 MiB. Lower it if
+    /// collections slow down commits.
     pub(crate) rate: Option<ConfigByteSize>,
 }
 
-/// When what is outdated is taken away, beside garbage.
+/// The schedules of cleanup tasks other than garbage collection.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct MaintenanceSection {
-    /// When outdated versions are taken away, as a Quartz expression in UTC; default `"0 0 2 * * ?"`, at two every night.
-    /// Move it to when the fewest people work.
+    /// The schedule for removing outdated versions, as a Quartz expression in UTC; default `"0 0 2 * * ?"`, at two
+    /// every night. Choose a time of low activity.
     pub(crate) daily: Option<String>,
-    /// When this home says which blobs it needs, and those that nobody needs are swept, likewise; default
-    /// `"0 30 3 * * ?"`. All who share a store of blobs should do it: what one has stored since waits for it.
+    /// The schedule for marking the blobs that this home needs and sweeping unused ones, in the same notation; default
+    /// `"0 30 3 * * ?"`. All members that share a blob store must run it: blobs stored since a member's last run are
+    /// kept until its next one.
     pub(crate) blobs: Option<String>,
-    /// When ended workflows are taken away, likewise; default `"0 0 1 ? * SAT"`.
+    /// The schedule for removing ended workflows, in the same notation; default `"0 0 1 ? * SAT"`.
     pub(crate) weekly: Option<String>,
-    /// How long workflows that ended are kept with their history; default: without end. Set it where thousands end a day.
+    /// The time for which ended workflows are kept with their history; default unlimited. Set it if thousands end per
+    /// day.
     pub(crate) workflows: Option<Span>,
 }
 
@@ -623,15 +636,15 @@ pub(crate) struct MaintenanceSection {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SearchSection {
     /// Threads that read documents while the index is built or many documents change; default 2, at least 2. Raise it
-    /// where building takes long and processors idle.
+    /// if building takes long and processors are idle.
     pub(crate) threads: Option<usize>,
-    /// Whether text is taken out of PDF, in a process of its own for each; default true. Turn it off where nobody
-    /// searches for what PDF says.
+    /// True if text is extracted from PDF files, in a separate process for each; default true. Disable it if the
+    /// contents of PDF files need not be searched.
     pub(crate) pdf: Option<bool>,
 }
 
 impl SearchSection {
-    /// Returns how the index works.
+    /// Returns the options of the index.
     pub(crate) fn search_options(&self) -> tympan_search::SearchIndexOptions {
         let default = tympan_search::SearchIndexOptions::default();
         let reader = || tympan_search::PdfReader {
@@ -645,19 +658,20 @@ impl SearchSection {
     }
 }
 
-/// Stored work.
+/// Job processing.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct JobsSection {
-    /// Jobs that run at once, of all queues together; default 64. Lower it where memory is short.
+    /// The maximum number of concurrent jobs of all queues together; default 64. Lower it if memory is short.
     pub(crate) threads: Option<usize>,
-    /// How long running jobs may go on when the instance stops; default 20 s. Raise it where jobs cannot be begun again
-    /// cheaply.
+    /// The time that running jobs get to complete when the instance stops; default 20 s. Raise it if jobs are expensive
+    /// to restart.
     pub(crate) drain: Option<Span>,
-    /// How long other processes on the same database wait for this one before they take over its jobs; default 60 s. Clocks
-    /// must agree better than that. Lower it where jobs must not wait after a crash.
+    /// The time after which other processes on the same database take over the jobs of a process that does not respond;
+    /// default 60 s. Clocks must differ by less than that. Lower it if jobs must not wait after a crash.
     pub(crate) lease: Option<Span>,
-    /// Run modes beside the role, which choose configuration folders such as `config.author.prod`; default none.
+    /// Run modes in addition to the role, which select configuration folders such as `config.author.prod`; default
+    /// none.
     pub(crate) run_modes: Vec<String>,
 }
 
@@ -665,28 +679,29 @@ pub(crate) struct JobsSection {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AssetsSection {
-    /// Memory for pictures of all processes at once, once for assets and once for URLs with sizes; default 1 GiB, which is
-    /// also the most that one picture may take. Raise it for progressive JPEG of more than 150 million pixels, or where
-    /// pictures of many megapixels wait for each other.
+    /// Memory for pictures of all concurrent processes, separately for assets and for image URLs with sizes; default 1
+    /// GiB, which is also the limit of a single picture. Raise it for progressive JPEG of more than 150 million pixels,
+    /// or if pictures of many megapixels wait for each other.
     pub(crate) memory: Option<ConfigByteSize>,
-    /// The most pixels of a picture, by its header; default 200 million.
+    /// The maximum number of pixels of a picture, according to its header; default 200 million.
     pub(crate) max_pixels: Option<u64>,
-    /// How long one file may take; default 120 s.
+    /// The maximum processing time of one file; default 120 s.
     pub(crate) timeout: Option<Span>,
-    /// Quality of the JPEG for the web, 1 to 100; default 90, as AEM has it.
+    /// Quality of the web JPEG rendition, 1 to 100; default 90, as in AEM.
     pub(crate) quality: Option<u8>,
-    /// Widths in pixels of additional WebP renditions; default none. Set it where pages name renditions, not URLs with
-    /// widths, which are drawn when they are asked for.
+    /// Widths in pixels of additional WebP renditions; default none. Set it if pages refer to renditions instead of
+    /// URLs with widths, which are rendered on request.
     pub(crate) widths: Vec<u32>,
-    /// Whether those widths are made as AVIF, too; default false. It takes seconds a picture and the program `avifenc`.
+    /// True if renditions of those widths are also created as AVIF; default false. It takes seconds per picture and
+    /// requires the program `avifenc`.
     pub(crate) avif: bool,
-    /// Widths in pixels that URLs may ask for without a signature; default 160, 320, 480, 640, 768, 1024, 1280, 1600, 1920
-    /// and 2048.
+    /// Widths in pixels that URLs may request without a signature; default 160, 320, 480, 640, 768, 1024, 1280, 1600,
+    /// 1920 and 2048.
     pub(crate) url_widths: Option<Vec<u32>>,
 }
 
 impl AssetsSection {
-    /// Returns what one file may cost.
+    /// Returns the processing limits of one file.
     pub(crate) fn processing_limits(&self) -> tympan_jobs::asset::ProcessingLimits {
         let default = tympan_jobs::asset::ProcessingLimits::default();
         tympan_jobs::asset::ProcessingLimits {
@@ -697,7 +712,7 @@ impl AssetsSection {
         }
     }
 
-    /// Returns which renditions an asset gets.
+    /// Returns the renditions that are created for an asset.
     pub(crate) fn rendition_profile(&self) -> tympan_jobs::asset::RenditionProfile {
         let default = tympan_jobs::asset::RenditionProfile::default();
         tympan_jobs::asset::RenditionProfile {
@@ -736,10 +751,10 @@ pub(crate) fn read_config_file(file: &Path) -> Result<TympanConfig, CommandFault
     }
 }
 
-/// Reads the text of a `tympan.toml`.
+/// Parses the text of a `tympan.toml`.
 ///
 /// # Errors
-/// What is wrong, with the place in the text.
+/// If the text is invalid, with the position.
 pub(crate) fn parse_config_text(file: &str, text: &str) -> Result<TympanConfig, String> {
     parse_toml(file, text)
 }

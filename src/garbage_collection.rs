@@ -1,4 +1,4 @@
-//! Collecting garbage: what a running instance does by schedule (`maintenance`), and a command.
+//! Garbage collection: the scheduled task of a running instance (`maintenance`), and the command.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -18,8 +18,8 @@ use crate::home::error_chain_text;
 pub(crate) const COLLECTION_INTERVAL: Duration = Duration::from_hours(6);
 pub(crate) const DEFAULT_BYTES_PER_SECOND: u64 = 32 << 20;
 
-/// Returns how a collection works for this configuration, by a time that [`trusted_now`](crate::trusted_clock::trusted_now) gave;
-/// what followers have seen last is kept.
+/// Returns the options of a collection for this configuration, for a time that
+/// [`trusted_now`](crate::trusted_clock::trusted_now) returned; the states that followers have seen last are kept.
 ///
 /// # Errors
 /// If the state database fails.
@@ -39,7 +39,7 @@ pub(crate) async fn collect_options(
     })
 }
 
-/// Takes away the versions of nodes that outlived their time, by a time as for [`collect_options`].
+/// Removes the expired versions of nodes, for a time as in [`collect_options`].
 ///
 /// # Errors
 /// If the store fails.
@@ -53,7 +53,7 @@ pub(crate) fn purge_versions(
     repository.purge_versions(&config.versions.retention(), revising)
 }
 
-/// Collects at no more than `rate` bytes in a second, until it is done or told to stop.
+/// Collects garbage at no more than `rate` bytes per second, until it is done or stopped.
 pub(crate) fn collect_paced(
     chunks: &dyn ChunkStore,
     options: &GarbageCollectionOptions,
@@ -67,7 +67,7 @@ pub(crate) fn collect_paced(
     })
 }
 
-/// Keeps a walk at a number of bytes in a second.
+/// Limits a walk to a number of bytes per second.
 pub(crate) struct CollectionPacer {
     bytes_per_second: u64,
     phase: Option<GarbageCollectionPhase>,
@@ -79,7 +79,7 @@ impl CollectionPacer {
         Self { bytes_per_second: rate, phase: None, phase_start: Instant::now() }
     }
 
-    /// Waits for as long as the walk is too fast.
+    /// Sleeps for as long as the walk is ahead of its rate.
     pub(crate) fn throttle(&mut self, progress: &GarbageCollectionProgress) {
         if self.phase != Some(progress.phase) {
             (self.phase, self.phase_start) = (Some(progress.phase), Instant::now());
@@ -87,7 +87,7 @@ impl CollectionPacer {
         let due = Duration::from_micros(
             progress.byte_count.saturating_mul(1_000_000) / self.bytes_per_second,
         );
-        // Little waits are left to add up: a timer is not so fine.
+        // Short delays accumulate first, because timers are not that precise.
         let wait = due.checked_sub(self.phase_start.elapsed()).filter(|wait| wait.as_millis() >= 5);
         if let Some(wait) = wait {
             std::thread::sleep(wait.min(Duration::from_millis(250)));

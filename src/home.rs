@@ -19,34 +19,34 @@ use crate::config::{self, TympanConfig};
 use crate::home_chunk_store::{self, HomeChunkStore};
 use crate::home_origin;
 
-/// The name of the user that the first start makes.
+/// The name of the user that is created at the first start.
 pub(crate) const ADMIN_USER: &str = "admin";
 
-/// Memory for blobs that are often read unless configured.
+/// The default memory for frequently read blobs.
 const DEFAULT_HOT_BLOB_BYTES: u64 = 64 << 20;
 
-/// An opened home. No other process can open it meanwhile.
+/// An opened home. No other process can open it at the same time.
 pub(crate) struct Home {
     pub(crate) dir: PathBuf,
     pub(crate) config: TympanConfig,
-    /// The packs of this home, if the repository lies in them.
+    /// The packs of this home, if they store the repository.
     pub(crate) local: Option<Arc<LocalStore>>,
-    /// The database, if the repository lies in one.
+    /// The database, if it stores the repository.
     pub(crate) database: Option<Arc<PostgresStore>>,
-    /// The packs together with the base that they lie over, if the home is a clone.
+    /// The packs layered over the base, if the home is a clone.
     pub(crate) composite: Option<Arc<LayeredStore>>,
     pub(crate) repository: Repository,
-    /// Where large blobs lie.
+    /// The storage of large blobs.
     pub(crate) blobs: HomeBlobStorage,
-    /// Keeps other processes out where the packs do not.
+    /// Excludes other processes if there are no packs that do so.
     _lock: Option<DiskLock>,
 }
 
 impl Home {
-    /// Opens the stores of a home, which is made if it does not exist.
+    /// Opens the stores of a home, which is created if it does not exist.
     ///
     /// # Errors
-    /// A [`CommandFault`] that says which process holds the home, or what is damaged.
+    /// A [`CommandFault`] that names the process that holds the home, or the damage.
     pub(crate) fn open(dir: &Path) -> Result<Self, CommandFault> {
         home_origin::refuse_standby(dir)?;
         let config = config::read_home_config(dir)?;
@@ -67,14 +67,14 @@ impl Home {
         let composite = base.map(|(composite, _)| composite);
         let hot = config.store.hot_blobs.map_or(DEFAULT_HOT_BLOB_BYTES, |size| size.0);
         let store = Arc::new(CachedBlobStore::new(blobs.store.clone(), hot));
-        // What all that follows content begins with.
+        // All observers of content begin with this read.
         chunks.ref_history(home_origin::MAIN_BRANCH, None, 1).map_err(|error| failed(&error))?;
         let repository = Repository::open(chunks, store).map_err(|error| failed(&error))?;
         let dir = dir.to_owned();
         Ok(Self { dir, config, local, database, composite, repository, blobs, _lock: lock })
     }
 
-    /// Opens the stores of a home that exists.
+    /// Opens the stores of an existing home.
     ///
     /// # Errors
     /// [`CommandFault::usage`] if there is no such home; otherwise as [`Home::open`].
@@ -83,7 +83,7 @@ impl Home {
         Self::open(dir)
     }
 
-    /// Opens the state database with the tables of all rooms that use one.
+    /// Opens the state database with the tables of all components that use it.
     ///
     /// # Errors
     /// If the database cannot be opened or migrated.
@@ -91,11 +91,11 @@ impl Home {
         open_configured_state(&self.dir, &self.config).await
     }
 
-    /// Makes the first user with a random password, unless there are users. The password goes to
+    /// Creates the first user with a random password, unless there are users. The password is written to
     /// `initial-password`, which only the owner may read, and is returned.
     ///
     /// # Errors
-    /// If the system gives no random bytes, or the file or content cannot be written.
+    /// If the system provides no random bytes, or the file or content cannot be written.
     pub(crate) fn create_admin(&self) -> Result<Option<String>, CommandFault> {
         let failed = |error: &dyn std::error::Error| {
             CommandFault::cannot_run(format!(
@@ -109,7 +109,7 @@ impl Home {
             return Ok(None);
         }
         let password = random_text()?;
-        // The file comes first: a user whose password nobody knows would be worse than a password without its user.
+        // The file is written first: a user with an unknown password would be worse than a password without its user.
         write_secret_file(&self.dir.join("initial-password"), &password)?;
         let mut session = self.repository.session("system").map_err(|error| failed(&error))?;
         tympan_server::create_user(&mut session, ADMIN_USER, &password)
@@ -122,8 +122,8 @@ impl Home {
     }
 }
 
-/// Creates the folders that editors and guides start from, `/content` and `/content/dam`, and the indexes by which
-/// vanity paths and aliases are resolved. What is there stays as it is.
+/// Creates the folders that editors and guides start from, `/content` and `/content/dam`, and the indexes that resolve
+/// vanity paths and aliases. Existing nodes are not changed.
 fn create_content_roots(session: &mut tympan_content::Session) -> tympan_content::Result<()> {
     for (path, node_type) in [("/content", "sling:OrderedFolder"), ("/content/dam", "sling:Folder")]
     {
@@ -135,7 +135,7 @@ fn create_content_roots(session: &mut tympan_content::Session) -> tympan_content
     crate::site::put_indexes(session)
 }
 
-/// Says what helps against damage to the repository of a home; nothing against anything else.
+/// Returns advice on damage to the repository of a home; empty for any other error.
 fn damage_advice(error: &(dyn std::error::Error + 'static), dir: &Path) -> String {
     use tympan_store::Error as StoreError;
     let mut causes = std::iter::successors(Some(error), |error| error.source());
@@ -160,10 +160,10 @@ fn damage_advice(error: &(dyn std::error::Error + 'static), dir: &Path) -> Strin
     )
 }
 
-/// Refuses a directory that is no home, or whose repository is gone.
+/// Refuses a directory that is no home, or whose repository is missing.
 ///
 /// # Errors
-/// [`CommandFault::usage`], which says so.
+/// [`CommandFault::usage`] with the reason.
 pub(crate) fn require_home(dir: &Path) -> Result<(), CommandFault> {
     let Ok(store) = fs::read_dir(dir.join("store")) else {
         return Err(CommandFault::usage(format!(
@@ -171,7 +171,7 @@ pub(crate) fn require_home(dir: &Path) -> Result<(), CommandFault> {
             dir.display()
         )));
     };
-    // To open an empty store is to make a new one, which would pass for what was there.
+    // Opening an empty store would create a new one, which would be taken for the missing one.
     let is_store = |name: &str| name.starts_with("pack-") || name.starts_with("live-");
     let mut names = store.flatten().map(|entry| entry.file_name());
     if names.any(|name| {
@@ -186,7 +186,7 @@ pub(crate) fn require_home(dir: &Path) -> Result<(), CommandFault> {
     )))
 }
 
-/// Tells whether another process has a home open.
+/// Returns true if another process has a home open.
 ///
 /// # Errors
 /// If the home's folder cannot be read.
@@ -206,7 +206,7 @@ pub(crate) fn is_home_locked(dir: &Path) -> Result<bool, CommandFault> {
     }
 }
 
-/// Opens the state database of a home; its instance may run.
+/// Opens the state database of a home; its instance may be running.
 ///
 /// # Errors
 /// If the database cannot be opened or migrated.
@@ -214,8 +214,8 @@ pub(crate) async fn open_state(dir: &Path) -> Result<StateDatabase, CommandFault
     open_configured_state(dir, &config::read_home_config(dir)?).await
 }
 
-/// Opens the state database: the file of the home, or a schema beside that of the repository where that lies in a
-/// database, so that all instances on it share jobs and logins.
+/// Opens the state database: the file of the home, or if a database stores the repository, a schema next to the
+/// repository's, so that all instances on it share jobs and logins.
 async fn open_configured_state(
     dir: &Path,
     config: &TympanConfig,
@@ -244,10 +244,10 @@ async fn open_configured_state(
     Ok(state)
 }
 
-/// Reads the key that author and publish share, or makes it.
+/// Reads the key that author and publish share, or creates it.
 ///
 /// # Errors
-/// If it can be neither read nor made.
+/// If it can be neither read nor created.
 pub(crate) fn read_or_create_replication_key(dir: &Path) -> Result<String, CommandFault> {
     let file = dir.join("replication.key");
     match fs::read_to_string(&file) {
@@ -272,11 +272,11 @@ pub(crate) fn read_or_create_replication_key(dir: &Path) -> Result<String, Comma
     }
 }
 
-/// The folders of a home that others on the machine have no business in.
+/// The folders of a home that other users of the machine must not access.
 const PRIVATE_FOLDERS: [&str; 7] = ["blobs", "ledger", "logs", "pairs", "search", "spool", "store"];
 
-/// Creates a folder that its owner alone may look into, whatever the process's mask of modes. One that exists stays as it is:
-/// somebody may have opened it to a web server that serves an export below it.
+/// Creates a folder that only its owner may access, regardless of the umask. An existing folder is not changed: it may
+/// have been opened on purpose to a web server that serves an export below it.
 pub(crate) fn create_private_dir(dir: &Path) -> std::io::Result<()> {
     if let Some(parent) = dir.parent() {
         fs::create_dir_all(parent)?;
@@ -289,10 +289,11 @@ pub(crate) fn create_private_dir(dir: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Closes the folders that an earlier version left open to everybody. What is open to a group only is so on purpose.
+/// Restricts folders that an earlier version created accessible to all users. Access for a group is intentional and
+/// stays.
 fn restrict_private_folders(home: &Path) {
     for folder in PRIVATE_FOLDERS.map(|name| home.join(name)) {
-        // A link leads to a place that somebody else manages.
+        // A symbolic link leads to a location that is managed elsewhere.
         let Ok(metadata) = fs::symlink_metadata(&folder) else { continue };
         if !metadata.is_dir() || metadata.permissions().mode() & 0o007 == 0 {
             continue;
@@ -303,7 +304,7 @@ fn restrict_private_folders(home: &Path) {
     }
 }
 
-/// Writes a file of a home, which only its owner may read.
+/// Writes a file of a home that only its owner may read.
 pub(crate) fn write_private_file(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600).open(file)?.write_all(bytes)
@@ -329,7 +330,7 @@ pub(crate) fn write_secret_file(file: &Path, secret: &str) -> Result<(), Command
     })
 }
 
-/// Returns a random text of 32 letters and digits that are hard to confuse.
+/// Returns a random string of 32 letters and digits that are hard to confuse.
 pub(crate) fn random_text() -> Result<String, CommandFault> {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let mut bytes = [0; 32];
@@ -343,13 +344,13 @@ pub(crate) fn random_text() -> Result<String, CommandFault> {
         .collect())
 }
 
-/// Joins an error's message with those of its causes.
+/// Returns an error's message joined with those of its causes.
 pub(crate) fn error_chain_text(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
         let next_text = next.to_string();
-        // Transparent errors repeat their cause.
+        // Transparent errors repeat the message of their cause.
         if !text.ends_with(&next_text) {
             text = format!("{text}: {next_text}");
         }

@@ -1,4 +1,4 @@
-//! Which chunk store a home has.
+//! The chunk store of a home: packs or a database.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -16,83 +16,84 @@ use crate::config::TympanConfig;
 use crate::home::{error_chain_text, write_private_file};
 use crate::home_origin::OverlayWithBlobs;
 
-/// Lets a database that the environment names go before the one of the configuration, for commands that have no argument
-/// for it.
+/// Gives a database named by the environment precedence over the configured one, for commands without an argument for
+/// it.
 pub(crate) fn set_database_from_environment() {
     set_database_url_override(std::env::var("TYMPAN_DATABASE").ok().as_deref());
 }
 
-/// The chunk store of a home, opened.
+/// The opened chunk store of a home.
 pub(crate) struct HomeChunkStore {
-    /// What the repository lies in.
+    /// The store of the repository.
     pub(crate) chunks: Arc<dyn ChunkStore>,
-    /// The packs of this home, if the repository lies in them.
+    /// The packs of this home, if they store the repository.
     pub(crate) local: Option<Arc<LocalStore>>,
-    /// The database, if the repository lies in one.
+    /// The database, if it stores the repository.
     pub(crate) database: Option<Arc<PostgresStore>>,
-    /// What the packs lie over, and its large blobs, if the home is a clone.
+    /// The packs layered over the base, and the base's large blobs, if the home is a clone.
     pub(crate) overlay_base: Option<OverlayWithBlobs>,
-    /// Keeps other processes out where the packs do not.
+    /// Excludes other processes if there are no packs that do so.
     pub(crate) lock: Option<DiskLock>,
 }
 
-/// Says that the repository lies in a database, whose URL the folder does not name.
+/// The file that marks a home whose repository is stored in a database, without the database's URL.
 pub(crate) const DATABASE_MARK_FILE: &str = "in-database";
 
-/// The database that the command line names.
+/// The database given on the command line.
 static DATABASE_URL_OVERRIDE: OnceLock<String> = OnceLock::new();
 
-/// Lets a database that the command line names go before the one of the configuration.
+/// Gives a database named on the command line precedence over the configured one.
 pub(crate) fn set_database_url_override(url: Option<&str>) {
     if let Some(url) = url {
-        // A command line names one at most.
+        // A command line names at most one.
         DATABASE_URL_OVERRIDE.get_or_init(|| url.to_owned());
     }
 }
 
-/// The bucket that the command line names.
+/// The bucket given on the command line.
 static BLOB_URL_OVERRIDE: OnceLock<String> = OnceLock::new();
 
-/// Lets a bucket that the command line names go before the one of the configuration.
+/// Gives a bucket named on the command line precedence over the configured one.
 pub(crate) fn set_blob_url_override(url: Option<&str>) {
     if let Some(url) = url {
-        // A command line names one at most.
+        // A command line names at most one.
         BLOB_URL_OVERRIDE.get_or_init(|| url.to_owned());
     }
 }
 
-/// Whether this process is an instance, rather than a command that looks after the home of one.
+/// Set if this process is an instance, rather than a command that manages an instance's home.
 static IS_INSTANCE_PROCESS: OnceLock<()> = OnceLock::new();
 
-/// Says that this process is an instance: it decides where blobs lie, also for the commands that come after it.
+/// Marks this process as an instance: it determines the storage of blobs, also for later commands.
 pub(crate) fn mark_instance_process() {
     IS_INSTANCE_PROCESS.get_or_init(|| ());
 }
 
-/// The file with the place of blobs that the last instance was told on its command line.
+/// The file that records the blob storage given on the last instance's command line.
 const BLOB_URL_FILE: &str = "blobs.url";
 
-/// Returns where the blobs of a home lie: by the command line; by that of its last instance; or by the configuration.
+/// Returns the blob storage of a home: from the command line; from that of its last instance; or from the
+/// configuration.
 ///
 /// # Errors
-/// If the home's note cannot be read.
+/// If the home's record cannot be read.
 pub(crate) fn effective_blob_section(
     dir: &Path,
     config: &TympanConfig,
 ) -> Result<BlobsSection, CommandFault> {
     let url = match BLOB_URL_OVERRIDE.get() {
         Some(url) => Some(url.clone()),
-        // An instance that is told nothing goes by the configuration again.
+        // An instance without the argument uses the configuration again.
         None if IS_INSTANCE_PROCESS.get().is_some() && config.blobs.is_configured() => None,
         None => recorded_blob_url(dir)?,
     };
     Ok(config.blobs.clone().with_bucket_url(url))
 }
 
-/// Returns where the blobs of the home of somebody else lie, whatever this command line says.
+/// Returns the blob storage of another party's home, regardless of this command line.
 ///
 /// # Errors
-/// If the home's note cannot be read.
+/// If the home's record cannot be read.
 pub(crate) fn blob_section_of_other_home(
     dir: &Path,
     config: &TympanConfig,
@@ -100,10 +101,10 @@ pub(crate) fn blob_section_of_other_home(
     Ok(config.blobs.clone().with_bucket_url(recorded_blob_url(dir)?))
 }
 
-/// Notes where an instance has its blobs, so that no other command looks for them elsewhere, or stores them there.
+/// Records the blob storage of an instance, so that other commands read and write blobs there.
 ///
 /// # Errors
-/// If the note cannot be written.
+/// If the record cannot be written.
 pub(crate) fn record_blob_url(dir: &Path, config: &TympanConfig) -> Result<(), CommandFault> {
     let noted = recorded_blob_url(dir)?;
     let file = dir.join(BLOB_URL_FILE);
@@ -133,7 +134,7 @@ fn recorded_blob_url(dir: &Path) -> Result<Option<String>, CommandFault> {
     }
 }
 
-/// Tells whether the repository of a home lies in a database, by the command line or its configuration.
+/// Returns true if the command line or the configuration names a database for the repository of a home.
 ///
 /// # Errors
 /// If the configuration cannot be read.
@@ -142,16 +143,16 @@ pub(crate) fn has_database_configured(dir: &Path) -> Result<bool, CommandFault> 
         || crate::config::read_home_config(dir)?.database.url.is_some())
 }
 
-/// Tells whether the repository of a home lies in a database, by the mark of its last instance.
+/// Returns true if the last instance of a home left the mark that a database stores its repository.
 pub(crate) fn has_database_mark(dir: &Path) -> bool {
     dir.join("store").join(DATABASE_MARK_FILE).exists()
 }
 
 impl HomeChunkStore {
-    /// Opens what the configuration of a home names: a database, or the packs in its folder `store`.
+    /// Opens the store that the configuration of a home names: a database, or the packs in its folder `store`.
     ///
     /// # Errors
-    /// A [`CommandFault`] that says which process holds it, or what is damaged.
+    /// A [`CommandFault`] that names the process that holds it, or the damage.
     pub(crate) fn open(dir: &Path, config: &TympanConfig) -> Result<Self, CommandFault> {
         let failed = |error: &dyn std::error::Error| {
             CommandFault::cannot_run(format!(
@@ -179,7 +180,7 @@ impl HomeChunkStore {
         let store = LocalStore::open(Arc::new(disk), options).map_err(|error| failed(&error))?;
         let store = Arc::new(store);
         for folder in &config.history.leases {
-            // One that is not there may hold leases.
+            // A missing folder, such as one that is not mounted, may contain leases.
             if !folder.is_dir() {
                 return Err(CommandFault::usage(format!(
                     "tympan.toml: [history]: leases: there is no folder `{}`; make it, or see whether its disk is mounted",
@@ -197,7 +198,7 @@ impl HomeChunkStore {
         Ok(Self { chunks, local: Some(store), database: None, overlay_base: base, lock: None })
     }
 
-    /// Opens the large blobs of the home, over those of its base if it is a clone.
+    /// Opens the large blobs of the home, layered over those of its base if it is a clone.
     ///
     /// # Errors
     /// As [`blob_storage::open_home_blobs`].
@@ -212,7 +213,7 @@ impl HomeChunkStore {
         blob_storage::open_home_blobs((dir, &section), &membership, self.chunks.clone(), base)
     }
 
-    /// Opens the repository of a home that lies in a database, beside an instance that may run on the home.
+    /// Opens the repository of a home that is stored in a database, while an instance may be running on the home.
     ///
     /// # Errors
     /// A [`CommandFault`] if no database is named, or it cannot be reached.
@@ -227,7 +228,7 @@ impl HomeChunkStore {
                 dir.display()
             ))
         })?;
-        // The chunks at hand belong to the instance.
+        // The local chunk cache belongs to the instance.
         let options = PostgresOptions { disk_cache: None, ..database_options(dir, config, url) };
         let store = PostgresStore::open(options).map_err(|error| {
             CommandFault::cannot_run(format!(
@@ -273,7 +274,7 @@ impl HomeChunkStore {
     }
 }
 
-/// Returns where small mutable state lies if the repository lies in a database: its URL, and the name of the schema.
+/// Returns the location of the state database if a database stores the repository: its URL, and the name of the schema.
 pub(crate) fn state_database_location(config: &TympanConfig) -> Option<(String, String)> {
     let section = &config.database;
     let mut url = DATABASE_URL_OVERRIDE.get().or(section.url.as_ref())?.clone();
@@ -290,7 +291,7 @@ pub(crate) fn state_database_location(config: &TympanConfig) -> Option<(String, 
     Some((url, format!("{schema}_state")))
 }
 
-/// Returns how the database is used, by the configuration.
+/// Returns the database options of the configuration.
 fn database_options(dir: &Path, config: &TympanConfig, url: &str) -> PostgresOptions {
     let section = &config.database;
     let mut options = PostgresOptions::new(url);
@@ -321,5 +322,5 @@ fn database_options(dir: &Path, config: &TympanConfig, url: &str) -> PostgresOpt
     options
 }
 
-/// Bytes of chunks that are kept at hand beside the process unless configured.
+/// The default size of the local chunk cache in bytes.
 const NEAR_CACHE_BYTES: u64 = 1 << 30;

@@ -1,7 +1,7 @@
-//! Homes that stand on another one: a clone reads from it, a standby follows it.
+//! Homes that depend on another one: a clone reads from it, a standby follows it.
 //!
-//! `base.toml` names the base of a clone and the lease on its state; `standby.toml` names what a standby follows, and
-//! is there until it is promoted. `base.secret` holds what either proves itself with to a running instance.
+//! `base.toml` names the base of a clone and the lease on its state; `standby.toml` names the origin of a standby, and
+//! exists until the standby is promoted. `base.secret` stores the credentials of either for a running instance.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,15 +26,15 @@ use crate::home::{
     create_private_dir, error_chain_text, random_text, write_private_file, write_secret_file,
 };
 
-/// How long a lease lasts that nobody renews: a clone that is stopped for longer than this must be made anew.
+/// The duration of a lease without renewal: a clone that is stopped for longer must be created again.
 pub(crate) const LEASE_DURATION: Duration = Duration::from_hours(14 * 24);
-/// How often a running instance renews it.
+/// The interval at which a running instance renews its lease.
 const LEASE_RENEW_INTERVAL: Duration = Duration::from_mins(10);
-/// How soon it tries again after a failure.
+/// The delay before a failed renewal is retried.
 const LEASE_RETRY_DELAY: Duration = Duration::from_secs(5);
-/// Bytes of chunks and small blobs of another instance that stay at hand.
+/// The size of the local cache of chunks and small blobs of another instance.
 const NEAR_CACHE_BYTES: u64 = 1 << 30;
-/// The folder that they stay in.
+/// The folder of this cache.
 const NEAR_CACHE_DIR: &str = "near";
 
 /// The branch that is cloned.
@@ -43,41 +43,41 @@ const BASE_FILE: &str = "base.toml";
 const STANDBY_FILE: &str = "standby.toml";
 const SECRET_FILE: &str = "base.secret";
 
-/// What a home stands on.
+/// The home that another home depends on.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HomeOrigin {
     /// A home's directory, or the URL of a running instance.
     pub(crate) from: String,
-    /// Who holds the lease.
+    /// The name of the lease holder.
     pub(crate) holder: String,
-    /// The root that is leased; of a clone only.
+    /// The leased root; only of a clone.
     pub(crate) root: Option<String>,
-    /// Who must have signed the certificate of an `https` URL: a PEM file.
+    /// A PEM file of certificates that an `https` URL is verified with.
     pub(crate) ca: Option<PathBuf>,
-    /// Where the lease lies, in place of the home that is read.
+    /// The folder with the lease, instead of the home that is read.
     pub(crate) leases: Option<PathBuf>,
 }
 
 /// A base with its large blobs.
 pub(crate) type BaseWithBlobs = (Arc<dyn BaseStore>, Arc<dyn ReadBlobs>);
 
-/// The packs of a clone over its base, and the base's large blobs.
+/// The packs of a clone layered over its base, and the base's large blobs.
 pub(crate) type OverlayWithBlobs = (Arc<LayeredStore>, Arc<dyn ReadBlobs>);
 
 impl HomeOrigin {
-    /// Reads what a clone stands on; nothing if the home is none.
+    /// Reads the origin of a clone; `None` if the home is no clone.
     ///
     /// # Errors
-    /// If the file cannot be read or makes no sense.
+    /// If the file cannot be read or is invalid.
     pub(crate) fn read_clone(home: &Path) -> Result<Option<Self>, CommandFault> {
         read_origin_file(&home.join(BASE_FILE))
     }
 
-    /// Reads what a standby follows; nothing if the home is none.
+    /// Reads the origin of a standby; `None` if the home is no standby.
     ///
     /// # Errors
-    /// If the file cannot be read or makes no sense.
+    /// If the file cannot be read or is invalid.
     pub(crate) fn read_standby(home: &Path) -> Result<Option<Self>, CommandFault> {
         read_origin_file(&home.join(STANDBY_FILE))
     }
@@ -99,7 +99,7 @@ impl HomeOrigin {
     }
 
     fn write_to(&self, file: &Path) -> Result<(), CommandFault> {
-        // A JSON string is a TOML string.
+        // A JSON string is also a TOML string.
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let mut text =
             format!("from = {}\nholder = {}\n", quoted(&self.from), quoted(&self.holder));
@@ -127,18 +127,18 @@ impl HomeOrigin {
     }
 }
 
-/// How a running instance lets a home read its store.
+/// How a home accesses the store of a running instance.
 #[derive(Debug, Default)]
 pub(crate) struct BaseAccess {
     /// The replication key or a token.
     pub(crate) credentials: Option<RemoteStoreCredentials>,
-    /// Who must have signed the certificate of an `https` URL: a PEM file.
+    /// A PEM file of certificates that an `https` URL is verified with.
     pub(crate) ca_file: Option<PathBuf>,
-    /// Where the lease on a home is to lie, in place of that home.
+    /// The folder for the lease on a home, instead of that home.
     pub(crate) lease_dir: Option<PathBuf>,
 }
 
-/// Keeps what a home proves itself with.
+/// Stores the credentials of a home.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -173,7 +173,7 @@ fn read_credentials(home: &Path) -> Result<Option<RemoteStoreCredentials>, Comma
     }
 }
 
-/// Tells whether a base is a running instance rather than a directory.
+/// Returns true if a base is a running instance rather than a directory.
 pub(crate) fn is_instance_url(from: &str) -> bool {
     from.starts_with("http://") || from.starts_with("https://")
 }
@@ -234,11 +234,11 @@ pub(crate) fn open_base_at(
     Ok((Arc::new(followed), crate::blob_storage::open_other_home_blobs(&dir, home)?))
 }
 
-/// Lays the packs of a clone over its base and renews the lease; nothing if the home is no clone. A running instance that
-/// does not answer now is asked again later.
+/// Layers the packs of a clone over its base and renews the lease; `None` if the home is no clone. A running instance
+/// that does not respond now is retried later.
 ///
 /// # Errors
-/// If the directory of the base is not there, or it no longer keeps what the clone stands on.
+/// If the directory of the base is missing, or if the base no longer keeps the root that the clone depends on.
 pub(crate) fn open_clone_overlay(
     home: &Path,
     own: &Arc<LocalStore>,
@@ -267,11 +267,11 @@ pub(crate) fn open_clone_overlay(
         base = Arc::new(CachedBaseStore::new(base, &cache));
     }
     let lease = match base.find_lease(&origin.holder) {
-        // What is own, and what was read before, is served meanwhile.
+        // Until then, own and cached data is served.
         Err(error) if error.is_transient() => None,
         lease => lease.map_err(|error| failed(&error))?,
     };
-    // One that is not there counts as expired: it is taken again if the base has kept the root by chance.
+    // A missing lease counts as expired: it is granted again if the base still has the root.
     let expired =
         RootLease { holder: origin.holder.clone(), root, expires_at: Some(SystemTime::UNIX_EPOCH) };
     let lease = lease.filter(|lease| lease.root == root).unwrap_or(expired);
@@ -289,10 +289,11 @@ pub(crate) fn open_clone_overlay(
     Ok(Some((Arc::new(store), blobs)))
 }
 
-/// Takes a lease on the root that a clone stood on when it was saved. `former` held one then, which may still keep the root.
+/// Takes a lease on the root that a clone depended on when it was saved. `former` held a lease then, which may still
+/// keep the root.
 ///
 /// # Errors
-/// [`Error::LeaseLost`] if the base no longer keeps the root; or what it says.
+/// [`Error::LeaseLost`] if the base no longer keeps the root; or an error of the base.
 pub(crate) fn lease_saved_root(
     base: &dyn BaseStore,
     (holder, former): (&str, &str),
@@ -307,7 +308,7 @@ pub(crate) fn lease_saved_root(
     };
     if is_kept()? {
         base.grant_lease(&lease)?;
-        // If it was given back before this one was granted, nothing may have kept the root in between.
+        // If the former lease was released before this one was granted, nothing may have kept the root in between.
         if is_kept()? {
             return Ok(lease);
         }
@@ -316,7 +317,7 @@ pub(crate) fn lease_saved_root(
     renew_lease(base, &expired, (now, LEASE_DURATION))
 }
 
-/// Opens the packs of a home, which is made if it is not there, without what they may lie over.
+/// Opens the packs of a home, which is created if it does not exist, without the base that they may be layered over.
 ///
 /// # Errors
 /// If another process has them open, or they are damaged.
@@ -334,7 +335,7 @@ pub(crate) fn open_own_packs(home: &Path) -> Result<Arc<LocalStore>, CommandFaul
     store.map(Arc::new).map_err(|error| failed(&error))
 }
 
-/// Makes the folder of a home.
+/// Creates the folder of a home.
 ///
 /// # Errors
 /// If the system refuses.
@@ -344,10 +345,10 @@ pub(crate) fn create_home_dir(home: &Path) -> Result<(), CommandFault> {
     })
 }
 
-/// Returns the name under which a home holds its lease.
+/// Returns the holder name for the lease of a home.
 ///
 /// # Errors
-/// If the system gives no random bytes.
+/// If the system provides no random bytes.
 pub(crate) fn lease_holder_name(home: &Path) -> Result<String, CommandFault> {
     let mut unique = random_text()?;
     unique.truncate(12);
@@ -356,7 +357,7 @@ pub(crate) fn lease_holder_name(home: &Path) -> Result<String, CommandFault> {
     Ok(format!("{name}-{unique}"))
 }
 
-/// Lets `main` of a clone begin at the leased root, unless that is done.
+/// Starts `main` of a clone at the leased root, unless that is done.
 ///
 /// # Errors
 /// If the ref cannot be written.
@@ -413,7 +414,7 @@ pub(crate) async fn renew_lease_until_stopped(
 /// Refuses a home that follows another one.
 ///
 /// # Errors
-/// [`CommandFault::usage`] that says what to do.
+/// [`CommandFault::usage`] with the remedy.
 pub(crate) fn refuse_standby(home: &Path) -> Result<(), CommandFault> {
     match HomeOrigin::read_standby(home)? {
         None => Ok(()),
@@ -425,7 +426,7 @@ pub(crate) fn refuse_standby(home: &Path) -> Result<(), CommandFault> {
     }
 }
 
-/// Makes a standby a home of its own.
+/// Makes a standby an independent home.
 ///
 /// # Errors
 /// If the file cannot be removed.
@@ -435,7 +436,7 @@ pub(crate) fn promote_standby_home(home: &Path) -> Result<(), CommandFault> {
     removed.map_err(|error| write_fault(&file, &error))
 }
 
-/// Writes a file so that it is there whole or not at all.
+/// Writes a file atomically: after a crash it is complete or absent.
 pub(crate) fn write_file_durably(file: &Path, text: &str) -> Result<(), CommandFault> {
     let unfinished = file.with_extension("tmp");
     let write = || -> std::io::Result<()> {

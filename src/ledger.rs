@@ -1,4 +1,4 @@
-//! The dependency ledger of a publisher: where it lies, under which name, and how flushes ask it.
+//! The dependency ledger of a publisher: its location, its name, and its use by flushes.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -18,14 +18,14 @@ use crate::command::CommandFault;
 use crate::config::TympanConfig;
 use crate::home::{Home, create_private_dir, error_chain_text, random_text, write_secret_file};
 
-/// Changes with each start of the machine.
+/// A file whose content changes at each boot of the machine.
 const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
 
-/// How often a site's folder is looked at; a look at some hundred files costs about a millisecond.
+/// The polling interval of a site's folder; polling several hundred files takes about a millisecond.
 const SITE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Names what decides about answers beside content: the version of the program, the settings that show in answers, the
-/// key that addresses of pictures are signed with, and the files of a site that are read live.
+/// Returns a fingerprint of everything besides content that determines responses: the version of the program, the
+/// settings that affect responses, the key that signs image URLs, and the files of a site that are read live.
 fn rendering_fingerprint(config: &TympanConfig, key: &str, site: Option<u64>) -> String {
     let max_ages: Vec<_> =
         config.back_ends.iter().map(|(name, one)| (name, &one.max_age)).collect();
@@ -60,7 +60,7 @@ pub(crate) async fn open_home_ledger(
     let options = LedgerOptions {
         pool: state.pool().clone(),
         publisher: read_or_create_publisher_name(&folder.join("publisher"))?,
-        // Without it, every start counts as one of the machine.
+        // Without the boot id, every start counts as a boot of the machine.
         boot: fs::read_to_string(BOOT_ID_FILE).ok().map_or_else(random_text, Ok)?,
         max_urls: home.config.ledger.max_urls.unwrap_or(DEFAULT_MAX_URLS),
         renderer_fingerprint: rendering_fingerprint(&home.config, key, site),
@@ -78,8 +78,8 @@ pub(crate) fn site_files_state(site: Option<&Path>) -> Result<Option<u64>, Comma
     state.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))
 }
 
-/// Has the ledger name what was drawn by the files of a site whenever these change, until `stop` turns true. `known` is
-/// their state when the ledger was opened.
+/// Updates the rendering fingerprint of the ledger whenever the files of a site change, so that the ledger names what
+/// was rendered with the old files, until `stop` turns true. `known` is their state when the ledger was opened.
 pub(crate) async fn follow_site(
     ledger: DependencyLedger,
     (config, key): (TympanConfig, String),
@@ -97,7 +97,7 @@ pub(crate) async fn follow_site(
                     .await;
                 match told {
                     Ok(()) => known = Some(state),
-                    // Tried again at the next look.
+                    // Retried at the next poll.
                     Err(error) => {
                         tracing::warn!(reason = %error_chain_text(&error), "the ledger is behind")
                     }
@@ -115,10 +115,10 @@ pub(crate) async fn follow_site(
     }
 }
 
-/// Returns the name under which a publisher's flushes are counted: the begin of the one that its ledger has.
+/// Returns the name under which a publisher's flushes are counted: a prefix of its ledger's name.
 ///
 /// # Errors
-/// If it cannot be read or made.
+/// If it cannot be read or created.
 pub(crate) fn publisher_short_name(home: &Home) -> Result<String, CommandFault> {
     Ok(shorten_ledger_name(&read_or_create_publisher_name(
         &home.dir.join("ledger").join("publisher"),
@@ -130,10 +130,10 @@ pub(crate) fn shorten_ledger_name(name: &str) -> String {
     name.chars().take(12).collect()
 }
 
-/// Reads which header names the keys of answers.
+/// Returns the header that names the keys of responses.
 ///
 /// # Errors
-/// If no header can have that name.
+/// If the name is no valid header name.
 pub(crate) fn surrogate_key(config: &TympanConfig) -> Result<Option<HeaderName>, CommandFault> {
     let named = config.ledger.surrogate_key.as_deref();
     named
@@ -147,7 +147,7 @@ pub(crate) fn surrogate_key(config: &TympanConfig) -> Result<Option<HeaderName>,
         .transpose()
 }
 
-/// Reads the name of this publisher, or makes one.
+/// Reads the name of this publisher, or creates one.
 fn read_or_create_publisher_name(file: &Path) -> Result<String, CommandFault> {
     match fs::read_to_string(file) {
         Ok(name) if !name.trim().is_empty() => Ok(name.trim().to_owned()),
@@ -159,10 +159,10 @@ fn read_or_create_publisher_name(file: &Path) -> Result<String, CommandFault> {
     }
 }
 
-/// Tells flushes which URLs a change reaches.
+/// Finds the URLs that a change affects, for flushes.
 pub(crate) struct ReachedUrlLookup {
     ledger: DependencyLedger,
-    /// Draws what a change may show in; the instance holds the replicator that asks.
+    /// Renders the content that a change may affect; weak because the instance owns the replicator that uses this.
     instance: Weak<Instance>,
 }
 

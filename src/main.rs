@@ -34,7 +34,7 @@ use crate::args::TympanArgs;
 use crate::command::CommandFault;
 
 fn main() -> ExitCode {
-    // It is started for pictures that somebody waits for, and logs nothing.
+    // The process renders pictures that a user waits for, and logs nothing.
     let is_painter =
         std::env::args_os().nth(1).is_some_and(|name| name == args::RENDER_IMAGES_COMMAND);
     let done = if is_painter {
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Logs go to standard error, or to the end of a file; `TYMPAN_LOG` chooses what, such as `debug` or
+/// Starts logging to standard error, or to the end of a file; `TYMPAN_LOG` sets the filter, such as `debug` or
 /// `tympan_dispatcher=trace`.
 ///
 /// # Errors
@@ -76,10 +76,10 @@ fn start_logging(file: Option<&Path>) -> Result<(), CommandFault> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(writer)
-        // Colors are for people who look; a file or a journal would keep their codes, which hide words from `grep`.
+        // Colors are for terminals; in a file or a journal their escape codes would hide words from `grep`.
         .with_ansi(is_terminal && std::env::var_os("NO_COLOR").is_none())
         .with_target(false)
-        // Its complaint about a log that cannot be written would go to the same place, and panic there.
+        // An error message about a log that cannot be written would go to the same log, and panic there.
         .log_internal_errors(false)
         .init();
     Ok(())

@@ -1,4 +1,4 @@
-//! Maintenance: what a running instance does by schedule, as jobs under the topics of AEM's tasks.
+//! Maintenance: the scheduled tasks of a running instance, as jobs under the topics of AEM's tasks.
 //!
 //! | schedule | topic below `com/adobe/granite/maintenance/job` | does |
 //! |---|---|---|
@@ -9,9 +9,9 @@
 //!
 //! Invariants
 //! * One task runs at a time, in one of the processes on a database.
-//! * A task that fails says why in the list of jobs; the next time comes all the same.
-//! * What is removed for its age is judged by a clock that is trusted (`trusted_clock`).
-//! * A task that is stopped, or killed, leaves everything whole, and begins anew.
+//! * A task that fails reports the reason in the list of jobs; its schedule continues.
+//! * Expiry is measured against a trusted clock (`trusted_clock`).
+//! * A task that is stopped, or killed, leaves a consistent state, and starts again from the beginning.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ const BLOBS_SCHEDULE: &str = "0 30 3 * * ?";
 const DAILY_SCHEDULE: &str = "0 0 2 * * ?";
 const WEEKLY_SCHEDULE: &str = "0 0 1 ? * SAT";
 
-/// One of the tasks.
+/// A maintenance task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MaintenanceTask {
     Garbage,
@@ -71,7 +71,7 @@ impl MaintenanceTask {
         format!("{MAINTENANCE_TOPIC}/{name}")
     }
 
-    /// Returns when it runs by itself; nothing if never.
+    /// Returns the schedule of the task; `None` if it has none.
     fn schedule_rule(self, config: &TympanConfig) -> Option<String> {
         let section = &config.maintenance;
         let or = |rule: &Option<String>, default: &str| {
@@ -92,7 +92,7 @@ impl MaintenanceTask {
 /// Registers the tasks with a worker, and their schedules.
 ///
 /// # Errors
-/// With the key if a rule of the configuration is none; if the state database fails.
+/// With the key if a schedule of the configuration is invalid; if the state database fails.
 pub(crate) async fn register_maintenance(
     worker: &JobWorker,
     home: &Home,
@@ -110,7 +110,7 @@ pub(crate) async fn register_maintenance(
             config: config.clone(),
             runtime: Handle::current(),
         }));
-        // What a clone has read of its base is worth keeping, and nothing of its own refers to it.
+        // A clone keeps the data that it has read from its base, and nothing of its own refers to that data.
         let rule = task
             .schedule_rule(config)
             .filter(|_| task != MaintenanceTask::Blobs || home.composite.is_none());
@@ -132,7 +132,7 @@ pub(crate) async fn register_maintenance(
     Ok(())
 }
 
-/// Carries out one task.
+/// Runs one task.
 struct MaintenanceJob {
     task: MaintenanceTask,
     topic: String,
@@ -168,7 +168,7 @@ impl JobHandler for MaintenanceJob {
 }
 
 impl MaintenanceJob {
-    /// Returns the time by which things are removed for their age.
+    /// Returns the time that expiry is measured against.
     fn trusted_now(&self) -> SystemTime {
         trusted_now(&self.dir, &**self.repository.chunks(), SystemTime::now())
     }
@@ -238,7 +238,7 @@ impl MaintenanceJob {
             }
             tracing::info!(role, needed = count, discarded, purged, "blobs swept");
         }
-        // Their owners go by what they were told before, and remove nothing that is younger.
+        // Owners that could not be notified use the previous notification, and remove nothing newer.
         if untold.is_empty() { Ok(()) } else { Err(untold.join("; ")) }
     }
 

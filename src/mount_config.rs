@@ -1,4 +1,4 @@
-//! The section `[mounts]` of `tympan.toml`: where mounts of assets may lead, and which there are.
+//! The section `[mounts]` of `tympan.toml`: the allowed locations of asset mounts, and the mounts.
 
 use std::path::{Path, PathBuf};
 
@@ -10,37 +10,38 @@ use crate::command::CommandFault;
 use crate::config::Span;
 use crate::home::error_chain_text;
 
-/// Places with files that become assets.
+/// Locations of files that become assets.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct MountsSection {
-    /// How long after one pass over a mount the next begins; default 5 min, AEM's `scheduler.period`, which content may
-    /// set, too. Raise it where places are slow to list.
+    /// The time between the end of a pass over a mount and the next pass; default 5 min, AEM's `scheduler.period`,
+    /// which content may set as well. Raise it if locations are slow to list.
     pub(crate) period: Option<Span>,
-    /// Where mounts and imports may lead. What content configures, and every import, has to lie in one of them.
+    /// The allowed locations of mounts and imports. Mounts that are configured in content, and all imports, must be in
+    /// one of them.
     pub(crate) place: Vec<MountLocationSection>,
     /// Mounts; others can be configured in content.
     pub(crate) mount: Vec<MountSection>,
 }
 
-/// Somewhere that mounts and imports may lead.
+/// An allowed location of mounts and imports.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MountLocationSection {
-    /// What sources begin with: `/srv/press`, `davs://dav.example.org/press`, `s3://bucket/press` or
+    /// The prefix of sources: `/srv/press`, `davs://dav.example.org/press`, `s3://bucket/press` or
     /// `cmis+https://cmis.example.org/browser`.
     url: String,
-    /// The user, or the id of an access key; default none. It is sent to the host of `url` only.
+    /// The user, or the id of an access key; default none. It is sent only to the host of `url`.
     user: Option<String>,
-    /// A file with the password or secret key in its first line; default none. A relative path begins at the home.
+    /// A file whose first line is the password or secret key; default none. A relative path is resolved from the home.
     password_file: Option<PathBuf>,
-    /// The server of a bucket, such as `https://s3.example.org`; default Amazon's of the region.
+    /// The endpoint of a bucket, such as `https://s3.example.org`; default Amazon's of the region.
     endpoint: Option<String>,
     /// The region of a bucket; default `us-east-1`.
     region: Option<String>,
-    /// How long the place may say nothing; default 30 s.
+    /// The maximum time without data from the location; default 30 s.
     timeout: Option<Span>,
-    /// A file with certificates in PEM that the place's must derive from; default those of the system.
+    /// A PEM file of certificates, one of which must have signed that of the location; default those of the system.
     tls_ca: Option<PathBuf>,
 }
 
@@ -48,21 +49,21 @@ pub(crate) struct MountLocationSection {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MountSection {
-    /// Its name: letters, digits, `-` and `_`.
+    /// The name: letters, digits, `-` and `_`.
     name: String,
-    /// Where its files are, as `url` of a place.
+    /// The location of the files, in the form of `url` of a place.
     source: String,
     /// The folder below `/content/dam` that shows them.
     target: String,
-    /// How long after one pass the next begins; default as for all.
+    /// The time between the end of a pass and the next one; default that of `[mounts]`.
     period: Option<Span>,
 }
 
 impl MountsSection {
-    /// Reads files with passwords and certificates.
+    /// Returns the settings of mounts; reads the files with passwords and certificates.
     ///
     /// # Errors
-    /// [`CommandFault::usage`] with what is wrong.
+    /// [`CommandFault::usage`] with the fault.
     pub(crate) fn mount_settings(
         &self,
         home: &Path,

@@ -1,7 +1,8 @@
-//! The program file that this process runs, for processes that it starts.
+//! The program file of this process, for child processes.
 
-/// The file that this process was started from, by the kernel's name for it.
+/// The program file of this process, by the kernel's name for it.
 ///
-/// The path by which the program was started may name another version after an upgrade, or nothing. Workers that take
-/// parts of a job have to be of the version that hands them out, so they start from the open file (proc(5), `exe`).
+/// After an upgrade, the path that the program was started with may refer to another version or not exist. Workers that
+/// take parts of a job must have the version of the process that distributes them, so they are started from the open
+/// file (proc(5), `exe`).
 pub(crate) const PROGRAM_FILE: &str = "/proc/self/exe";

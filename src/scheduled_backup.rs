@@ -1,12 +1,13 @@
-//! `[backup]` of `tympan.toml`: an author saves itself by schedule, as a job.
+//! `[backup]` of `tympan.toml`: an author saves itself on a schedule, as a job.
 //!
-//! The vault's key and index stay in memory between two saves, so that a save costs what changed. `/health` says when the
-//! last one is too long ago, `/metrics` how long, and each run stands in the jobs and in `logs/backup.jsonl`.
+//! The vault's key and index stay in memory between two saves, so that the cost of a save depends only on the changes.
+//! `/health` reports an overdue save, `/metrics` the time since the last one, and each run is listed in the jobs and in
+//! `logs/backup.jsonl`.
 //!
 //! Invariants
-//! * What is saved is one state of the repository, and folders beside it as they are read.
-//! * A save that fails is told where it failed, and the next one comes all the same.
-//! * Retention runs after a save that went well, and never takes the snapshot that it made.
+//! * A save contains one consistent state of the repository, and other folders as they are when read.
+//! * A failed save reports its error, and the schedule continues.
+//! * Retention runs after a successful save, and never removes the snapshot of that save.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -45,66 +46,71 @@ use crate::trusted_clock;
 const SAVE_TOPIC: &str = "tympan/backup/save";
 /// The name of its schedule.
 const SAVE_SCHEDULE_NAME: &str = "backup";
-/// At half past two every night.
+/// The default schedule: half past two every night.
 const DEFAULT_SCHEDULE: &str = "0 30 2 * * ?";
-/// A daily save that is late by half a day is told.
+/// The default maximum age, at which a daily save is half a day late.
 const DEFAULT_MAX_AGE: Duration = Duration::from_hours(36);
-/// A save that gives way has to be through in this time, however seldom saves are.
+/// The maximum duration of a throttled save, regardless of the interval between saves.
 const MAX_THROTTLED_DURATION: Duration = Duration::from_hours(1);
-/// Waits for others that use the vault.
+/// The maximum wait for other processes that lock the vault.
 const VAULT_LOCK_TIMEOUT: Duration = Duration::from_mins(10);
-/// How long what nobody needs stays in the vault, as for `tympan backup prune`.
+/// The grace period of unused packs in the vault, as for `tympan backup prune`.
 const PRUNE_GRACE: Duration = Duration::from_hours(23);
 
-/// Saves by schedule. Without `vault` there are none.
+/// Scheduled saves. Without `vault` there are none.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct BackupSection {
-    /// The vault, which `tympan backup init` made: a folder, `sftp://…`, `s3:…` or `rest:…`; default none, and nothing is saved
-    /// by schedule. What a bucket or server wants to know of the client comes from the environment, as for
-    /// `tympan backup`, or from the files below.
+    /// The vault, created with `tympan backup init`: a folder, `sftp://…`, `s3:…` or `rest:…`; default none, and no
+    /// saves are scheduled. Credentials for a bucket or server come from the environment, as for `tympan backup`, or
+    /// from the files below.
     pub(crate) vault: Option<String>,
     /// Private keys for SSH; default the agent and the usual files of the user that the instance runs as.
     pub(crate) ssh_keys: Vec<PathBuf>,
-    /// The file of known hosts for SSH; default those of that user and the system.
+    /// The file of known hosts for SSH; default those of the instance's user and of the system.
     pub(crate) ssh_known_hosts: Option<PathBuf>,
     /// For `rest:`: the file with the password of the user that the address names; default TYMPAN_REST_PASSWORD.
     pub(crate) rest_password_file: Option<PathBuf>,
     /// For `rest:https:`: a PEM file with the certificate that must have signed the server's; default those of the system.
     pub(crate) vault_ca: Option<PathBuf>,
-    /// The file with the vault's password; needed with `vault`. Only the user of the instance should be able to read it.
+    /// The file with the vault's password; required with `vault`. Only the user of the instance should be able to read
+    /// it.
     pub(crate) password_file: Option<PathBuf>,
-    /// When, as a Quartz expression in UTC or `every 15min`; default `"0 30 2 * * ?"`. A save costs what changed, so every
-    /// few minutes is fine where less may be lost.
+    /// The schedule, as a Quartz expression in UTC or `every 15min`; default `"0 30 2 * * ?"`. The cost of a save
+    /// depends on the changes, so short intervals are reasonable if less data may be lost.
     pub(crate) schedule: Option<String>,
-    /// Folders that are saved beside the repository; default none. Name what else the machine needs to start anew.
+    /// Folders that are saved in addition to the repository; default none. Name everything else that the machine needs
+    /// after a restore.
     pub(crate) folders: Vec<PathBuf>,
-    /// Whether jobs and logins are saved with the repository; default `false`. Set it where a restored instance has to go on
-    /// with what waits in its queues; each save stores the state database anew then, as far as it has changed.
+    /// True if jobs and logins are saved with the repository; default `false`. Set it if a restored instance must
+    /// continue the jobs in its queues; each save then stores the changed parts of the state database again.
     pub(crate) with_state: bool,
-    /// Whether earlier revisions of the branch `main` are saved with the repository, as far as `[history]` keeps them; default
-    /// `false`. Set it where a restored instance has to be able to go back to them; the first save of each reads all of it.
+    /// True if earlier revisions of the branch `main` are saved with the repository, as far as `[history]` keeps them;
+    /// default `false`. Set it if a restored instance must be able to go back to them; the first save of each revision
+    /// reads all of it.
     pub(crate) with_history: bool,
-    /// Which snapshots of this instance stay, as `--keep` of `tympan backup forget`; default all. What they alone need goes
-    /// in two phases, as by `tympan backup prune`.
+    /// The retention policy of this instance's snapshots, as in `--keep` of `tympan backup forget`; default all are
+    /// kept. Data that only removed snapshots used is removed in two phases, as by `tympan backup prune`.
     pub(crate) keep: Option<String>,
-    /// Whether a clone saves what it reads of its base, too; default `false`: that is left to the base's owner, and named. Set
-    /// it where the base is not saved by anybody.
+    /// True if a clone also saves the data that it reads from its base; default `false`: the base is only named, and
+    /// its owner has to back it up. Set it if the base is not backed up.
     pub(crate) with_base: bool,
-    /// Whether a save works less while the instance's answers take longer than in the minutes before, as by
-    /// `tympan backup save --beside`; default `true`. Set it to `false` where saves have to end soon, whatever visitors notice.
+    /// True if a save slows down while the instance's responses take longer than in the minutes before, as with `tympan
+    /// backup save --beside`; default `true`. Set it to `false` if saves must end soon, regardless of the effect on
+    /// visitors.
     pub(crate) give_way: Option<bool>,
-    /// The name of this client in the vault; default the host's name. Name it where instances on hosts of one name, such as
-    /// containers, share a vault: each is compared with its own snapshots, and `keep` counts its own alone.
+    /// The name of this client in the vault; default the host's name. Set it if instances on hosts with the same name,
+    /// such as containers, share a vault: each is compared only with its own snapshots, and `keep` counts only its own.
     pub(crate) client_name: Option<String>,
-    /// How old the last success may be until `/health` says so; default 36 h. Set it to a little more than two turns.
+    /// The maximum age of the last successful save, beyond which `/health` reports it; default 36 h. Set it to a little
+    /// more than two intervals.
     pub(crate) max_age: Option<Span>,
 }
 
-/// Registers the job and its schedule, and what watches it.
+/// Registers the job, its schedule, and its monitoring.
 ///
 /// # Errors
-/// With the key if the configuration makes no sense; if the state database fails.
+/// With the key if the configuration is invalid; if the state database fails.
 pub(crate) async fn register_save_job(
     worker: &JobWorker,
     home: &Home,
@@ -112,7 +118,7 @@ pub(crate) async fn register_save_job(
 ) -> Result<(), CommandFault> {
     let section = &home.config.backup;
     let log = BackupRunLog::new(home.dir.join("logs/backup.jsonl"));
-    // Also where nothing is saved any more: what was saved is in the log.
+    // Registered even if no saves are scheduled any more: the log lists earlier ones.
     let told = log.clone();
     instance.set_backup_run_source(move || Ok(told.read()?.into_iter().map(to_api_run).collect()));
     let queues = worker.queues();
@@ -155,7 +161,7 @@ pub(crate) async fn register_save_job(
         vault_ca: section.vault_ca.clone(),
         ..VaultLocationArgs::default()
     };
-    // An address that makes no sense is told at the start; the vault itself may be away.
+    // An invalid address is reported at the start; the vault itself may be unreachable.
     vault_backend_at(vault, &place)
         .map_err(|fault| wrong(format!("vault: {}", fault.message())))?;
     let schedule = section.schedule.clone().unwrap_or_else(|| DEFAULT_SCHEDULE.to_owned());
@@ -197,7 +203,7 @@ pub(crate) async fn register_save_job(
     Ok(())
 }
 
-/// Returns a run as the API tells it.
+/// Converts a run to its representation in the API.
 fn to_api_run(run: BackupRunRecord) -> BackupRun {
     BackupRun {
         start: run.start.into(),
@@ -215,26 +221,26 @@ fn to_api_run(run: BackupRunRecord) -> BackupRun {
     }
 }
 
-/// Writes a period with the units of this file as the jobs have it; other rules stay as they are.
+/// Converts a period with the units of this file to the notation of the jobs; other rules are returned unchanged.
 fn to_schedule_rule(text: &str) -> String {
     let period = schedule_period(text);
     period.map_or_else(|| text.to_owned(), |period| format!("every {}ms", period.as_millis()))
 }
 
-/// Returns the period of a rule that has one.
+/// Returns the period of a rule; `None` if it has none.
 fn schedule_period(text: &str) -> Option<Duration> {
     text.trim().strip_prefix("every ").and_then(parse_span)
 }
 
-/// Returns how long a save that gives way may take: so that it is through long before anybody misses it, and before the
-/// next turn.
+/// Returns the maximum duration of a throttled save: it must end well before the last save counts as overdue, and
+/// before the next scheduled one.
 fn throttled_save_limit(max_age: Duration, schedule: &str) -> Duration {
     let longest = (max_age / 4).min(MAX_THROTTLED_DURATION);
     schedule_period(schedule).map_or(longest, |period| longest.min(period / 2))
 }
 
-/// Returns when all that is saved by schedule was saved last, in seconds since 1970: the repository, and the folders beside
-/// it if there are any. 0 for never.
+/// Returns the time of the last complete scheduled save, in seconds since 1970: of the repository, and of the folders
+/// if there are any. 0 for never.
 fn last_successful_save(runs: &[BackupRunRecord], path: &str, has_folders: bool) -> i64 {
     let last = |is_repository: bool| {
         let good = |run: &&BackupRunRecord| run.kind.is_success() && run.faults == 0;
@@ -245,7 +251,7 @@ fn last_successful_save(runs: &[BackupRunRecord], path: &str, has_folders: bool)
     if has_folders { last(true).min(last(false)) } else { last(true) }
 }
 
-/// When the last save went well, and what is wrong since.
+/// The time of the last successful save, and the fault since then.
 #[derive(Debug)]
 struct ScheduledBackupStatus {
     /// Seconds since 1970; 0 for never.
@@ -255,7 +261,7 @@ struct ScheduledBackupStatus {
 }
 
 impl ScheduledBackupStatus {
-    /// Says what an operator has to look at.
+    /// Returns the fault that an operator has to handle, if any.
     fn current_fault(&self, now: SystemTime) -> Option<String> {
         if let Some(fault) = &*self.fault.lock() {
             return Some(format!("the last save failed: {fault}"));
@@ -296,40 +302,40 @@ impl ScheduledBackupStatus {
     }
 }
 
-/// What a clone has of its own.
+/// A clone's own stores.
 struct CloneOwnStores {
     chunks: Arc<LocalStore>,
     blobs: Arc<dyn ReadBlobs>,
-    /// Large blobs of other machines lie here while they are read.
+    /// Stores large blobs of other machines while they are read.
     _spool_dir: tempfile::TempDir,
 }
 
-/// Carries out a save.
+/// Runs a save.
 struct ScheduledBackupJob {
     vault: String,
     location: VaultLocationArgs,
     password_file: PathBuf,
     folders: Vec<PathBuf>,
     with_state: bool,
-    /// Which earlier revisions are saved.
+    /// The earlier revisions to save.
     history: Option<RevisionRetention>,
     is_throttled: bool,
-    /// Its schedule, as it is configured.
+    /// The configured schedule.
     schedule: String,
     retention: Option<RetentionPolicy>,
-    /// How snapshots name this client, if not by its host.
+    /// The name of this client in snapshots, if it is not the host's.
     client: Option<String>,
     repository: Repository,
     blobs: Arc<dyn ReadBlobs>,
     snapshot_path: String,
-    /// What a clone has of its own, if what it stands on is left to its owner.
+    /// A clone's own stores, if its base is backed up by its owner.
     clone_stores: Option<CloneOwnStores>,
     dir: PathBuf,
     log: BackupRunLog,
     status: Arc<ScheduledBackupStatus>,
-    /// When the retention went well last, or the instance was started, in seconds since 1970.
+    /// The time of the last successful retention, or of the instance's start, in seconds since 1970.
     last_retention: AtomicI64,
-    /// The vault and its index, kept between two saves. Locked for the whole of a save.
+    /// The vault and its index, cached between saves. Locked during a save.
     vault_and_index: Mutex<Option<(Arc<Vault>, Arc<VaultIndex>)>>,
 }
 
@@ -339,7 +345,7 @@ impl JobHandler for ScheduledBackupJob {
     }
 
     fn run(&self, _job: &Job, context: &JobContext) -> JobOutcome {
-        // A save that takes longer than a turn must not fill the queue with others that wait for it.
+        // A save that takes longer than an interval must not fill the queue with waiting ones.
         let Some(mut opened) = self.vault_and_index.try_lock() else {
             return JobOutcome::Done;
         };
@@ -354,7 +360,7 @@ impl JobHandler for ScheduledBackupJob {
             }
             Err(_) if context.is_cancelled() => JobOutcome::Cancelled,
             Err(reason) => {
-                // What is in memory may be what is wrong.
+                // The cached state may be the cause of the failure.
                 *opened = None;
                 tracing::error!(reason, "a save by schedule failed");
                 *self.status.fault.lock() = Some(reason.clone());
@@ -369,7 +375,7 @@ fn current_timestamp() -> Timestamp {
 }
 
 impl ScheduledBackupJob {
-    /// Saves the repository and the folders, and keeps to the retention. Says what came of it.
+    /// Saves the repository and the folders, and applies the retention. Returns a description of the result.
     fn save_all(
         &self,
         opened: &mut Option<(Arc<Vault>, Arc<VaultIndex>)>,
@@ -387,7 +393,7 @@ impl ScheduledBackupJob {
             let lock =
                 lock.map_err(|error| self.record_failure(since, error_chain_text(&error)))?;
             let folders = Some(&*self.folders).filter(|folders| !folders.is_empty());
-            // What is wrong with one must not cost the other.
+            // An error in one source must not prevent the other from being saved.
             for source in [Some(None), folders.map(Some)].into_iter().flatten() {
                 match self.save_source((vault, index), &lock, (context, since), source) {
                     Ok(said) => words.push(said),
@@ -434,7 +440,7 @@ impl ScheduledBackupJob {
         Ok(vault)
     }
 
-    /// Notes a run that has failed before anything was looked at; returns why.
+    /// Logs a run that failed before it read anything; returns the reason.
     fn record_failure(&self, start: Timestamp, reason: String) -> String {
         let outcome = Err(reason.clone());
         let run = BackupRunRecord::of(
@@ -453,13 +459,13 @@ impl ScheduledBackupJob {
         }
     }
 
-    /// Returns who snapshots name. Locks name the process itself, whatever it is called in the vault.
+    /// Returns the user that snapshots name. Locks name the process itself, regardless of the client name in the vault.
     fn vault_user(&self) -> VaultUser {
         let who = VaultUser::this_process();
         VaultUser { host: self.client.clone().unwrap_or_else(|| who.host.clone()), ..who }
     }
 
-    /// Saves one source and notes the run.
+    /// Saves one source and logs the run.
     fn save_source(
         &self,
         (vault, index): (&Arc<Vault>, &mut Arc<VaultIndex>),
@@ -473,7 +479,7 @@ impl ScheduledBackupJob {
         let giving_way = if self.is_throttled { self.start_throttle(&progress) } else { None };
         let done = VaultIndex::catch_up_locked(index, vault, lock).and_then(|()| {
             let session = SaveSession::new((vault, index), lock, &progress);
-            // One time for all that is saved together.
+            // All snapshots of one save have the same time.
             let options = SaveOptions::new(self.vault_user(), since);
             let options = SaveOptions { revision_retention: self.history, ..options };
             match folders {
@@ -506,8 +512,8 @@ impl ScheduledBackupJob {
         ))
     }
 
-    /// Brakes a save while the instance's visitors wait, but so that it is through long before anybody misses it; nothing if
-    /// the instance writes no log of requests.
+    /// Throttles a save while the instance's visitors wait, but so that it ends well before it counts as overdue;
+    /// `None` if the instance writes no log of requests.
     fn start_throttle(&self, progress: &Arc<BackupProgress>) -> Option<ThrottledSave> {
         let deadline = throttled_save_limit(self.status.max_age, &self.schedule);
         let giving_way =
@@ -562,7 +568,7 @@ impl ScheduledBackupJob {
         save_repository(session, source, options)
     }
 
-    /// Forgets what the rule does not keep of this instance's snapshots, and prunes if anything went.
+    /// Removes this instance's snapshots that the policy does not keep, and prunes if any were removed.
     fn apply_retention(
         &self,
         vault: &Arc<Vault>,
@@ -571,7 +577,7 @@ impl ScheduledBackupJob {
     ) -> tympan_backup::Result<Option<String>> {
         let mut own = vault.read_snapshots()?;
         let client = self.vault_user();
-        // As snapshots name them, however they are written in the configuration.
+        // As snapshots name them, regardless of the spelling in the configuration.
         let named = |folder: &PathBuf| source_path(folder).to_string_lossy().into_owned();
         let folders: Vec<String> = self.folders.iter().map(named).collect();
         own.retain(|one| {
@@ -582,7 +588,7 @@ impl ScheduledBackupJob {
         let chosen = apply_retention(&own, keep);
         let gone: Vec<_> = chosen
             .iter()
-            // Whatever clocks say: what was made just now stays.
+            // The snapshot of this save is kept even if the clock is wrong.
             .filter(|(one, reasons)| reasons.is_empty() && one.timestamp() < since)
             .map(|(one, _)| one.id)
             .collect();
@@ -603,8 +609,8 @@ impl ScheduledBackupJob {
     }
 }
 
-/// Says what came of the retention. A vault that others use is thinned out by a later turn: what was saved is saved. One
-/// that others use all the time grows, which is told as a failure.
+/// Returns the result of the retention. If other processes lock the vault, a later run applies it: the save itself was
+/// successful. If the vault is always locked it grows, which is reported as a failure.
 fn retention_outcome(
     done: tympan_backup::Result<Option<String>>,
     is_late: bool,
@@ -621,7 +627,7 @@ fn retention_outcome(
     }
 }
 
-/// Stops a save when its job is cancelled.
+/// Stops a save when its job is canceled.
 struct JobCancelWatch {
     done_sender: std::sync::mpsc::Sender<()>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -645,7 +651,7 @@ impl JobCancelWatch {
 
 impl Drop for JobCancelWatch {
     fn drop(&mut self) {
-        // The thread ends with this, or has ended.
+        // The thread ends on this message, or has ended.
         self.done_sender.send(()).ok();
         if let Some(thread) = self.thread.take() {
             thread.join().ok();
@@ -674,7 +680,7 @@ mod tests {
         assert_eq!(throttled_save_limit(mins(120), DEFAULT_SCHEDULE), mins(30));
     }
 
-    /// After a restart, folders that were saved do not stand for a repository that was not.
+    /// After a restart, saved folders do not count as a saved repository.
     #[test]
     fn a_success_is_one_of_all_that_is_saved() {
         let run = |path: &str, end: i64, outcome: Result<Option<&SaveSummary>, String>| {
@@ -710,7 +716,7 @@ mod tests {
             Err(Error::Locked { host, user, pid: 7, since, exclusive: false })
         };
         assert!(retention_outcome(locked(), false).unwrap().unwrap().contains("other"));
-        // Whoever keeps the vault forever lets it grow.
+        // A lock that is never released lets the vault grow.
         assert!(retention_outcome(locked(), true).unwrap_err().contains("other"));
         assert!(retention_outcome(Err(Error::LockLost), false).is_err());
         assert_eq!(retention_outcome(Ok(None), true), Ok(None));

@@ -1,6 +1,6 @@
-//! Sites: a folder with components and content becomes content of an instance.
+//! Sites: a folder with components and content is imported as content of an instance.
 //!
-//! The sample site is embedded as a content package that the build made of the folder `site`.
+//! The sample site is embedded as a content package that the build creates from the folder `site`.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -25,10 +25,10 @@ mod bench;
 /// The sample site as a content package.
 const SAMPLE_PACKAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/site.zip"));
 const SAMPLE_DESCRIPTION: &str = include_str!("../site/site.toml");
-/// What the bench pages are made from.
+/// The description of the benchmark pages.
 const BENCH_SPEC: &str = include_str!("../site/bench/bench.json");
 
-/// Where the instances of a site find each other.
+/// The URLs at which the instances of a site reach each other.
 pub(crate) struct SiteNeighbors {
     /// The publisher's URL, for the author's agent.
     pub(crate) publish_url: String,
@@ -36,14 +36,14 @@ pub(crate) struct SiteNeighbors {
     pub(crate) dispatcher_url: String,
 }
 
-/// `site.toml`.
+/// The contents of `site.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SiteDescription {
     /// A short name.
     #[expect(dead_code, reason = "read to be checked")]
     name: String,
-    /// What people call the site.
+    /// The title of the site.
     #[expect(dead_code, reason = "read to be checked")]
     title: String,
     /// The path of the home page.
@@ -52,7 +52,7 @@ struct SiteDescription {
     #[serde(default)]
     #[expect(dead_code, reason = "read to be checked")]
     languages: Vec<String>,
-    /// The headers of its pages, which a publisher that is made for it gets into its `tympan.toml`.
+    /// The headers of its pages, which are written into the `tympan.toml` of a new publisher for it.
     #[serde(default)]
     headers: BTreeMap<String, String>,
 }
@@ -65,7 +65,7 @@ pub(crate) fn home_page_path(site: Option<&Path>) -> Result<Option<String>, Comm
     Ok(read_description(site)?.home)
 }
 
-/// Returns the text of a new `tympan.toml` for a publisher of the site; nothing for a site that names no headers.
+/// Returns the text of a new `tympan.toml` for a publisher of the site; `None` for a site that names no headers.
 ///
 /// # Errors
 /// With `file:line:column` if its `site.toml` is malformed, and for headers that cannot be sent.
@@ -76,7 +76,7 @@ pub(crate) fn publisher_config(site: Option<&Path>) -> Result<Option<String>, Co
     }
     let publish = PublishSection { headers };
     publish.page_headers().map_err(CommandFault::usage)?;
-    // Texts of JSON are texts of TOML.
+    // A JSON string is also a TOML string.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let lines = publish.headers.iter();
     let table: String =
@@ -126,8 +126,8 @@ pub(crate) fn read_site_package(
         .map_err(|error| CommandFault::usage(error_chain_text(&error)))
 }
 
-/// Imports a site into an empty repository, with agents and the stamps of a published site, in one commit and the
-/// stamps' own. `progress` hears of the nodes done and to do.
+/// Imports a site into an empty repository, with agents and the replication status of a published site, in one commit
+/// and a separate one for that status. `progress` is called with the number of nodes done and to do.
 ///
 /// # Errors
 /// If the site is malformed or content refuses it.
@@ -149,7 +149,7 @@ pub(crate) fn import_site(
     put_agents(&mut session, neighbors).map_err(failed)?;
     put_indexes(&mut session).map_err(failed)?;
     if let Some(home) = home {
-        // Who asks for `/` is sent to the home page.
+        // Requests for `/` are redirected to the home page.
         let root = NodePath::root();
         let target = Property::text(format!("{home}.html"));
         session
@@ -171,7 +171,7 @@ pub(crate) fn import_site(
     Ok(())
 }
 
-/// Defines the indexes by which vanity paths and aliases are found, unless the site brings its own.
+/// Defines the indexes that resolve vanity paths and aliases, unless the site has its own.
 pub(crate) fn put_indexes(session: &mut Session) -> tympan_content::Result<()> {
     let folder = NodePath::new("/oak:index")?;
     if session.node(&folder)?.is_none() {
@@ -192,7 +192,7 @@ pub(crate) fn put_indexes(session: &mut Session) -> tympan_content::Result<()> {
     Ok(())
 }
 
-/// Puts the agents below `/etc/replication`: the author's to publish, the publisher's to the dispatcher.
+/// Creates the agents below `/etc/replication`: the author's to publish, the publisher's to the dispatcher.
 fn put_agents(session: &mut Session, neighbors: &SiteNeighbors) -> tympan_content::Result<()> {
     for (folder, kind) in [("/etc", "sling:Folder"), ("/etc/replication", "sling:Folder")] {
         let folder = NodePath::new(folder)?;

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use zip::write::SimpleFileOptions;
 
-/// Folders of a site that hold content, by the name of the top-level node that they become.
+/// Folders of a site that have content, by the name of the top-level node that they become.
 const CONTENT_ROOTS: [&str; 4] = ["apps", "content", "conf", "etc.clientlibs"];
-/// Folders whose children are roots of the filter themselves, as other sites have their own beside them.
+/// Folders whose children are filter roots themselves, because other sites have their own children there.
 const SHARED_FOLDERS: [&str; 3] = ["content/dam", "content/_cq_tags", "apps"];
 
 /// Packs a site folder into a package with one filter root for each folder that belongs to the site.

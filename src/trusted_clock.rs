@@ -1,20 +1,21 @@
-//! The clock by which things are removed for their age.
+//! The clock that expiry is measured against.
 //!
-//! A clock that jumps ahead, be it for seconds, makes everything look old. So the time by which history, leases, versions,
-//! logins, ended jobs and marked packs of a vault are removed is not what the clock says now, but what it has been seen to say
-//! for a while. What it was seen to say is noted in the home's file `clock`, by a running instance every few minutes, and by
-//! each command that removes; for a vault, in a file of this user.
+//! A clock that jumps ahead, even for seconds, makes everything look old. Therefore history, leases, versions, logins,
+//! ended jobs and marked packs of a vault are not removed by the current clock time, but by a time that the clock has
+//! been observed to pass steadily. The observations are recorded in the home's file `clock`, by a running instance
+//! every few minutes, and by each command that removes data; for a vault, in a file of this user.
 //!
 //! Invariants
-//! * The time that is returned is never later than what the clock says.
-//! * It follows the clock over any step that the time since the machine was started confirms, and over others in steps of at
-//!   most [`MAX_STEADY_STEP`]; over a longer one it stands still until the clock has been seen to go on from there for
-//!   [`JUMP_PROBATION`].
+//! * The returned time is never later than the clock.
+//! * It follows the clock over any step that the time since boot confirms, and over others in steps of at most
+//!   [`MAX_STEADY_STEP`]; over a longer one it stands still until the clock has been observed to continue from there
+//!   for [`JUMP_PROBATION`].
 //! * A clock that goes back is followed at once: then everything looks younger.
 //!
-//! On failure: a note that cannot be read is none, and one that cannot be written keeps the time where it was. Both keep more.
+//! On failure: a record that cannot be read counts as absent, and one that cannot be written leaves the time unchanged.
+//! Both keep more data.
 //!
-//! Not here: whether a login is still good, which is judged by what the clock says.
+//! The validity of a login is not measured against this clock, but against the system clock.
 
 use std::fs;
 use std::path::Path;
@@ -25,56 +26,57 @@ use tympan_store::ChunkStore;
 
 use crate::home_origin::MAIN_BRANCH;
 
-/// How often a running instance looks at the clock.
+/// The interval at which a running instance checks the clock.
 pub(crate) const CLOCK_CHECK_INTERVAL: Duration = Duration::from_mins(10);
-/// A longer step between two looks is a jump, or a time in which nobody looked.
+/// A longer step between two checks is a jump, or a period without checks.
 const MAX_STEADY_STEP: Duration = Duration::from_hours(1);
-/// How long a clock must have gone on from where it jumped to until it is believed.
+/// The time that a clock must continue from where it jumped to before it is trusted.
 const JUMP_PROBATION: Duration = Duration::from_hours(24);
-/// What the time between two looks counts of that at most where nothing else confirms it: a second jump is no time.
+/// The maximum credit of one interval between two checks toward the probation if nothing else confirms it: a second
+/// jump is not elapsed time.
 const MAX_UNCONFIRMED_CREDIT: Duration = Duration::from_hours(6);
-/// Revisions among which the first note of a home finds its time.
+/// The number of revisions that determine the time of a home's first record.
 const REVISION_SAMPLE_COUNT: usize = 101;
-/// How old the snapshot before the last of a vault may be for a clock of which nothing else is known to be believed.
+/// The maximum age of the second-to-last snapshot of a vault at which a clock without other evidence is trusted.
 const MAX_USUAL_SNAPSHOT_AGE: Duration = Duration::from_hours(31 * 24);
-/// The file with the note.
+/// The file of the record.
 const CLOCK_RECORD_FILE: &str = "clock";
 
-/// What the clock was seen to say. Times are in seconds since 1970.
+/// The observations of a clock. Times are in seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClockRecord {
-    /// The last time that was believed.
+    /// The last trusted time.
     trusted: u64,
-    /// What was seen since the clock has jumped from there.
+    /// The observations since the clock jumped ahead of the trusted time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     jump: Option<ClockJump>,
-    /// How long the machine had been running at the last look.
+    /// The time since boot at the last check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     boot: Option<BootTime>,
 }
 
-/// A clock that has jumped ahead.
+/// The state of a clock that has jumped ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClockJump {
-    /// What it said last.
+    /// The last time that the clock showed.
     seen: u64,
-    /// For how many seconds it has gone on.
+    /// The number of seconds for which the clock has continued steadily.
     steady: u64,
 }
 
-/// The time since a machine was started, which nobody sets.
+/// The time since a machine was booted, which cannot be set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BootTime {
-    /// Which start it was.
+    /// The identifier of the boot.
     id: String,
     seconds: u64,
 }
 
 impl BootTime {
-    /// Reads it from the system; nothing where that does not tell.
+    /// Reads the boot time from the system; `None` if the system does not report it.
     fn read_system() -> Option<Self> {
         let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
         let since = rustix::time::clock_gettime(rustix::time::ClockId::Boottime).tv_sec;
@@ -82,10 +84,10 @@ impl BootTime {
     }
 }
 
-/// What the clocks of the machine say at one moment.
+/// The state of the machine's clocks at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ClockReading {
-    /// In seconds since 1970.
+    /// The clock time in seconds since 1970.
     now: u64,
     boot: Option<BootTime>,
 }
@@ -101,7 +103,7 @@ impl ClockRecord {
         Self { trusted, jump: None, boot: None }
     }
 
-    /// Returns how many seconds have passed since the last look, if the machine has run for all of them.
+    /// Returns the number of seconds since the last check, if the machine has run for all of them.
     fn elapsed_seconds(&self, reading: &ClockReading) -> Option<u64> {
         let (then, now) = (self.boot.as_ref()?, reading.boot.as_ref()?);
         if then.id != now.id {
@@ -110,7 +112,7 @@ impl ClockRecord {
         now.seconds.checked_sub(then.seconds)
     }
 
-    /// Returns the note after a look at the clock.
+    /// Returns the record after a check of the clock.
     fn advance(self, reading: &ClockReading) -> Self {
         let (now, boot) = (reading.now, reading.boot.clone());
         let elapsed = self.elapsed_seconds(reading);
@@ -118,7 +120,7 @@ impl ClockRecord {
         let is_confirmed = elapsed.is_some_and(|elapsed| {
             now.saturating_sub(last).abs_diff(elapsed) <= MAX_STEADY_STEP.as_secs()
         });
-        // So much time has passed in any case.
+        // This much time has certainly passed.
         let trusted = self.trusted.saturating_add(elapsed.unwrap_or(0));
         if now.saturating_sub(trusted) <= MAX_STEADY_STEP.as_secs() {
             return Self { trusted: now, jump: None, boot };
@@ -136,14 +138,14 @@ impl ClockRecord {
         Self { trusted, jump: Some(ClockJump { seen: now, steady }), boot }
     }
 
-    /// Returns the time that is believed, which is never later than what the clock says.
+    /// Returns the trusted time, which is never later than the clock.
     fn trusted_time(&self, reading: &ClockReading) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.trusted.min(reading.now))
     }
 }
 
-/// Notes what the clock of a home says now, and returns the time by which things may be removed. A home without a note
-/// begins where most of its last revisions were made.
+/// Records the clock of a home, and returns the time that expiry is measured against. A home without a record starts at
+/// the time when most of its last revisions were made.
 pub(crate) fn trusted_now(home: &Path, store: &dyn ChunkStore, now: SystemTime) -> SystemTime {
     trusted_at_reading(home, store, &ClockReading::at_time(now))
 }
@@ -156,16 +158,16 @@ fn trusted_at_reading(home: &Path, store: &dyn ChunkStore, reading: &ClockReadin
     note.trusted_time(reading)
 }
 
-/// Returns the time by which things of a home may be removed, by what a running instance has noted lately. Without a note
-/// nothing is old enough. Costs reading one small file.
+/// Returns the time that expiry in a home is measured against, from the last record of a running instance. Without a
+/// record nothing counts as expired. Costs reading one small file.
 pub(crate) fn recorded_trusted_now(home: &Path, now: SystemTime) -> SystemTime {
     let reading = ClockReading::at_time(now);
     let note = read_clock_record(&home.join(CLOCK_RECORD_FILE)).map(|note| note.advance(&reading));
     note.map_or(UNIX_EPOCH, |note| note.trusted_time(&reading))
 }
 
-/// Notes what the clock says now in a file that is kept for a vault, and returns the time by which things of the vault may be
-/// removed. `snapshots` gives the times of all snapshots; they are asked for where the file does not tell enough.
+/// Records the clock in a file for a vault, and returns the time that expiry in the vault is measured against.
+/// `snapshots` returns the times of all snapshots; it is called if the file is not sufficient.
 ///
 /// # Errors
 /// Those of `snapshots`.
@@ -186,7 +188,7 @@ fn trusted_vault_time<E>(
     let note = match known {
         Some(note) if note.elapsed_seconds(reading).is_some() => note.advance(reading),
         known => {
-            // The last snapshot may have been made by the clock that is asked about.
+            // The last snapshot may have been dated by the clock that is being checked.
             let mut times: Vec<u64> = snapshots()?.into_iter().map(unix_seconds).collect();
             times.sort_unstable();
             let witness = times.iter().rev().nth(1).or(times.first()).copied();
@@ -204,7 +206,7 @@ fn trusted_vault_time<E>(
     };
     if let Some(file) = file {
         if let Some(folder) = file.parent() {
-            // What is wrong with it is said where the note is written.
+            // An error is reported when the record is written.
             fs::create_dir_all(folder).ok();
         }
         store_record(file, &note, reading);
@@ -212,12 +214,12 @@ fn trusted_vault_time<E>(
     Ok(note.trusted_time(reading))
 }
 
-/// Writes a note, and says so if the clock has jumped.
+/// Writes a record, and logs a warning if the clock has jumped.
 fn store_record(file: &Path, note: &ClockRecord, reading: &ClockReading) {
     if let Err(error) = write_clock_record(file, note) {
         tracing::warn!(file = %file.display(), reason = %error, "what the clock says is not noted");
     }
-    // Said once for each jump.
+    // Warn once for each jump.
     if note.jump.is_some_and(|jump| jump.steady == 0) {
         tracing::warn!(
             trusted = note.trusted,
@@ -243,7 +245,7 @@ fn write_clock_record(file: &Path, note: &ClockRecord) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Makes the first note of a home: a few revisions that a clock dated wrongly do not count.
+/// Creates the first record of a home: a few revisions with wrong dates have no influence.
 fn initial_clock_record(store: &dyn ChunkStore, now: u64) -> ClockRecord {
     let revisions = store.ref_history(MAIN_BRANCH, None, REVISION_SAMPLE_COUNT).unwrap_or_default();
     let mut times: Vec<u64> =
@@ -287,7 +289,7 @@ mod tests {
         let start = 1_000 * HOUR;
         let looks = [start + 600, start + 2 * YEAR, start + 2 * YEAR + 600, start + 1_800];
         assert_eq!(follow(&looks), [start + 600, start + 600, start + 600, start + 1_800]);
-        // Several times, and each time for less than a day.
+        // Several checks, each after less than a day.
         let looks: Vec<u64> = (0..10_u64)
             .flat_map(|turn| [start + turn * 600, start + YEAR, start + YEAR + 23 * HOUR])
             .collect();
@@ -301,12 +303,12 @@ mod tests {
         let mut expected = vec![1_000 * HOUR; 4];
         expected.extend([looks[4], looks[4]]);
         assert_eq!(follow(&looks), expected);
-        // A second jump is no day.
+        // A second jump does not count as a day.
         let looks = [later, later + YEAR, later + 2 * YEAR];
         assert!(follow(&looks).iter().all(|trusted| *trusted == 1_000 * HOUR));
     }
 
-    /// Moves `main` at some times, in seconds since 1970, in a new store.
+    /// Creates a new store in which `main` was moved at the given times, in seconds since 1970.
     fn store_with_revisions(times: &[u64]) -> LocalStore {
         let store = LocalStore::open_in_memory().unwrap();
         let mut expected = None;
@@ -333,8 +335,8 @@ mod tests {
         store
     }
 
-    /// A collection while the clock is two years ahead drops no revision, also the first one of a home, and though a revision
-    /// was made meanwhile; a day later it goes by the clock again.
+    /// A collection while the clock is two years ahead drops no revision, even if it is the first one of a home, and
+    /// even if a revision was made in the meantime; a day later it follows the clock again.
     #[test]
     fn a_jump_drops_no_revisions() {
         let start = 1_000_000 * HOUR;
@@ -356,7 +358,7 @@ mod tests {
         };
         assert_eq!(dropped(start + 2 * YEAR), 0);
         assert_eq!(dropped(start + 2 * YEAR + 23 * HOUR), 0);
-        // Back where it was, and then really two years later.
+        // The clock is back where it was, and then really two years later.
         assert_eq!(dropped(start + 2 * HOUR), 0);
         assert_eq!(dropped(start + 2 * YEAR), 0);
         let day = (1..=4).map(|turn| dropped(start + 2 * YEAR + turn * 6 * HOUR));
@@ -370,7 +372,7 @@ mod tests {
         assert_eq!(follow(&looks), looks);
     }
 
-    /// Looks at a clock that says `now` on a machine that has been running for `up`, since its `start`.
+    /// Returns a reading of a clock that shows `now` on a machine that has been running for `up`, since its `start`.
     fn look(now: u64, (start, up): (&str, u64)) -> ClockReading {
         ClockReading { now, boot: Some(BootTime { id: start.to_owned(), seconds: up }) }
     }
@@ -384,18 +386,18 @@ mod tests {
             note.trusted.min(reading.now) - start
         };
         assert_eq!(trusted(look(start, ("a", 10))), 0);
-        // Nobody has looked for ten days, in which the machine ran.
+        // No check for ten days, in which the machine ran.
         assert_eq!(trusted(look(start + 240 * HOUR, ("a", 10 + 240 * HOUR))), 240 * HOUR);
-        // A jump for a moment, and a second one, move nothing but the time that has passed.
+        // A momentary jump, and a second one, advance the time only by the elapsed time.
         let up = 10 + 240 * HOUR;
         assert_eq!(trusted(look(start + 2 * YEAR, ("a", up + 60))), 240 * HOUR + 60);
         assert_eq!(trusted(look(start + 3 * YEAR, ("a", up + 120))), 240 * HOUR + 120);
         assert_eq!(trusted(look(start + 241 * HOUR, ("a", up + HOUR))), 241 * HOUR);
-        // A clock that was set right, and goes on for a day.
+        // A corrected clock that continues for a day.
         assert_eq!(trusted(look(start + 2 * YEAR, ("a", up + 2 * HOUR))), 242 * HOUR);
         let later = look(start + 2 * YEAR + 24 * HOUR, ("a", up + 26 * HOUR));
         assert_eq!(trusted(later), 2 * YEAR + 24 * HOUR);
-        // After another start, nothing confirms a step.
+        // After another boot, nothing confirms a step.
         assert_eq!(trusted(look(start + 3 * YEAR, ("b", 5))), 2 * YEAR + 24 * HOUR);
     }
 
@@ -411,18 +413,18 @@ mod tests {
             trusted_vault_time(file, || Ok::<_, ()>(snapshots), reading).unwrap()
         };
         let jumped = look(start + 2 * YEAR, ("a", 100));
-        // Also with a snapshot that the clock dated wrongly.
+        // Even with a snapshot that the clock dated wrongly.
         assert_eq!(time(None, &[start - day, start, start + 2 * YEAR], &jumped), at(start));
         assert_eq!(time(None, &[start], &jumped), at(start));
         assert_eq!(time(None, &[start - 7 * day, start - day], &look(start, ("a", 5))), at(start));
         assert_eq!(time(None, &[], &look(start, ("a", 5))), at(start));
-        // From a note on, the time since the machine's start tells, and no snapshot is read.
+        // Once there is a record, the time since boot is sufficient, and no snapshot is read.
         let file = Some(&*file);
         assert_eq!(time(file, &[start - day], &look(start, ("a", 5))), at(start));
         let unread = |reading: &ClockReading| trusted_vault_time(file, || Err(()), reading);
         assert_eq!(unread(&look(start + 2 * day, ("a", 65))), Ok(at(start + 60)));
         assert_eq!(unread(&look(start + day, ("a", 5 + day))), Ok(at(start + day)));
-        // After another start, they are.
+        // After another boot, snapshots are read.
         assert_eq!(unread(&look(start + 3 * day, ("b", 5))), Err(()));
         let reading = look(start + 3 * day, ("b", 5));
         assert_eq!(time(file, &[start, start + 2 * day], &reading), at(start + 3 * day));

@@ -1,31 +1,31 @@
-//! Assets and mounts.
+//! Arguments of `tympan assets`: assets and mounts.
 
 use clap::Subcommand;
 
 use super::RemoteInstanceArgs;
 
-/// What `tympan assets` does.
+/// The subcommands of `tympan assets`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AssetsCommand {
-    /// Places with files that are kept as assets.
+    /// Manages mounts: external locations whose files appear as assets.
     Mount {
         #[command(subcommand)]
         mount: AssetMountCommand,
     },
-    /// Makes assets of the files of a place; asked for again, goes on where it was.
+    /// Imports the files of a location as assets; run again, it resumes an interrupted import.
     #[command(
         after_help = "Example: tympan assets import /srv/press/2024 /content/dam/press --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
     Import {
-        /// Where the files are, in a place that the server's `tympan.toml` lists: `/folder`, `davs://…`, `s3://…`,
+        /// The location of the files, which the server's `tympan.toml` must list: `/folder`, `davs://…`, `s3://…`,
         /// `cmis+https://…`.
         source: String,
-        /// The folder that gets them, below `/content/dam`.
+        /// The target folder, below `/content/dam`.
         target: String,
-        /// Writes nothing, and says what would be.
+        /// Writes nothing; prints what an import would do.
         #[arg(long)]
         dry_run: bool,
-        /// Does not wait for the end.
+        /// Returns at once, without waiting for the import to end.
         #[arg(long)]
         no_wait: bool,
         #[command(flatten)]
@@ -36,16 +36,16 @@ pub(crate) enum AssetsCommand {
         after_help = "Example: tympan assets duplicates /content/dam/press --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
     Duplicates {
-        /// The folder to look in.
+        /// The folder to search.
         #[arg(default_value = "/content/dam")]
         path: String,
-        /// How many groups at most.
+        /// The maximum number of groups.
         #[arg(long, default_value_t = 1000)]
         limit: u32,
         #[command(flatten)]
         remote: RemoteInstanceArgs,
     },
-    /// Lists where an asset is used.
+    /// Lists the places where an asset is used.
     #[command(
         after_help = "Example: tympan assets references /content/dam/press/a.jpg --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
@@ -55,12 +55,12 @@ pub(crate) enum AssetsCommand {
         #[command(flatten)]
         remote: RemoteInstanceArgs,
     },
-    /// Switches on or off that edited metadata is written into the files.
+    /// Switches the write-back of edited metadata into the files on or off.
     #[command(
         after_help = "Example: tympan assets write-back on --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
     WriteBack {
-        /// Whether it is on.
+        /// The new state.
         switch: OnOffSwitch,
         #[command(flatten)]
         remote: RemoteInstanceArgs,
@@ -74,15 +74,15 @@ pub(crate) enum OnOffSwitch {
     Off,
 }
 
-/// What `tympan assets mount` does.
+/// The subcommands of `tympan assets mount`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AssetMountCommand {
-    /// Lists the mounts with what their last passes did.
+    /// Lists the mounts with the results of their last passes.
     #[command(
         after_help = "Example: tympan assets mount list --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
     List(RemoteInstanceArgs),
-    /// Shows a mount, with the files that its last pass left out.
+    /// Shows a mount, with the files that its last pass skipped.
     #[command(
         after_help = "Example: tympan assets mount status press --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
@@ -92,20 +92,20 @@ pub(crate) enum AssetMountCommand {
         #[command(flatten)]
         remote: RemoteInstanceArgs,
     },
-    /// Begins a pass now, also of a mount that is paused.
+    /// Starts a pass now, even if the mount is paused.
     #[command(
         after_help = "Example: tympan assets mount run press --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
     Run {
         /// The mount.
         name: String,
-        /// Believes that files are gone, however many.
+        /// Accepts any number of missing files as removed.
         #[arg(long)]
         accept_removals: bool,
         #[command(flatten)]
         remote: RemoteInstanceArgs,
     },
-    /// Ends the present pass after its batch, and begins no other.
+    /// Stops the current pass after its batch, and starts no other until resumed.
     #[command(
         after_help = "Example: tympan assets mount pause press --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
@@ -115,7 +115,7 @@ pub(crate) enum AssetMountCommand {
         #[command(flatten)]
         remote: RemoteInstanceArgs,
     },
-    /// Lets passes begin again, the first at once.
+    /// Resumes passes, and starts the first at once.
     #[command(
         after_help = "Example: tympan assets mount resume press --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]

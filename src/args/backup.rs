@@ -1,4 +1,4 @@
-//! The words of `tympan backup`.
+//! Arguments of `tympan backup`.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use super::vault::{VaultLocationArgs, parse_rate_arg, parse_size_arg};
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
-    /// Writes the log to the end of this file, in place of standard error.
+    /// Appends the log to this file instead of standard error.
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) log: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: BackupCommand,
 }
 
-/// Which vault, and how it opens.
+/// The vault and how to open it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct VaultArgs {
     /// The vault, of the format of restic's repositories: a folder, `sftp://USER@HOST:PORT/PATH`, `sftp:USER@HOST:PATH`,
@@ -34,38 +34,40 @@ pub(crate) struct VaultArgs {
         hide_default_value = true
     )]
     pub(crate) vault: String,
-    /// A file whose first line is the password. Without it, and without a command, TYMPAN_VAULT_PASSWORD has it.
+    /// A file whose first line is the password. Without this and without a command, the environment variable
+    /// TYMPAN_VAULT_PASSWORD is used.
     #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
-    /// A command that writes the password.
+    /// A command that prints the password.
     #[arg(long, value_name = "COMMAND", conflicts_with = "password_file")]
     pub(crate) password_command: Option<String>,
-    /// Waits so many seconds for others that use the vault.
+    /// Waits up to this many seconds for other processes that lock the vault.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(crate) retry_lock: u64,
-    /// Prints JSON, one line for each thing, and for how far a long run is; why it failed, if it did, on standard error.
+    /// Prints JSON, one line per item, and progress lines for a long run; if the command fails, the error goes to
+    /// standard error.
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) place: VaultLocationArgs,
 }
 
-/// Whose snapshots are meant.
+/// Selects the clients whose snapshots are used.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SnapshotClientArgs {
-    /// Only snapshots of the client with this name, in place of this host's; may stand several times.
+    /// Only snapshots of the client with this name, instead of this host; may be repeated.
     #[arg(long, value_name = "NAME", visible_alias = "client-name", env = "TYMPAN_CLIENT_NAME")]
     pub(crate) host: Vec<String>,
-    /// Those of all clients that share the vault.
+    /// Snapshots of all clients that share the vault.
     #[arg(long, visible_alias = "all-hosts")]
     pub(crate) all_clients: bool,
 }
 
-/// How somebody looks who writes nothing.
+/// Arguments of commands that only read a vault.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct VaultReadArgs {
-    /// Takes no lock: for a vault that cannot be written, such as one on a medium that is mounted read-only. A prune meanwhile
-    /// may take away what is being read.
+    /// Takes no lock: for a vault that cannot be written, such as one on a read-only medium. A concurrent prune may
+    /// remove data that is being read.
     #[arg(long)]
     pub(crate) no_lock: bool,
 }
@@ -83,10 +85,10 @@ pub(crate) enum CompressionLevel {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BackupCommand {
-    /// Makes a vault.
+    /// Creates a vault.
     #[command(after_help = "Example: tympan backup init -r /backup/site --password-file secret")]
     Init(VaultArgs),
-    /// Saves folders, and repositories of homes, whose instances may run.
+    /// Saves folders, and repositories of homes, whose instances may be running.
     #[command(
         after_help = "Example: tympan backup save -r /backup/site repo:/srv/author /etc/tympan"
     )]
@@ -99,13 +101,13 @@ pub(crate) enum BackupCommand {
         #[command(flatten)]
         clients: SnapshotClientArgs,
     },
-    /// Lists the clients that share a vault: how many snapshots each has, and when it made the last.
+    /// Lists the clients that share a vault, with the number of their snapshots and the time of the last one.
     #[command(after_help = "Example: tympan backup clients -r /backup/site")]
     Clients(VaultArgs),
-    /// Lists the saves of this user from this machine: when, of what kind, how long, how much.
+    /// Lists the saves that this user made on this machine, with time, kind, duration and size.
     #[command(after_help = "Example: tympan backup runs -r /backup/site")]
     Runs(VaultArgs),
-    /// Lists what a snapshot holds.
+    /// Lists the contents of a snapshot.
     #[command(after_help = "Example: tympan backup ls -r /backup/site latest /etc")]
     Ls {
         #[command(flatten)]
@@ -114,7 +116,7 @@ pub(crate) enum BackupCommand {
         clients: SnapshotClientArgs,
         /// The snapshot: `latest`, the newest one of this client, or the first digits of its id.
         snapshot: String,
-        /// Only what is below this path.
+        /// Lists only what is below this path.
         #[arg(default_value = "/")]
         path: String,
     },
@@ -125,19 +127,19 @@ pub(crate) enum BackupCommand {
         vault: VaultArgs,
         #[command(flatten)]
         clients: SnapshotClientArgs,
-        /// The name; `*` and `?` stand for letters.
+        /// The name; `*` and `?` are wildcards.
         pattern: String,
     },
-    /// Tells how two snapshots differ.
+    /// Shows the differences between two snapshots.
     #[command(after_help = "Example: tympan backup diff -r /backup/site 3f2a latest")]
     Diff {
         #[command(flatten)]
         vault: VaultArgs,
         #[command(flatten)]
         clients: SnapshotClientArgs,
-        /// The earlier one.
+        /// The earlier snapshot.
         old: String,
-        /// The later one.
+        /// The later snapshot.
         new: String,
     },
     /// Writes a file of a snapshot to standard output.
@@ -157,7 +159,7 @@ pub(crate) enum BackupCommand {
         after_help = "Example: tympan backup restore -r /backup/site latest --home /srv/author2"
     )]
     Restore(BackupRestoreArgs),
-    /// Compares a snapshot with what is there now: files byte by byte, a repository by its root.
+    /// Compares a snapshot with the current data: files byte by byte, a repository by its root.
     #[command(after_help = "Example: tympan backup verify -r /backup/site latest")]
     Verify {
         #[command(flatten)]
@@ -172,12 +174,12 @@ pub(crate) enum BackupCommand {
         #[arg(default_value = "latest")]
         snapshot: String,
     },
-    /// Removes snapshots of this client by a rule, or any by their ids.
+    /// Removes snapshots of this client by a retention policy, or any snapshots by their ids.
     #[command(
         after_help = "Example: tympan backup forget -r /backup/site --keep 7d,4w,12m --prune"
     )]
     Forget(ForgetSnapshotsArgs),
-    /// Removes what no snapshot refers to.
+    /// Removes data that no snapshot refers to.
     #[command(after_help = "Example: tympan backup prune -r /backup/site")]
     Prune {
         #[command(flatten)]
@@ -192,20 +194,21 @@ pub(crate) enum BackupCommand {
         vault: VaultArgs,
         #[command(flatten)]
         reading: VaultReadArgs,
-        /// Reads all packs, to the last byte.
+        /// Reads all packs completely.
         #[arg(long)]
         read_data: bool,
-        /// Reads one part of so many, such as `2/7`.
+        /// Reads one part of the packs out of a number of parts, such as `2/7`.
         #[arg(long, value_name = "N/M", conflicts_with = "read_data")]
         read_data_subset: Option<String>,
     },
-    /// Makes a damaged vault sound again: lists what is there, takes what is whole out of damaged packs, and takes what is
-    /// lost out of snapshots.
+    /// Repairs a damaged vault: rebuilds the index, recovers intact data from damaged packs, and removes lost data from
+    /// snapshots.
     #[command(after_help = "Example: tympan backup repair -r /backup/site --read-data")]
     Repair {
         #[command(flatten)]
         vault: VaultArgs,
-        /// Reads all packs, to the last byte. Without it, those that the index does not list, or whose length is wrong.
+        /// Reads all packs completely. Without this, reads only packs that the index does not list or whose length is
+        /// wrong.
         #[arg(long)]
         read_data: bool,
     },
@@ -214,12 +217,12 @@ pub(crate) enum BackupCommand {
         after_help = "Example: tympan backup copy -r /second/site --from-vault /backup/site --from-password-file secret"
     )]
     Copy(CopySnapshotsArgs),
-    /// Changes the words that snapshots have.
+    /// Changes the tags of snapshots.
     #[command(
         after_help = "Example: tympan backup tag -r /backup/site --add before-relaunch latest"
     )]
     Tag(TagSnapshotsArgs),
-    /// Looks after the vault's passwords.
+    /// Manages the vault's passwords.
     #[command(
         after_help = "Example: tympan backup key -r /backup/site add --new-password-file second"
     )]
@@ -229,19 +232,19 @@ pub(crate) enum BackupCommand {
         #[command(subcommand)]
         command: VaultKeyCommand,
     },
-    /// Removes the locks of processes that are gone.
+    /// Removes the locks of processes that no longer exist.
     #[command(after_help = "Example: tympan backup unlock -r /backup/site")]
     Unlock {
         #[command(flatten)]
         vault: VaultArgs,
-        /// All locks, also of processes that may live.
+        /// Removes all locks, including those of processes that may still run.
         #[arg(long)]
         remove_all: bool,
     },
-    /// Says what the next save, and a first one, would take in time and room.
+    /// Estimates the time and space that the next save, and a first save, would take.
     #[command(after_help = "Example: tympan backup estimate -r /backup/site repo:/srv/author /etc")]
     Estimate(BackupSaveArgs),
-    /// Counts what snapshots would restore, and what they take.
+    /// Counts the size of snapshots when restored, and the space that they use.
     #[command(after_help = "Example: tympan backup stats -r /backup/site latest")]
     Stats {
         #[command(flatten)]
@@ -251,10 +254,11 @@ pub(crate) enum BackupCommand {
         /// Only these snapshots.
         snapshots: Vec<String>,
     },
-    /// Searches settings that make saves of these sources into this vault fast, by saves into a vault beside it.
+    /// Searches settings that make saves of these sources into this vault fast, by trial saves into a temporary vault
+    /// next to it.
     #[command(after_help = "Example: tympan backup tune -r sftp://backup@host/site /srv/files")]
     Tune(BackupTuneArgs),
-    /// Shows the snapshots as folders that can only be read, until Ctrl-C or `umount`.
+    /// Mounts the snapshots as read-only folders, until Ctrl-C or `umount`.
     #[command(after_help = "Example: tympan backup mount -r /backup/site /mnt/backup")]
     Mount {
         #[command(flatten)]
@@ -266,14 +270,14 @@ pub(crate) enum BackupCommand {
         /// An empty folder.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
-        /// Lets other users of the machine look, as owners and modes in the snapshots allow.
+        /// Lets other users of the machine read the mount, subject to the owners and modes in the snapshots.
         #[arg(long)]
         allow_other: bool,
     },
 }
 
 impl BackupCommand {
-    /// Tells whether programs read what is printed.
+    /// Returns true if the output is JSON.
     pub(crate) fn is_json(&self) -> bool {
         match self {
             Self::Init(vault) | Self::Clients(vault) | Self::Runs(vault) => vault.json,
@@ -304,25 +308,25 @@ impl BackupCommand {
 pub(crate) struct BackupTuneArgs {
     #[command(flatten)]
     pub(crate) vault: VaultArgs,
-    /// What is saved: folders, or `repo:HOME`.
+    /// The sources to save: folders, or `repo:HOME`.
     #[arg(required = true, value_name = "SOURCE")]
     pub(crate) sources: Vec<String>,
-    /// What is measured: a first save, one that finds nothing changed, or one that reads everything again.
+    /// The scenario to measure: a first save, a save without changes, or a save that reads everything again.
     #[arg(long, value_enum, default_value = "full")]
     pub(crate) scenario: BackupTuneScenario,
-    /// Keeps nothing of what was found.
+    /// Does not store the settings that were found.
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
-/// What trials measure.
+/// The scenario that trials measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackupTuneScenario {
     /// A first save.
     Full,
-    /// One that finds nothing changed.
+    /// A save that finds nothing changed.
     Nochange,
-    /// One that reads everything again, and finds it there.
+    /// A save that reads everything again and finds it already stored.
     Walk,
 }
 
@@ -336,44 +340,45 @@ pub(crate) struct BackupSaveArgs {
         required_unless_present_any = ["files_from", "files_from_verbatim", "files_from_raw", "stdin"]
     )]
     pub(crate) sources: Vec<String>,
-    /// Makes a plain copy of a repository in place of a snapshot, without a vault: in a folder, where an earlier copy becomes
-    /// that of the new state, or as a new file that ends with `.zip`.
+    /// Makes a plain copy of a repository instead of a snapshot, without a vault: in a folder, where an earlier copy is
+    /// updated to the new state, or as a new file that ends with `.zip`.
     #[arg(long, value_name = "DIR|FILE.zip", conflicts_with_all = ["exclude", "iexclude", "exclude_file", "iexclude_file", "exclude_regex", "tag", "beside"])]
     pub(crate) to: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) excludes: ExcludeArgs,
     #[command(flatten)]
     pub(crate) source_lists: SourceListArgs,
-    /// Writes nothing; says what would be stored.
+    /// Writes nothing; prints what would be stored.
     #[arg(short = 'n', long, alias = "pretend", conflicts_with = "to")]
     pub(crate) dry_run: bool,
-    /// Gives the snapshot a word.
+    /// Adds a tag to the snapshot.
     #[arg(long, value_name = "WORD")]
     pub(crate) tag: Vec<String>,
-    /// The host's name in the snapshot, in place of this one's.
+    /// The host name in the snapshot, instead of this host's.
     #[arg(long, value_name = "NAME", visible_alias = "client-name", env = "TYMPAN_CLIENT_NAME")]
     pub(crate) host: Option<String>,
-    /// Reads everything, also what did not change.
+    /// Reads everything, even what did not change.
     #[arg(long, visible_alias = "full-walk")]
     pub(crate) force: bool,
-    /// How hard to compress. Obnam's `deflate` stands for `auto`, and its `none` for `off`.
+    /// Compression level. Obnam's `deflate` is accepted for `auto`, and its `none` for `off`.
     #[arg(long, value_enum, default_value = "auto", visible_alias = "compress-with")]
     pub(crate) compression: CompressionLevel,
-    /// Keeps no table of what was seen, and uses none: each folder's tree is read from the vault.
+    /// Uses and writes no cache of known files: each folder's tree is read from the vault.
     #[arg(long)]
     pub(crate) no_cache: bool,
-    /// Leaves out the folder `content`, in which people read a repository.
+    /// Leaves out the folder `content`, the human-readable view of a repository.
     #[arg(long)]
     pub(crate) no_view: bool,
-    /// Saves jobs and logins of a home with its repository: who restores goes on with them. Its configuration and its keys are
-    /// always saved with it.
+    /// Saves the jobs and logins of a home with its repository, so that a restored home continues with them. Its
+    /// configuration and its keys are always saved.
     #[arg(long)]
     pub(crate) with_state: bool,
-    /// Saves earlier revisions of a repository's branch `main` with it, as far as the `[history]` of its home keeps them: who
-    /// restores can go back to them. The first save of each reads all of it.
+    /// Saves earlier revisions of a repository's branch `main` as well, as far as the `[history]` of its home keeps
+    /// them, so that a restored home can go back to them. The first save of each revision reads all of it.
     #[arg(long)]
     pub(crate) with_history: bool,
-    /// Saves what a clone reads of its base with it. Without it, that is left to the base's owner, and named.
+    /// Saves the data that a clone reads from its base as well. Without this, the base is only named, and its owner has
+    /// to back it up.
     #[arg(long)]
     pub(crate) with_base: bool,
     #[command(flatten)]
@@ -382,7 +387,7 @@ pub(crate) struct BackupSaveArgs {
     pub(crate) tuning: SaveTuningArgs,
 }
 
-/// What a running instance is asked with for its repository.
+/// How to reach the repository of a running instance.
 #[derive(Debug, Args)]
 pub(crate) struct RepositoryInstanceArgs {
     /// For a URL: a file with the key that `tympan pair --purpose clone` made in its home.
@@ -396,10 +401,10 @@ pub(crate) struct RepositoryInstanceArgs {
     pub(crate) ca: Option<PathBuf>,
 }
 
-/// How much of the machine, and of the way to the vault, a save takes.
+/// Limits on the resources of the machine, and of the connection to the vault, that a save uses.
 #[derive(Debug, Args)]
 pub(crate) struct SaveTuningArgs {
-    /// How much may wait to be written or be on its way, in finished packs; packs are no larger than this.
+    /// The maximum size of finished packs that wait for upload or are in transit; packs are no larger than this.
     #[arg(long, value_name = "SIZE", value_parser = parse_size_arg)]
     pub(crate) upload_queue: Option<u64>,
     /// The same in Obnam's nodes of 256 KiB.
@@ -408,25 +413,27 @@ pub(crate) struct SaveTuningArgs {
     /// `--tree-cache` in Obnam's nodes of 256 KiB.
     #[arg(long, value_name = "NODES", conflicts_with = "tree_cache")]
     pub(crate) lru_size: Option<u64>,
-    /// Waits so many milliseconds before each new piece is written.
+    /// Waits this many milliseconds before each new piece is written.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 0)]
     pub(crate) delay_ms: u64,
-    /// Reads the sources no faster: `20 MiB` in a second; a number alone is in KiB.
+    /// Limits reads of the sources: `20 MiB` per second; a number alone is in KiB.
     #[arg(long, value_name = "RATE", value_parser = parse_rate_arg, conflicts_with = "to")]
     pub(crate) limit_read: Option<NonZeroU64>,
-    /// Reads so many times in a second at most: a file or a piece of a long one, or some chunks of a repository together.
+    /// Limits the number of reads per second: one read is a file, a piece of a long file, or several chunks of a
+    /// repository.
     #[arg(long, value_name = "COUNT", conflicts_with = "to")]
     pub(crate) limit_iops: Option<NonZeroU64>,
-    /// The home of an instance that serves meanwhile: the save works less while its visitors wait longer than before.
+    /// The home of an instance that serves during the save: the save slows down while its visitors wait longer than
+    /// before.
     #[arg(long, value_name = "HOME")]
     pub(crate) beside: Option<PathBuf>,
-    /// By when a save that gives way to visitors has to be through: `2h`.
+    /// The deadline of a save that gives way to visitors: `2h`.
     #[arg(long, value_name = "TIME", value_parser = parse_duration_arg, requires = "beside")]
     pub(crate) finish_within: Option<Duration>,
-    /// Says nothing unless something is wrong.
+    /// Prints nothing unless there is a problem.
     #[arg(long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Says more about the run.
+    /// Prints more about the run.
     #[arg(long)]
     pub(crate) verbose: bool,
 }
@@ -442,29 +449,29 @@ pub(crate) struct BackupRestoreArgs {
     /// The snapshot: `latest`, the newest one of this client, or the first digits of its id.
     #[arg(default_value = "latest")]
     pub(crate) snapshot: String,
-    /// Only what is at this path of the snapshot.
+    /// Restores only this path of the snapshot.
     #[arg(long, default_value = "/", value_name = "PATH")]
     pub(crate) path: String,
     /// The folder to restore into.
     #[arg(long, value_name = "DIR", required_unless_present = "home")]
     pub(crate) to: Option<PathBuf>,
-    /// The new home to make of a snapshot of a repository.
+    /// The new home to create from a snapshot of a repository.
     #[arg(long, value_name = "DIR", conflicts_with = "to")]
     pub(crate) home: Option<PathBuf>,
-    /// Replaces files that differ in a folder that is not empty; what the snapshot does not hold stays.
+    /// Replaces files that differ in a folder that is not empty; files that the snapshot does not contain stay.
     #[arg(long)]
     pub(crate) in_place: bool,
-    /// Removes what is in the folder and not in the snapshot.
+    /// Removes files of the folder that are not in the snapshot.
     #[arg(long, requires = "in_place")]
     pub(crate) delete: bool,
-    /// Restores only what fits, with the folders above it. Patterns are those of `save --exclude`, about paths as the snapshot
-    /// has them.
+    /// Restores only what matches, with the folders above it. The patterns are those of `save --exclude`, and match
+    /// paths as the snapshot has them.
     #[arg(short = 'i', long, value_name = "PATTERN", conflicts_with = "home")]
     pub(crate) include: Vec<String>,
-    /// The same, whatever the case of letters.
+    /// Like `--include`, but case-insensitive.
     #[arg(long, value_name = "PATTERN", conflicts_with = "home")]
     pub(crate) iinclude: Vec<String>,
-    /// Restores all but what fits.
+    /// Restores everything except what matches.
     #[arg(
         short = 'e',
         long,
@@ -472,11 +479,11 @@ pub(crate) struct BackupRestoreArgs {
         conflicts_with_all = ["home", "include", "iinclude"]
     )]
     pub(crate) exclude: Vec<String>,
-    /// The same, whatever the case of letters.
+    /// Like `--exclude`, but case-insensitive.
     #[arg(long, value_name = "PATTERN", conflicts_with_all = ["home", "include", "iinclude"])]
     pub(crate) iexclude: Vec<String>,
-    /// Where the base is now that a clone stood on when it was saved, if not where it was: a home's directory, or the URL of
-    /// its instance.
+    /// The current location of the base of a clone, if it moved since the save: a home's directory, or the URL of its
+    /// instance.
     #[arg(long, value_name = "DIR|URL", requires = "home")]
     pub(crate) base: Option<String>,
     /// For a base at a URL: a file with the key that `tympan pair --purpose clone` made in its home.
@@ -488,17 +495,17 @@ pub(crate) struct BackupRestoreArgs {
     /// For a base at an `https` URL: a PEM file with the certificate that must have signed that of the instance.
     #[arg(long, value_name = "FILE", requires = "home")]
     pub(crate) ca: Option<PathBuf>,
-    /// Makes the home also without blobs that the snapshot lacks, and without the base that a clone stood on: it needs that
-    /// to be started.
+    /// Creates the home even if the snapshot lacks blobs, or if the base of a clone is missing: the home cannot start
+    /// without its base.
     #[arg(long, requires = "home")]
     pub(crate) allow_missing: bool,
-    /// Takes a folder that a snapshot of a repository was restored into, by whatever program, or a plain copy, in place of a
+    /// Reads a folder that a snapshot of a repository was restored into, by any program, or a plain copy, instead of a
     /// vault.
     #[arg(long, value_name = "DIR|FILE.zip", requires = "home")]
     pub(crate) unpacked: Option<PathBuf>,
 }
 
-/// A vault that is not needed for everything.
+/// The vault, for commands that do not always need one.
 #[derive(Debug, Args)]
 pub(crate) struct OptionalVaultArgs {
     /// The vault.
@@ -515,10 +522,10 @@ pub(crate) struct OptionalVaultArgs {
     /// A file whose first line is the password.
     #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
-    /// A command that writes the password.
+    /// A command that prints the password.
     #[arg(long, value_name = "COMMAND", conflicts_with = "password_file")]
     pub(crate) password_command: Option<String>,
-    /// Waits so many seconds for others that use the vault.
+    /// Waits up to this many seconds for other processes that lock the vault.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(crate) retry_lock: u64,
     /// Prints JSON.
@@ -530,12 +537,12 @@ pub(crate) struct OptionalVaultArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CopySnapshotsArgs {
-    /// The vault that they are copied to.
+    /// The vault to copy to.
     #[command(flatten)]
     pub(crate) vault: VaultArgs,
     #[command(flatten)]
     pub(crate) clients: SnapshotClientArgs,
-    /// The vault that they are copied from.
+    /// The vault to copy from.
     #[arg(
         long,
         alias = "from-repo",
@@ -544,11 +551,11 @@ pub(crate) struct CopySnapshotsArgs {
         hide_env_values = true
     )]
     pub(crate) from_vault: String,
-    /// A file whose first line is the password of that vault; without it, and without a command, it has the password of the
-    /// other one.
+    /// A file whose first line is the password of that vault. Without this and without a command, the password of the
+    /// target vault is used.
     #[arg(long, value_name = "FILE")]
     pub(crate) from_password_file: Option<PathBuf>,
-    /// A command that writes the password of that vault.
+    /// A command that prints the password of that vault.
     #[arg(long, value_name = "COMMAND", conflicts_with = "from_password_file")]
     pub(crate) from_password_command: Option<String>,
     /// Only these snapshots: `latest`, or the first digits of their ids.
@@ -561,9 +568,9 @@ pub(crate) struct TagSnapshotsArgs {
     pub(crate) vault: VaultArgs,
     #[command(flatten)]
     pub(crate) clients: SnapshotClientArgs,
-    /// Only these snapshots: `latest`, or the first digits of their ids; otherwise all of this client.
+    /// Only these snapshots: `latest`, or the first digits of their ids; otherwise all snapshots of this client.
     pub(crate) snapshots: Vec<String>,
-    /// Gives them these words in place of those that they have.
+    /// Replaces the tags of the snapshots with these.
     #[arg(
         long,
         value_name = "WORD",
@@ -571,10 +578,10 @@ pub(crate) struct TagSnapshotsArgs {
         required_unless_present_any = ["add", "remove"]
     )]
     pub(crate) set: Vec<String>,
-    /// Gives them a word more.
+    /// Adds a tag.
     #[arg(long, value_name = "WORD")]
     pub(crate) add: Vec<String>,
-    /// Takes a word from them.
+    /// Removes a tag.
     #[arg(long, value_name = "WORD")]
     pub(crate) remove: Vec<String>,
 }
@@ -587,8 +594,8 @@ pub(crate) struct ForgetSnapshotsArgs {
     pub(crate) clients: SnapshotClientArgs,
     /// Snapshots to remove, by the first digits of their ids.
     pub(crate) snapshots: Vec<String>,
-    /// Keeps the last of so many hours, days, weeks, months and years in which there was one: `24h,7d,4w,12m,3y`. Counts
-    /// for each client and each set of paths.
+    /// Keeps the last snapshot of each of the given number of hours, days, weeks, months and years that have one:
+    /// `24h,7d,4w,12m,3y`. Applies separately to each client and each set of paths.
     #[arg(
         long,
         value_name = "RULE",
@@ -596,24 +603,24 @@ pub(crate) struct ForgetSnapshotsArgs {
         required_unless_present = "snapshots"
     )]
     pub(crate) keep: Option<String>,
-    /// Keeps those with this word.
+    /// Keeps snapshots with this tag.
     #[arg(long, value_name = "WORD", requires = "keep")]
     pub(crate) keep_tag: Vec<String>,
-    /// Tells what would go.
+    /// Removes nothing; prints what would be removed.
     #[arg(long, alias = "pretend")]
     pub(crate) dry_run: bool,
-    /// Removes what no snapshot refers to any more.
+    /// Removes data that no snapshot refers to any more.
     #[arg(long)]
     pub(crate) prune: bool,
     #[command(flatten)]
     pub(crate) grace: PruneGraceArgs,
 }
 
-/// How long what nobody needs stays.
+/// The grace period of unused packs.
 #[derive(Debug, Args)]
 pub(crate) struct PruneGraceArgs {
-    /// Packs that nobody needs are marked, and removed by a prune so much later (`90min`, `23h`). `0s` removes at once,
-    /// which is safe where all who save into the vault take locks, as Tympan and restic do.
+    /// Unused packs are marked, and a prune after this time (`90min`, `23h`) removes them. `0s` removes them at once,
+    /// which is safe if all programs that save into the vault take locks, as Tympan and restic do.
     #[arg(long, value_name = "TIME", default_value = "23h", value_parser = parse_duration_arg)]
     pub(crate) grace: Duration,
 }

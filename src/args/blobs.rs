@@ -1,4 +1,4 @@
-//! Large blobs: checks, garbage, and who shares them.
+//! Arguments of `tympan blobs`: checks, garbage collection and sharing of large blobs.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 #[derive(Debug, Args)]
 pub(crate) struct BlobsArgs {
-    /// The PostgreSQL database that the repository lies in, in place of the home's packs.
+    /// The PostgreSQL database that stores the repository, instead of the home's packs.
     #[arg(
         long,
         value_name = "URL",
@@ -21,88 +21,89 @@ pub(crate) struct BlobsArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BlobsCommand {
-    /// Looks for every blob that content refers to, and names the nodes whose blobs are missing.
+    /// Checks that every blob that content refers to exists, and names the nodes whose blobs are missing.
     #[command(after_help = "Example: tympan blobs check --home /srv/author")]
     Check {
-        /// The home; its instance must not run.
+        /// The home; its instance must not be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
-        /// Reads all bytes, too, and compares them with what their names say.
+        /// Also reads all bytes, and compares them with the hashes in the blob names.
         #[arg(long)]
         rehash: bool,
         /// Prints JSON.
         #[arg(long)]
         json: bool,
     },
-    /// States which blobs this repository needs, and moves those that no repository needs to the trash.
+    /// Records which blobs this repository needs, and moves blobs that no repository needs to the trash.
     #[command(after_help = "Examples: tympan blobs gc --dry-run --home /srv/author
           tympan blobs gc --grace 48h --window 30d --home /srv/author")]
     Gc {
-        /// The home; its instance must not run. A running one collects by itself.
+        /// The home; its instance must not be running. A running instance collects garbage by itself.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
-        /// Says what would go; moves and marks nothing.
+        /// Moves and marks nothing; prints what would be moved.
         #[arg(long)]
         dry_run: bool,
-        /// States what this repository needs, and leaves sweeping to others.
+        /// Records what this repository needs, and leaves the sweep to others.
         #[arg(long, conflicts_with = "dry_run")]
         mark_only: bool,
-        /// How long it may take from storing a blob to the commit that refers to it.
+        /// The maximum time between storing a blob and the commit that refers to it.
         #[arg(long, value_name = "SPAN", default_value = "24h")]
         grace: String,
-        /// How long blobs stay in the trash.
+        /// The time that blobs stay in the trash.
         #[arg(long, value_name = "SPAN", default_value = "7d")]
         window: String,
         /// Prints JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Counts blobs, and tells who shares them.
+    /// Counts blobs, and lists the repositories that share them.
     #[command(after_help = "Example: tympan blobs stats --home /srv/author")]
     Stats {
-        /// The home; its instance must not run.
+        /// The home; its instance must not be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
         /// Prints JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Lists blobs, with the time of their last use, in no order.
+    /// Lists blobs with the time of their last use, in no particular order.
     #[command(after_help = "Example: tympan blobs list --trash --home /srv/author")]
     List {
-        /// The home; its instance must not run.
+        /// The home; its instance must not be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
-        /// Those in the trash, with the time at which they went there.
+        /// Lists the blobs in the trash, with the time at which they were moved there.
         #[arg(long)]
         trash: bool,
-        /// Prints JSON, one object on each line.
+        /// Prints JSON, one object per line.
         #[arg(long)]
         json: bool,
     },
-    /// Takes blobs back out of the trash.
+    /// Restores blobs from the trash.
     #[command(after_help = "Example: tympan blobs undelete --all --home /srv/author")]
     Undelete {
         /// The blobs, as `<hex>#<length>`.
         #[arg(required_unless_present = "all", conflicts_with = "all")]
         blobs: Vec<String>,
-        /// Takes back everything.
+        /// Restores all blobs.
         #[arg(long)]
         all: bool,
-        /// The home; its instance must not run.
+        /// The home; its instance must not be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
     },
-    /// Takes a repository that is no more out of those that share the blobs: what only it needs is garbage then.
+    /// Removes a repository that no longer exists from those that share the blobs: blobs that only it needs become
+    /// garbage.
     #[command(after_help = "Example: tympan blobs forget 7pq4mnx2rt --home /srv/author")]
     Forget {
         /// Its name, as `stats` lists it.
         repository: String,
-        /// A home that shares the blobs; its instance must not run.
+        /// A home that shares the blobs; its instance must not be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
     },
-    /// Copies the blobs that nodes refer to into the store of another home or instance, which lacks them.
+    /// Copies the blobs that nodes refer to into the blob store of another home or instance that lacks them.
     Promote(PromoteBlobsArgs),
 }
 
@@ -115,13 +116,13 @@ pub(crate) struct PromoteBlobsArgs {
     /// The nodes, with everything below them.
     #[arg(required = true)]
     pub(crate) paths: Vec<String>,
-    /// The home that gets them, whose instance may run; or the URL of an instance that receives.
+    /// The target home, whose instance may be running; or the URL of an instance that receives.
     #[arg(long, value_name = "URL|DIR")]
     pub(crate) to: String,
     /// For a URL: a file with its replication key.
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
-    /// The home that has them; its instance must not run.
+    /// The source home; its instance must not be running.
     #[arg(long, value_name = "DIR")]
     pub(crate) home: PathBuf,
     /// Prints JSON.

@@ -1,54 +1,56 @@
-//! What is saved and what stays out, in the words of `tympan backup save`, which are restic's.
+//! Arguments that select what is saved and what is excluded, named as in restic.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// What stays out of a backup.
+/// Exclusions from a backup.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ExcludeArgs {
-    /// Leaves out what fits: `*.tmp`, `/srv/*/cache`. `*` stands for anything within a name, `**` for any names, `?` for a
-    /// character, `[a-z]` for one of some and `[^a-z]` for one of the others; `\` takes the meaning from what follows; `!`
-    /// before a pattern takes back what those before it leave out.
+    /// Leaves out what matches: `*.tmp`, `/srv/*/cache`. `*` matches anything within a name, `**` any number of names,
+    /// `?` one character, `[a-z]` one of a set and `[^a-z]` one outside it; `\` escapes the next character; `!` before
+    /// a pattern includes again what earlier patterns leave out.
     #[arg(short = 'e', long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<String>,
-    /// The same, whatever the case of letters.
+    /// Like `--exclude`, but case-insensitive.
     #[arg(long, value_name = "PATTERN")]
     pub(crate) iexclude: Vec<String>,
-    /// Reads patterns from the lines of a file. `#` begins a comment, `$NAME` stands for a variable, and `$$` for `$`.
+    /// Reads patterns from the lines of a file. `#` begins a comment, `$NAME` is replaced by an environment variable,
+    /// and `$$` by `$`.
     #[arg(long, value_name = "FILE")]
     pub(crate) exclude_file: Vec<PathBuf>,
-    /// The same, whatever the case of letters.
+    /// Like `--exclude-file`, but case-insensitive.
     #[arg(long, value_name = "FILE")]
     pub(crate) iexclude_file: Vec<PathBuf>,
-    /// Leaves out paths in which a regular expression is found, as `--exclude` of Obnam does.
+    /// Leaves out paths that match a regular expression anywhere, like `--exclude` of Obnam.
     #[arg(long, value_name = "REGEX")]
     pub(crate) exclude_regex: Vec<String>,
-    /// Leaves out what is in folders with a file of this name, but for that file; with `NAME:HEADER`, if the file begins so.
+    /// Leaves out the contents of folders that have a file of this name, except that file; with `NAME:HEADER`, only if
+    /// the file begins with the header.
     #[arg(long, value_name = "NAME[:HEADER]")]
     pub(crate) exclude_if_present: Vec<String>,
-    /// Leaves out what is in folders that a `CACHEDIR.TAG` marks.
+    /// Leaves out the contents of folders that a `CACHEDIR.TAG` marks.
     #[arg(long)]
     pub(crate) exclude_caches: bool,
-    /// Leaves out files with more bytes than this: `20M`, `1 GiB`.
+    /// Leaves out files larger than this: `20M`, `1 GiB`.
     #[arg(long, value_name = "SIZE", value_parser = parse_file_size_arg)]
     pub(crate) exclude_larger_than: Option<u64>,
-    /// Stays on the file systems of the sources.
+    /// Does not cross into other file systems than those of the sources.
     #[arg(short = 'x', long)]
     pub(crate) one_file_system: bool,
 }
 
-/// Sources that no argument names.
+/// Sources given by other means than arguments.
 #[derive(Debug, Default, Args)]
 pub(crate) struct SourceListArgs {
-    /// Reads sources from the lines of a file, or of standard input for `-`; `*`, `?` and `[…]` stand for names that are
-    /// there, and `#` begins a comment.
+    /// Reads sources from the lines of a file, or of standard input for `-`; `*`, `?` and `[…]` match existing names,
+    /// and `#` begins a comment.
     #[arg(long, value_name = "FILE")]
     pub(crate) files_from: Vec<PathBuf>,
-    /// Reads sources from the lines of a file as they are.
+    /// Reads sources from the lines of a file, without interpreting patterns or comments.
     #[arg(long, value_name = "FILE")]
     pub(crate) files_from_verbatim: Vec<PathBuf>,
-    /// Reads sources from a file in which a zero byte ends each.
+    /// Reads sources from a file in which each ends with a zero byte.
     #[arg(long, value_name = "FILE")]
     pub(crate) files_from_raw: Vec<PathBuf>,
     /// Saves standard input as one file.
@@ -59,7 +61,7 @@ pub(crate) struct SourceListArgs {
     pub(crate) stdin_filename: String,
 }
 
-/// Reads a size as restic writes it, `20M`, or as everywhere here, `20 MiB`.
+/// Parses a size in restic's notation, `20M`, or in Tympan's, `20 MiB`.
 fn parse_file_size_arg(text: &str) -> Result<u64, String> {
     let trimmed = text.trim();
     let (digits, unit) = trimmed

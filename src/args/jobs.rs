@@ -1,4 +1,4 @@
-//! Queues and jobs.
+//! Arguments of `tympan jobs`: queues and jobs.
 
 use clap::Subcommand;
 
@@ -6,17 +6,17 @@ use super::RemoteInstanceArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobsCommand {
-    /// Lists the topics that were seen, each with its queue and what became of its jobs.
+    /// Lists the known topics, each with its queue and the outcomes of its jobs.
     #[command(
         after_help = "Example: tympan jobs topics --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
     Topics(RemoteInstanceArgs),
-    /// Lists the queues with how they are configured and how they do.
+    /// Lists the queues with their configuration and state.
     #[command(
         after_help = "Example: tympan jobs queues --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
     Queues(RemoteInstanceArgs),
-    /// Lists the models of workflows; exits with 1 if one names what is not known here, and so starts nothing.
+    /// Lists the workflow models; exits with 1 if one refers to something unknown here and therefore starts nothing.
     #[command(
         after_help = "Example: tympan jobs models --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
@@ -26,29 +26,30 @@ pub(crate) enum JobsCommand {
         after_help = "Example: tympan jobs list --state given_up --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
     List {
-        /// Those of this queue.
+        /// Only jobs of this queue.
         #[arg(long, value_name = "NAME")]
         queue: Option<String>,
-        /// Those of this topic.
+        /// Only jobs of this topic.
         #[arg(long, value_name = "TOPIC", conflicts_with = "queue")]
         topic: Option<String>,
-        /// Those in this state, such as queued, active, given_up, error.
+        /// Only jobs in this state, such as queued, active, given_up, error.
         #[arg(long, value_name = "STATE")]
         state: Option<String>,
-        /// How many at most.
+        /// The maximum number of jobs.
         #[arg(long, default_value_t = 100)]
         limit: u32,
         #[command(flatten)]
         remote: RemoteInstanceArgs,
     },
-    /// Makes a queue for topics; the queue that took them so far no longer does.
+    /// Creates a queue for topics; the queue that handled them before no longer does.
     #[command(
         after_help = "Example: tympan jobs add-queue 'DAM Update Asset' com/adobe/granite/workflow/job/etc/workflow/models/dam/update_asset/jcr_content/model --set queue.maxparallel=0.5 --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
     AddQueue {
         /// The queue's name.
         name: String,
-        /// The topics that it takes: `a/b` is exact, `a/b/*` all below, `a/b/.` those directly below.
+        /// The topics that the queue handles: `a/b` is exact, `a/b/*` includes all below, `a/b/.` includes those
+        /// directly below.
         #[arg(required = true)]
         topics: Vec<String>,
         /// A property, such as `queue.maxparallel=0.5`; may be repeated.
@@ -57,7 +58,7 @@ pub(crate) enum JobsCommand {
         #[command(flatten)]
         remote: RemoteInstanceArgs,
     },
-    /// Changes properties of a queue; it works by them at once.
+    /// Changes properties of a queue, with immediate effect.
     #[command(
         after_help = "Example: tympan jobs set 'Granite Workflow Queue' queue.maxparallel=2 --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
@@ -70,20 +71,20 @@ pub(crate) enum JobsCommand {
         #[command(flatten)]
         remote: RemoteInstanceArgs,
     },
-    /// Keeps jobs of a queue from being begun; those that run go on.
+    /// Stops a queue from starting jobs; running jobs continue.
     #[command(
         after_help = "Example: tympan jobs pause 'Granite Workflow Queue' --wait --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
     Pause {
         /// The queue's name.
         queue: String,
-        /// Waits until none of its jobs runs.
+        /// Waits until none of its jobs is running.
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
         remote: RemoteInstanceArgs,
     },
-    /// Lets jobs of a queue be begun again.
+    /// Lets a queue start jobs again.
     #[command(
         after_help = "Example: tympan jobs resume 'Granite Workflow Queue' --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
@@ -93,12 +94,12 @@ pub(crate) enum JobsCommand {
         #[command(flatten)]
         remote: RemoteInstanceArgs,
     },
-    /// Shows what runs by itself, and when next.
+    /// Lists the schedules, with the time of the next run.
     #[command(
         after_help = "Example: tympan jobs schedules --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
     Schedules(RemoteInstanceArgs),
-    /// Runs now what is scheduled, such as a task of maintenance.
+    /// Runs a schedule now, such as a maintenance task.
     #[command(
         after_help = "Example: tympan jobs run maintenance/garbage --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
@@ -108,7 +109,7 @@ pub(crate) enum JobsCommand {
         #[command(flatten)]
         remote: RemoteInstanceArgs,
     },
-    /// Lets a job run again now, or all of a queue that were given up.
+    /// Runs a job again now, or all given-up jobs of a queue.
     #[command(
         after_help = "Example: tympan jobs retry 17 --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
@@ -116,7 +117,7 @@ pub(crate) enum JobsCommand {
         /// The job's number.
         #[arg(required_unless_present = "queue")]
         id: Option<i64>,
-        /// All jobs of this queue that were given up.
+        /// All given-up jobs of this queue.
         #[arg(long, value_name = "NAME", conflicts_with = "id")]
         queue: Option<String>,
         #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The words of `tympan lab`.
+//! Arguments of `tympan lab`.
 
 use std::path::PathBuf;
 
@@ -8,16 +8,16 @@ use super::lab_fleet::{LabAgentArgs, LabAgentsArgs, LabEmitArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// Puts one or more URLs under load: users who wait for answers, or a rate.
+    /// Puts one or more URLs under load: with users who wait for responses, or at a fixed rate.
     #[command(
         after_help = "Example: tympan lab get http://127.0.0.1:8080/content/site/en.html -c 20 -z 30s\n         \
                       tympan lab get http://127.0.0.1:8080/content/site/en.html --rate 500 -z 30s --goals goals.toml"
     )]
     Get(LabGetArgs),
-    /// Does what ApacheBench does, with its options and its text.
+    /// Runs a load like ApacheBench, with its options and its output.
     #[command(after_help = "Example: tympan lab ab -c 60 -n 1000 http://127.0.0.1:8080/index.html")]
     Ab(LabAbArgs),
-    /// Runs a plan of JMeter with JMeter's options.
+    /// Runs a JMeter plan with JMeter's options.
     #[command(
         after_help = "Example: tympan lab jmeter -n -t plan.jmx -Jthreads=100 -l results.jtl"
     )]
@@ -25,38 +25,38 @@ pub(crate) enum LabCommand {
     /// Runs a plan.
     #[command(after_help = "Example: tympan lab run plan.jmx -Jthreads=100 --report report.html")]
     Run(LabRunArgs),
-    /// Sends its portion of a load that `run` or `get` divides with `--agents`.
+    /// Sends a share of the load that `run` or `get` divides with `--agents`.
     #[command(
         after_help = "Example: TYMPAN_LAB_TOKEN=... tympan lab agent controller.example.com:7410"
     )]
     Agent(LabAgentArgs),
-    /// Says what of plans cannot be run, as `file:line:column: message`, without sending anything.
+    /// Lists the parts of plans that cannot be run, as `file:line:column: message`, without sending a request.
     #[command(after_help = "Example: tympan lab check plans/*.jmx")]
     Check(LabCheckArgs),
-    /// Makes a report from a result file (.jtl), JMeter's own too, or one of several runs.
+    /// Makes a report from a result file (.jtl), including JMeter's own, or one report of several runs.
     #[command(after_help = "Example: tympan lab report results.jtl -o report.html\n         \
                       tympan lab report runs/ -o all.html\n         \
                       tympan lab report runs/run-1700000000 runs/run-1700000600 -o both.html\n         \
                       tympan lab report results.jtl --request-log publish/logs/request.log -o report.html")]
     Report(LabReportArgs),
-    /// Judges the latency of pages, one request at a time: 70, 95, 99 and 100 % under 100, 300, 500 and 1000 ms.
+    /// Checks the latency of pages, one request at a time: 70, 95, 99 and 100 % under 100, 300, 500 and 1000 ms.
     #[command(
         after_help = "Example: tympan lab slo http://127.0.0.1:4503/content/site/en.html --samples 200"
     )]
     Slo(super::lab_pages::LabSloArgs),
-    /// Reads a request.log: the slowest requests, times per type, requests at a time.
+    /// Analyzes a request.log: the slowest requests, times per type, concurrent requests.
     #[command(alias = "rlog", after_help = "Example: tympan lab log -n 20 logs/request.log")]
     Log(LabLogArgs),
-    /// Tells what share of the requests a cache answered, from logs.
+    /// Computes the cache hit ratio from logs.
     #[command(
         name = "cache-ratio",
         after_help = "Example: tympan lab cache-ratio --access a.log --request publish/request.log"
     )]
     CacheRatio(LabCacheRatioArgs),
-    /// Turns users and their pace into arrivals per second and requests at a time.
+    /// Converts users and their pace into arrivals per second and concurrent requests.
     #[command(after_help = "Example: tympan lab users --users 1000 --every 2s --resp 150ms")]
     Users(LabUsersArgs),
-    /// Turns a day's assets into megabytes per second, on average and in the busy time.
+    /// Converts a day's assets into megabytes per second, on average and at the peak.
     #[command(
         name = "upload-goal",
         after_help = "Example: tympan lab upload-goal --assets 500 --size 12 --renditions 4 --window 8h --skew 80/20"
@@ -64,41 +64,41 @@ pub(crate) enum LabCommand {
     UploadGoal(LabUploadGoalArgs),
     #[command(flatten)]
     Proof(super::lab_analysis::LabAnalysisCommand),
-    /// Looks for the load at which a target breaks, in steps, and what breaks first.
+    /// Increases the load in steps until a target breaks, and reports what breaks first.
     #[command(
         after_help = "Example: tympan lab breakpoint plan.toml --from 10 --step x1.5 --dwell 30s"
     )]
     Breakpoint(super::lab_phases::LabBreakpointArgs),
-    /// Keeps a load up for long, and tells whether the target gets worse meanwhile.
+    /// Keeps up a load for a long time, and reports whether the target degrades.
     #[command(after_help = "Example: tympan lab endure plan.toml --rate 20/s --for 8h --pid 4711")]
     Endure(super::lab_phases::LabEndureArgs),
-    /// Tries the average, the peak and the launch, side by side against the same goals.
+    /// Tests the average, the peak and the launch load, side by side against the same goals.
     #[command(
         after_help = "Example: tympan lab golive plan.toml --peak-from access.log --factor 3 --hold 30m --soft 10%"
     )]
     Golive(super::lab_phases::LabGoliveArgs),
-    /// Sends healthy traffic alone, and then the same with errors beside it.
+    /// Sends healthy traffic alone, and then the same traffic with errors added.
     #[command(
         after_help = "Example: tympan lab errors plan.toml --errors errors.toml --rate 50/s --for 5m\n         \
                       tympan lab errors http://127.0.0.1:8080/content/site/en.html --rate 50/s --for 1m --outage 'crm down=systemctl stop crm' --restore 'systemctl start crm'"
     )]
     Errors(super::lab_phases::LabErrorsArgs),
-    /// Tries single components, each alone, at their average and their peak.
+    /// Tests single components, each alone, at their average and their peak load.
     #[command(
         after_help = "Example: tympan lab component http://127.0.0.1:4503/content/site/en/_jcr_content/nav.html --avg 20/s --peak 80/s"
     )]
     Component(super::lab_phases::LabComponentArgs),
-    /// Fetches pages with everything that they make a browser fetch, and tells what each request takes.
+    /// Fetches pages with everything that they make a browser fetch, and reports the time of each request.
     #[command(
         after_help = "Example: tympan lab page http://127.0.0.1:8080/content/site/en.html --visits 5"
     )]
     Page(super::lab_pages::LabPageArgs),
-    /// Tells what each component of a page takes, as the server knows it.
+    /// Reports the time of each component of a page, as measured by the server.
     #[command(
         after_help = "Example: tympan lab components http://127.0.0.1:4503/content/site/en.html --login admin:..."
     )]
     Components(super::lab_pages::LabComponentsArgs),
-    /// Uploads pictures at the rate of a working day's peak, and tells whether an author keeps up.
+    /// Uploads pictures at the peak rate of a working day, and reports whether an author keeps up.
     #[command(
         after_help = "Example: tympan lab upload http://127.0.0.1:4502/content/dam/lab --assets 500/day --size 12 --renditions 4 --for 5m"
     )]
@@ -109,13 +109,13 @@ pub(crate) enum LabCommand {
                       tympan lab tough toughday.yaml --author http://127.0.0.1:4502 --dry-run"
     )]
     Tough(super::lab_author::LabToughArgs),
-    /// Tells what backups cost the work on an author, and the work the backups: transactions lost, megabytes per second.
+    /// Measures how backups slow down work on an author, and the reverse: transactions lost, megabytes per second.
     #[command(
         name = "backup-impact",
         after_help = "Example: tympan lab backup-impact --author http://127.0.0.1:4502 --delay 0,1,10 --bytes '\"data_added\":([0-9]+)' -- tympan backup save repo:author -r vault --delay-ms {delay} --json"
     )]
     BackupImpact(super::lab_author::LabBackupImpactArgs),
-    /// Any other word.
+    /// Any other subcommand.
     #[command(external_subcommand)]
     Other(Vec<String>),
 }
@@ -139,127 +139,127 @@ pub(crate) struct LabOutputArgs {
     pub(crate) json: bool,
 }
 
-/// What of a plan may be left out.
+/// The elements of a plan that may be left out.
 #[derive(Debug, Default, Args)]
 pub(crate) struct IgnoredElementArgs {
-    /// Leaves out elements of this class where they cannot be run, with what stands below them, as if they were disabled;
-    /// for plans of JMeter, such as `JDBCSampler`. May be repeated.
+    /// Leaves out elements of this class that cannot be run, with everything below them, as if they were disabled; for
+    /// JMeter plans, such as `JDBCSampler`. May be repeated.
     #[arg(long = "allow-ignore", value_name = "CLASS", value_delimiter = ',')]
     pub(crate) allow_ignore: Vec<String>,
 }
 
-/// Logs to which a target writes what goes wrong.
+/// The logs in which a target reports errors.
 #[derive(Debug, Default, Args)]
 pub(crate) struct WatchedLogArgs {
-    /// Fails on new lines of errors in this log; may be repeated.
+    /// Fails if new error lines appear in this log; may be repeated.
     #[arg(long, value_name = "FILE")]
     pub(crate) watch_log: Vec<PathBuf>,
-    /// What a line of an error is, as a regular expression, instead of the usual words.
+    /// The regular expression that identifies an error line, instead of the built-in one.
     #[arg(long, value_name = "PATTERN", requires = "watch_log")]
     pub(crate) log_pattern: Option<String>,
 }
 
-/// What comes of a command that takes no plan.
+/// The output of a command that takes no plan.
 #[derive(Debug, Args)]
 pub(crate) struct PlanlessRunArgs {
     #[command(flatten)]
     pub(crate) logs: WatchedLogArgs,
-    /// Keeps arguments, summary and report in a new folder `run-...` below this one.
+    /// Stores arguments, summary and report in a new folder `run-...` below this one.
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: LabOutputArgs,
 }
 
-/// How assets of a working day are spread over it.
+/// The distribution of assets over a working day.
 #[derive(Debug, Args)]
 pub(crate) struct WorkingDayArgs {
-    /// Megabytes of an asset's renditions.
+    /// Size of an asset's renditions in megabytes.
     #[arg(long, default_value = "0")]
     pub(crate) renditions: String,
     /// The window, such as `8h`.
     #[arg(long, default_value = "8h")]
     pub(crate) window: String,
-    /// Share of the work and of the time in which it falls, in percent.
+    /// Share of the work and share of the time in which it falls, in percent.
     #[arg(long, default_value = "80/20")]
     pub(crate) skew: String,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum ArrivalDistribution {
-    /// At equal distances.
+    /// At equal intervals.
     Uniform,
-    /// Independently, as visitors come.
+    /// As a Poisson process: independent arrivals, as visitors come.
     Poisson,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LabGetArgs {
-    /// What is asked, in turn: addresses, or files with one in each line.
+    /// The URLs to request, in turn: addresses, or files with one address per line.
     #[arg(required = true)]
     pub(crate) urls: Vec<String>,
-    /// Users who each wait for their answer.
+    /// Number of concurrent users, each of whom waits for the response.
     #[arg(short = 'c', long, default_value_t = 1)]
     pub(crate) users: usize,
-    /// Requests in all.
+    /// Total number of requests.
     #[arg(short = 'n', long)]
     pub(crate) requests: Option<u64>,
-    /// When to stop, such as `30s`.
+    /// The duration of the load, such as `30s`.
     #[arg(short = 'z', long)]
     pub(crate) duration: Option<String>,
-    /// Arrivals per second, whether or not earlier requests have been answered.
+    /// Arrivals per second, independent of whether earlier requests have completed.
     #[arg(long)]
     pub(crate) rate: Option<f64>,
-    /// How arrivals follow each other.
+    /// The distribution of the intervals between arrivals.
     #[arg(long, value_enum, default_value = "uniform")]
     pub(crate) arrivals: ArrivalDistribution,
-    /// Most users at a time with a rate.
+    /// The maximum number of concurrent users with a rate.
     #[arg(long, default_value_t = 10_000)]
     pub(crate) max_users: usize,
-    /// Pause between an answer and the next request, such as `2s`.
+    /// Pause between a response and the next request, such as `2s`.
     #[arg(long)]
     pub(crate) think: Option<String>,
     /// A header, `Name: value`; may be repeated.
     #[arg(short = 'H', long = "header")]
     pub(crate) headers: Vec<String>,
-    /// The method; GET unless given, or POST where a body is sent.
+    /// The method; GET by default, or POST with a body.
     #[arg(short = 'X', long)]
     pub(crate) method: Option<String>,
-    /// A file that is sent as the body.
+    /// A file to send as the body.
     #[arg(long, value_name = "FILE")]
     pub(crate) body: Option<PathBuf>,
-    /// Opens a connection for each request.
+    /// Opens a new connection for each request.
     #[arg(long)]
     pub(crate) no_keep_alive: bool,
-    /// Makes a full TLS handshake for each connection, instead of going on with an earlier session.
+    /// Makes a full TLS handshake for each connection, instead of resuming an earlier session.
     #[arg(long)]
     pub(crate) no_tls_resume: bool,
-    /// Speaks HTTP/2, with one request at a time on each connection; without TLS from the first byte.
+    /// Uses HTTP/2, with one request at a time on each connection; without TLS with prior knowledge.
     #[arg(long, conflicts_with = "agents")]
     pub(crate) http2: bool,
     /// Follows redirects.
     #[arg(short = 'L', long)]
     pub(crate) follow: bool,
-    /// Longest wait for a connection and for the next byte.
+    /// Timeout for connecting and for the next byte.
     #[arg(long, default_value = "30s")]
     pub(crate) timeout: String,
-    /// Threads; one per processor unless given.
+    /// Number of threads; one per processor by default.
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
-    /// Writes a row per request, as JMeter does.
+    /// Writes one row per request, in JMeter's format.
     #[arg(long, value_name = "FILE.jtl")]
     pub(crate) jtl: Option<PathBuf>,
-    /// Adds a column to its rows: how long the sample took, in microseconds.
+    /// Adds a column to the rows: the duration of the sample in microseconds.
     #[arg(long, requires = "jtl")]
     pub(crate) jtl_us: bool,
-    /// Tells servers with each request which sample of which run it belongs to (`X-Tympan-Lab`), so that it is found in their
-    /// request.log; adds a column with that mark to the rows of --jtl.
+    /// Sends a header that identifies the run and the sample (`X-Tympan-Lab`) with each request, so that the request
+    /// can be found in the server's request.log; adds a column with that mark to the rows of --jtl.
     #[arg(long)]
     pub(crate) mark: bool,
-    /// What random arrivals derive from.
+    /// The seed of random arrivals.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Keeps N exchanges of each label whole, and N that failed, and shows them in the report.
+    /// Stores N complete exchanges of each label, and N that failed, and shows them in the report.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) trace: usize,
     #[command(flatten)]
@@ -273,29 +273,29 @@ pub(crate) struct LabGetArgs {
 }
 
 impl LabGetArgs {
-    /// Returns the method that is sent.
+    /// Returns the HTTP method to use.
     pub(crate) fn http_method(&self) -> String {
         let usual = if self.body.is_some() { "POST" } else { "GET" };
         self.method.as_deref().unwrap_or(usual).to_uppercase()
     }
 }
 
-/// What is looked at beside a load.
+/// What is monitored during a load.
 #[derive(Debug, Default, Args)]
 pub(crate) struct WatchedProcessArgs {
-    /// A process of this machine to watch beside the load: processors, memory, files, threads.
+    /// A process of this machine to monitor during the load: processors, memory, files, threads.
     #[arg(long)]
     pub(crate) pid: Option<u32>,
-    /// The target's metrics in Prometheus's form, such as `http://127.0.0.1:4523/metrics`, looked at once a second instead
+    /// The URL of the target's Prometheus metrics, such as `http://127.0.0.1:4523/metrics`, read once a second instead
     /// of a process of this machine.
     #[arg(long, value_name = "URL", conflicts_with = "pid")]
     pub(crate) metrics: Option<String>,
 }
 
-/// What is kept of a run.
+/// The folder that stores the results of a run.
 #[derive(Debug, Args)]
 pub(crate) struct RunFolderArgs {
-    /// Keeps arguments, plan, histograms, seconds, summary and report in a new folder `run-...` below this one.
+    /// Stores arguments, plan, histograms, seconds, summary and report in a new folder `run-...` below this one.
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
     #[command(flatten)]
@@ -304,16 +304,16 @@ pub(crate) struct RunFolderArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LabAbArgs {
-    /// Requests in all.
+    /// Total number of requests.
     #[arg(short = 'n')]
     pub(crate) requests: Option<u64>,
-    /// Connections at a time.
+    /// Number of concurrent connections.
     #[arg(short = 'c', default_value_t = 1)]
     pub(crate) concurrency: usize,
-    /// Seconds at most; implies -n 50000.
+    /// Maximum duration in seconds; implies -n 50000.
     #[arg(short = 't')]
     pub(crate) seconds: Option<u64>,
-    /// Seconds to wait for an answer.
+    /// Seconds to wait for a response.
     #[arg(short = 's', default_value_t = 30)]
     pub(crate) timeout: u64,
     /// File to POST.
@@ -325,10 +325,10 @@ pub(crate) struct LabAbArgs {
     /// Content type of the body.
     #[arg(short = 'T', default_value = "text/plain")]
     pub(crate) content_type: String,
-    /// How much to tell: from 2 on the request and warnings, from 3 on statuses, from 4 on headers of answers.
+    /// Verbosity: 2 and above prints the request and warnings, 3 and above statuses, 4 and above response headers.
     #[arg(short = 'v')]
     pub(crate) verbosity: Option<u32>,
-    /// HEAD instead of GET.
+    /// Uses HEAD instead of GET.
     #[arg(short = 'i', conflicts_with_all = ["post", "put"])]
     pub(crate) head: bool,
     /// A cookie, `name=value`; may be repeated.
@@ -346,10 +346,10 @@ pub(crate) struct LabAbArgs {
     /// A proxy, `host:port`.
     #[arg(short = 'X')]
     pub(crate) proxy: Option<String>,
-    /// The address of this machine that connections begin at.
+    /// The local address that connections are made from.
     #[arg(short = 'B', value_name = "ADDRESS")]
     pub(crate) source: Option<std::net::IpAddr>,
-    /// Uses connections again.
+    /// Uses persistent connections.
     #[arg(short = 'k')]
     pub(crate) keep_alive: bool,
     /// Leaves out the percentiles.
@@ -358,10 +358,10 @@ pub(crate) struct LabAbArgs {
     /// Leaves out deviations and warnings.
     #[arg(short = 'S')]
     pub(crate) without_deviation: bool,
-    /// Does not tell how far a run of more than 150 requests has come.
+    /// Prints no progress for a run of more than 150 requests.
     #[arg(short = 'q')]
     pub(crate) quiet: bool,
-    /// Prints the results as a table in HTML.
+    /// Prints the results as an HTML table.
     #[arg(short = 'w')]
     pub(crate) is_markup: bool,
     /// Attributes of the table; implies -w.
@@ -373,28 +373,28 @@ pub(crate) struct LabAbArgs {
     /// Attributes of its cells; implies -w.
     #[arg(short = 'z', value_name = "ATTRIBUTES", allow_hyphen_values = true)]
     pub(crate) cell: Option<String>,
-    /// Bytes of the kernel's buffers for sending and receiving.
+    /// Size of the kernel's send and receive buffers in bytes.
     #[arg(short = 'b', value_name = "BYTES")]
     pub(crate) window: Option<usize>,
     /// TLS1.2, TLS1.3 or ALL; older protocols are refused.
     #[arg(short = 'f', value_name = "PROTOCOL")]
     pub(crate) protocol: Option<String>,
-    /// Cipher suites of TLS 1.2 by OpenSSL's names, with colons between them.
+    /// Cipher suites of TLS 1.2 by OpenSSL's names, separated by colons.
     #[arg(short = 'Z', value_name = "SUITES")]
     pub(crate) ciphers: Option<String>,
-    /// A file in PEM with the certificate and key of the client.
+    /// A PEM file with the certificate and key of the client.
     #[arg(short = 'E', value_name = "FILE")]
     pub(crate) certificate: Option<PathBuf>,
-    /// Does not tell the server which of its names is meant (no SNI).
+    /// Sends no server name to the server (no SNI).
     #[arg(short = 'I')]
     pub(crate) hides_name: bool,
-    /// Prints the version and ends.
+    /// Prints the version and exits.
     #[arg(short = 'V')]
     pub(crate) is_version: bool,
-    /// Accepts answers of any length.
+    /// Accepts responses of any length.
     #[arg(short = 'l')]
     pub(crate) any_length: bool,
-    /// Goes on after socket errors; accepted for ab's sake, they never end a run.
+    /// Continues after socket errors; accepted for compatibility with ab, socket errors never end a run.
     #[arg(short = 'r')]
     pub(crate) go_on: bool,
     /// The method.
@@ -406,22 +406,22 @@ pub(crate) struct LabAbArgs {
     /// File for all requests, for gnuplot.
     #[arg(short = 'g')]
     pub(crate) gnuplot: Option<PathBuf>,
-    /// Counts answers of another length as failed, as ab does.
+    /// Counts responses of another length as failed, as ab does.
     #[arg(long)]
     pub(crate) strict_ab: bool,
-    /// Threads; one per processor unless given.
+    /// Number of threads; one per processor by default.
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
     #[command(flatten)]
     pub(crate) logs: WatchedLogArgs,
-    /// What is asked.
+    /// The URL to request.
     #[arg(required_unless_present = "is_version")]
     pub(crate) url: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LabJmeterArgs {
-    /// Without a window; accepted for JMeter's sake.
+    /// Runs without a window; accepted for compatibility with JMeter.
     #[arg(short = 'n', long = "nongui")]
     pub(crate) without_window: bool,
     /// The plan.
@@ -430,7 +430,7 @@ pub(crate) struct LabJmeterArgs {
     /// Result file.
     #[arg(short = 'l', long = "logfile")]
     pub(crate) rows: Option<PathBuf>,
-    /// Log file; accepted for JMeter's sake, logs go to standard error.
+    /// Log file; accepted for compatibility with JMeter, logs go to standard error.
     #[arg(short = 'j', long = "jmeterlogfile")]
     pub(crate) log: Option<PathBuf>,
     /// A property, `name=value`; may be repeated.
@@ -439,46 +439,46 @@ pub(crate) struct LabJmeterArgs {
     /// A property for all machines, `name=value`; the same as -J here. May be repeated.
     #[arg(short = 'G', long = "globalproperty")]
     pub(crate) global_properties: Vec<String>,
-    /// A file of properties; may be repeated. What -J and -G say counts more.
+    /// A file of properties; may be repeated. -J and -G take precedence.
     #[arg(short = 'q', long = "addprop", value_name = "FILE")]
     pub(crate) property_files: Vec<PathBuf>,
     /// A file of properties that is read before those of -q.
     #[arg(short = 'p', long = "propfile", value_name = "FILE")]
     pub(crate) property_file: Option<PathBuf>,
-    /// A property of Java; accepted for JMeter's sake, there is no Java.
+    /// A Java system property; accepted for compatibility with JMeter, there is no Java.
     #[arg(short = 'D', long = "systemproperty")]
     pub(crate) system_properties: Vec<String>,
-    /// How much is logged; accepted for JMeter's sake, `RUST_LOG` says it.
+    /// The log level; accepted for compatibility with JMeter, `RUST_LOG` sets it.
     #[arg(short = 'L', long = "loglevel")]
     pub(crate) log_level: Vec<String>,
     /// Deletes the result file and an old report first.
     #[arg(short = 'f', long = "forceDeleteResultFile")]
     pub(crate) deletes: bool,
-    /// Hosts that run the plan too, each with all of its threads; `ssh` reaches them.
+    /// Hosts that also run the plan, each with all of its threads; they are reached with `ssh`.
     #[arg(short = 'R', long = "remotestart", value_name = "HOSTS")]
     pub(crate) remote: Option<String>,
-    /// The same on the hosts of the property `remote_hosts`.
+    /// Like -R, with the hosts of the property `remote_hosts`.
     #[arg(short = 'r', long = "runremote")]
     pub(crate) is_remote: bool,
     /// Divides the threads of the plan, and the rows of its data, among remote hosts.
     #[arg(long = "divide")]
     pub(crate) divides: bool,
-    /// The program on remote hosts.
+    /// The path of the program on remote hosts.
     #[arg(long, default_value = "tympan")]
     pub(crate) agent_program: String,
-    /// What takes the place of `ssh`.
+    /// The program to use instead of `ssh`.
     #[arg(long, default_value = "ssh")]
     pub(crate) ssh: PathBuf,
-    /// The address of a name for this run, `name=address`, whatever the system says; may be repeated.
+    /// The address of a host name for this run, `name=address`, which overrides the system's resolver; may be repeated.
     #[arg(long, value_name = "NAME=ADDRESS")]
     pub(crate) resolve: Vec<String>,
     /// Makes a report after the run.
     #[arg(short = 'e', long = "reportatendofloadtests")]
     pub(crate) report: bool,
-    /// Makes a report from this result file only.
+    /// Makes a report from this result file and runs nothing.
     #[arg(short = 'g', long = "reportonly")]
     pub(crate) report_only: Option<PathBuf>,
-    /// Folder, or file, of the report.
+    /// The folder or file of the report.
     #[arg(short = 'o', long = "reportoutputfolder")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
@@ -491,49 +491,50 @@ pub(crate) struct LabJmeterArgs {
 pub(crate) struct LabRunArgs {
     /// The plan: .toml or .jmx.
     pub(crate) plan: PathBuf,
-    /// Another target than the plan's own, `http://host:port`; for plans in TOML.
+    /// Another target than the plan's own, `http://host:port`; for TOML plans.
     #[arg(long, value_name = "URL")]
     pub(crate) target: Option<String>,
-    /// Visits per second instead of the plan's own load, such as `50/s`, whether or not earlier ones are over.
+    /// Visits per second instead of the plan's own load, such as `50/s`, independent of whether earlier visits have
+    /// ended.
     #[arg(long, conflicts_with = "users")]
     pub(crate) rate: Option<String>,
-    /// Users at a time, who wait for answers, instead of the plan's own load.
+    /// Number of concurrent users, who wait for responses, instead of the plan's own load.
     #[arg(long)]
     pub(crate) users: Option<u64>,
-    /// How long a load of --rate or --users lasts; a minute unless given.
+    /// The duration of a load of --rate or --users; one minute by default.
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) lasts: Option<String>,
     /// A property, `name=value`; may be repeated.
     #[arg(short = 'J', long = "property")]
     pub(crate) properties: Vec<String>,
-    /// The address of a name for this run, `name=address`, whatever the system says; may be repeated.
+    /// The address of a host name for this run, `name=address`, which overrides the system's resolver; may be repeated.
     #[arg(long, value_name = "NAME=ADDRESS")]
     pub(crate) resolve: Vec<String>,
-    /// Speaks HTTP/2, with one request at a time on each connection; without TLS from the first byte.
+    /// Uses HTTP/2, with one request at a time on each connection; without TLS with prior knowledge.
     #[arg(long, conflicts_with = "agents")]
     pub(crate) http2: bool,
     /// Result file.
     #[arg(long, value_name = "FILE.jtl")]
     pub(crate) jtl: Option<PathBuf>,
-    /// Adds a column to its rows: how long the sample took, in microseconds.
+    /// Adds a column to the rows: the duration of the sample in microseconds.
     #[arg(long, requires = "jtl")]
     pub(crate) jtl_us: bool,
-    /// Tells servers with each request which sample of which run it belongs to (`X-Tympan-Lab`), so that it is found in their
-    /// request.log; adds a column with that mark to the rows of --jtl.
+    /// Sends a header that identifies the run and the sample (`X-Tympan-Lab`) with each request, so that the request
+    /// can be found in the server's request.log; adds a column with that mark to the rows of --jtl.
     #[arg(long)]
     pub(crate) mark: bool,
-    /// Leaves out the result files that listeners of the plan name.
+    /// Does not write the result files that listeners of the plan name.
     #[arg(long)]
     pub(crate) without_listeners: bool,
     #[command(flatten)]
     pub(crate) allowed: IgnoredElementArgs,
-    /// Threads; one per processor unless given.
+    /// Number of threads; one per processor by default.
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
-    /// What random numbers derive from, so that a run draws what another one drew; they differ from run to run unless given.
+    /// The seed of random numbers, so that a run can be repeated with the same values; random by default.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Keeps N exchanges of each label whole, and N that failed, and shows them in the report.
+    /// Stores N complete exchanges of each label, and N that failed, and shows them in the report.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) trace: usize,
     #[command(flatten)]
@@ -555,7 +556,7 @@ pub(crate) struct LabCheckArgs {
     pub(crate) plans: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) allowed: IgnoredElementArgs,
-    /// Also tells what the plans are made of.
+    /// Also prints the structure of the plans.
     #[arg(long)]
     pub(crate) explain: bool,
     /// Prints JSON.
@@ -565,8 +566,8 @@ pub(crate) struct LabCheckArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LabReportArgs {
-    /// A result file; or runs, which are laid over each other: folders that `--keep` made, folders of such folders,
-    /// summaries of `--json`, result files.
+    /// A result file; or runs to overlay: folders that `--keep` made, folders of such folders, summaries of `--json`,
+    /// result files.
     #[arg(
         required_unless_present = "project",
         conflicts_with = "project",
@@ -576,11 +577,11 @@ pub(crate) struct LabReportArgs {
     /// Makes the report of a project instead.
     #[arg(long, value_name = "project.toml")]
     pub(crate) project: Option<PathBuf>,
-    /// Where the HTML file goes.
+    /// The path of the HTML file.
     #[arg(short = 'o', long = "out", value_name = "FILE.html")]
     pub(crate) out: Option<PathBuf>,
-    /// The server's request.log of a run with --mark: tells what of the samples' time was the server's. May be repeated, or
-    /// hold several with commas.
+    /// The server's request.log of a run with --mark: shows the server's share of the samples' time. May be repeated,
+    /// or list several separated by commas.
     #[arg(long, value_name = "FILE", value_delimiter = ',', conflicts_with = "project")]
     pub(crate) request_log: Vec<PathBuf>,
     #[command(flatten)]
@@ -589,16 +590,16 @@ pub(crate) struct LabReportArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LabLogArgs {
-    /// Lines at most.
+    /// Maximum number of lines.
     #[arg(short = 'n', value_name = "RESULTS")]
     pub(crate) most_results: Option<usize>,
-    /// Requests at most.
+    /// Maximum number of requests.
     #[arg(short = 'm', value_name = "REQUESTS")]
     pub(crate) most_requests: Option<u64>,
     /// `-xdev` leaves out POST requests to CRXDE.
     #[arg(short = 'x', value_name = "dev", value_parser = ["dev"])]
     pub(crate) exclude: Option<String>,
-    /// Also tells which paths took the most time in all, times per type, and the latency goal.
+    /// Also prints the paths with the highest total time, times per type, and the latency goal.
     #[arg(long)]
     pub(crate) summary: bool,
     /// Prints JSON.
@@ -610,39 +611,39 @@ pub(crate) struct LabLogArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LabCacheRatioArgs {
-    /// access.log of a dispatcher; may be repeated, or hold several with commas.
+    /// access.log of a dispatcher; may be repeated, or list several separated by commas.
     #[arg(long, value_delimiter = ',')]
     pub(crate) access: Vec<PathBuf>,
-    /// request.log of a publisher; may be repeated, or hold several with commas.
+    /// request.log of a publisher; may be repeated, or list several separated by commas.
     #[arg(long, value_delimiter = ',')]
     pub(crate) request: Vec<PathBuf>,
-    /// Requests in all, instead of logs.
+    /// Total number of requests, instead of logs.
     #[arg(long, requires = "reached", conflicts_with = "access")]
     pub(crate) total: Option<u64>,
-    /// Requests that reached the publisher, instead of logs.
+    /// Number of requests that reached the publisher, instead of logs.
     #[arg(long, requires = "total")]
     pub(crate) reached: Option<u64>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LabUsersArgs {
-    /// How many.
+    /// Number of users.
     #[arg(long)]
     pub(crate) users: u64,
-    /// How often each asks, such as `2s`.
+    /// Interval between requests of one user, such as `2s`.
     #[arg(long)]
     pub(crate) every: String,
-    /// How long an answer takes.
+    /// Response time.
     #[arg(long, default_value = "0s")]
     pub(crate) resp: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LabUploadGoalArgs {
-    /// Assets per window; `500/day` reads as 500.
+    /// Assets per window; `500/day` is read as 500.
     #[arg(long)]
     pub(crate) assets: String,
-    /// Megabytes of an original.
+    /// Size of an original in megabytes.
     #[arg(long)]
     pub(crate) size: String,
     #[command(flatten)]

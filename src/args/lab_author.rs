@@ -1,4 +1,4 @@
-//! The words of the commands of `tympan lab` that load an author.
+//! Arguments of the `tympan lab` commands that put an author under load.
 
 use std::path::PathBuf;
 
@@ -8,44 +8,44 @@ use super::lab::{PlanlessRunArgs, WatchedProcessArgs};
 
 #[derive(Debug, Args)]
 pub(crate) struct LabToughArgs {
-    /// A predefined suite (toughday, get_tests, authoring, tree_authoring, publish; several with commas), or a
-    /// configuration of Tough Day (.yaml).
+    /// A predefined suite (toughday, get_tests, authoring, tree_authoring, publish; several separated by commas), or a
+    /// Tough Day configuration (.yaml).
     #[arg(value_name = "SUITE|FILE", default_value = "toughday")]
     pub(crate) what: String,
-    /// The author, instead of the file's.
+    /// The author, instead of the one in the file.
     #[arg(long, value_name = "URL")]
     pub(crate) author: Option<String>,
-    /// Publish, or the dispatcher before it: where visitors look.
+    /// The publish instance, or the dispatcher in front of it, whose pages are checked.
     #[arg(long, value_name = "URL")]
     pub(crate) publish: Option<String>,
-    /// `user:password`; better in the environment.
+    /// `user:password`; the environment variable is safer.
     #[arg(long, env = "TYMPAN_LAB_LOGIN", hide_env_values = true)]
     pub(crate) login: Option<String>,
-    /// Users who each wait for the end of an execution, instead of the mode of the file.
+    /// Number of concurrent users, each of whom waits for the end of an execution, instead of the mode of the file.
     #[arg(long, conflicts_with = "rate")]
     pub(crate) concurrency: Option<u32>,
-    /// The pause of such a user between executions.
+    /// The pause of a user between executions.
     #[arg(long, value_name = "TIME", default_value = "300ms")]
     pub(crate) wait: String,
     /// Executions per second, such as `20/s`, instead of the mode of the file.
     #[arg(long)]
     pub(crate) rate: Option<String>,
-    /// How long each phase lasts, instead of the file's time, or of a day.
+    /// The duration of each phase, instead of the one in the file, or of one day.
     #[arg(long, value_name = "TIME")]
     pub(crate) duration: Option<String>,
-    /// The name below which everything is made: `/content/NAME`, `/content/dam/NAME`, `/content/cq:tags/NAME`.
+    /// The name below which all content is created: `/content/NAME`, `/content/dam/NAME`, `/content/cq:tags/NAME`.
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Leaves what was made.
+    /// Does not delete the created content.
     #[arg(long)]
     pub(crate) keep_content: bool,
-    /// A picture to upload, instead of a drawn one.
+    /// A picture to upload, instead of a generated one.
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Only tells what would be done.
+    /// Runs nothing; prints what would be done.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// What the picture derives from.
+    /// The seed of the generated picture.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     #[command(flatten)]
@@ -56,40 +56,41 @@ pub(crate) struct LabToughArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LabBackupImpactArgs {
-    /// The author that works while backups run.
+    /// The author to put under load while backups run.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4502")]
     pub(crate) author: String,
-    /// `user:password`; better in the environment.
+    /// `user:password`; the environment variable is safer.
     #[arg(long, env = "TYMPAN_LAB_LOGIN", hide_env_values = true)]
     pub(crate) login: Option<String>,
-    /// Percent of traversals, queries and creations.
+    /// Percentages of traversals, queries and creations.
     #[arg(long, default_value = "75/24/1")]
     pub(crate) mix: String,
-    /// Threads that work.
+    /// Number of worker threads.
     #[arg(long, default_value_t = 4)]
     pub(crate) threads: usize,
-    /// The share of these threads' peak that arrives while backups run.
+    /// The load while backups run, as a share of the peak of these threads.
     #[arg(long, default_value = "80%")]
     pub(crate) load: String,
-    /// What stands for `{delay}` in the words of the backup, one after the other.
+    /// Values that replace `{delay}` in the arguments of the backup, one after the other.
     #[arg(long, value_delimiter = ',', default_value = "0")]
     pub(crate) delay: Vec<String>,
-    /// Runs of each backup.
+    /// Number of runs of each backup.
     #[arg(long, default_value_t = 1)]
     pub(crate) runs: usize,
-    /// How long the peak is looked for, and how long the load runs alone.
+    /// The duration of the search for the peak, and of the load alone.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub(crate) span: String,
-    /// Finds the bytes that were saved in the backup's output; the first group, of the last match.
+    /// A regular expression that finds the number of saved bytes in the backup's output; the first group of the last
+    /// match is used.
     #[arg(long, value_name = "PATTERN")]
     pub(crate) bytes: Option<String>,
-    /// A command for the shell before each backup, such as one that adds content or empties the vault.
+    /// A shell command to run before each backup, such as one that adds content or empties the vault.
     #[arg(long, value_name = "COMMAND")]
     pub(crate) before: Option<String>,
-    /// A path that traversals ask for; may be repeated.
+    /// A path that traversals request; may be repeated.
     #[arg(long, value_name = "PATH", default_value = "/content.2.json")]
     pub(crate) traverse: Vec<String>,
-    /// The name below which the work creates pages; they are deleted at the end.
+    /// The name below which the load creates pages; they are deleted at the end.
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     #[command(flatten)]

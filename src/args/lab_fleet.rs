@@ -1,4 +1,4 @@
-//! The words of loads that several processes or machines make together.
+//! Arguments of loads that several processes or machines generate together.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,27 +21,27 @@ pub(crate) enum ManifestEngine {
 
 #[derive(Debug, Args)]
 pub(crate) struct LabAgentsArgs {
-    /// Divides the load among agents: that many processes on this machine, or hosts that `ssh` reaches; with --listen,
-    /// that many agents which dial in.
+    /// Divides the load among agents: a number of processes on this machine, or hosts reached with `ssh`; with
+    /// --listen, the number of agents that connect.
     #[arg(long, value_name = "N|HOST,HOST")]
     pub(crate) agents: Option<String>,
-    /// Where agents dial in (`tympan lab agent HOST:PORT`).
+    /// The address that agents connect to (`tympan lab agent HOST:PORT`).
     #[arg(long, value_name = "ADDR", requires = "agents")]
     pub(crate) listen: Option<SocketAddr>,
-    /// The word that controller and agents share, in a file; made and printed unless given.
+    /// A file with the secret shared by controller and agents; by default generated and printed.
     #[arg(long, value_name = "FILE", requires = "agents")]
     pub(crate) token_file: Option<PathBuf>,
-    /// What agents use of the rows of data files.
+    /// How agents divide the rows of data files.
     #[arg(long, value_enum, default_value = "share")]
     pub(crate) data: AgentDataDivision,
-    /// How long all agents together may take until they are ready: one minute unless given, and 10 minutes in a manifest,
-    /// since a node may have to be added and an image to be pulled first.
+    /// The maximum time until all agents are ready: one minute by default, and 10 minutes in a manifest, since a node
+    /// may have to be added and an image to be pulled first.
     #[arg(long, value_name = "TIME", requires = "agents")]
     pub(crate) agent_wait: Option<String>,
-    /// The program on hosts that `ssh` reaches.
+    /// The path of the program on hosts reached with `ssh`.
     #[arg(long, default_value = "tympan", requires = "agents")]
     pub(crate) agent_program: String,
-    /// What takes the place of `ssh`.
+    /// The program to use instead of `ssh`.
     #[arg(long, default_value = "ssh", requires = "agents")]
     pub(crate) ssh: PathBuf,
 }
@@ -56,22 +56,22 @@ pub(crate) struct LabEmitArgs {
     pub(crate) image: String,
 }
 
-/// Sends its portion of a load that `tympan lab run|get --agents` divides.
+/// Sends a share of a load that `tympan lab run|get --agents` divides.
 #[derive(Debug, Args)]
 pub(crate) struct LabAgentArgs {
     /// The controller's address, `host:port`.
     #[arg(env = "TYMPAN_LAB_CONTROLLER", required_unless_present = "stdio")]
     pub(crate) controller: Option<String>,
-    /// Speaks with the controller over standard input and output; `ssh` carries it.
+    /// Communicates with the controller over standard input and output, as through `ssh`.
     #[arg(long)]
     pub(crate) stdio: bool,
-    /// The word that controller and agents share, in a file; or it is in TYMPAN_LAB_TOKEN.
+    /// A file with the secret shared by controller and agents; otherwise TYMPAN_LAB_TOKEN has it.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// The portion to ask for, counted from 0.
+    /// The share to request, counted from 0.
     #[arg(long, env = "TYMPAN_LAB_INDEX")]
     pub(crate) index: Option<usize>,
-    /// How long to try while the controller does not answer.
+    /// The time to retry while the controller does not respond.
     #[arg(long, default_value = "60s")]
     pub(crate) wait: String,
 }

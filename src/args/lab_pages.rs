@@ -1,4 +1,4 @@
-//! The words of the commands that look at single pages: page, components, slo.
+//! Arguments of the commands that analyze single pages: page, components, slo.
 
 use std::path::PathBuf;
 
@@ -6,13 +6,13 @@ use clap::Args;
 
 use super::lab::PlanlessRunArgs;
 
-/// Who asks.
+/// The identity that requests are sent with.
 #[derive(Debug, Args)]
 pub(crate) struct RequestIdentityArgs {
     /// A header, `Name: value`; may be repeated.
     #[arg(short = 'H', long = "header")]
     pub(crate) headers: Vec<String>,
-    /// An administrator's name and password, sent with every request; better given by the variable than here.
+    /// An administrator's name and password, sent with every request; the environment variable is safer.
     #[arg(long, env = "TYMPAN_LAB_LOGIN", hide_env_values = true, value_name = "USER:PASSWORD")]
     pub(crate) login: Option<String>,
 }
@@ -22,10 +22,10 @@ pub(crate) struct LabPageArgs {
     /// The pages.
     #[arg(required = true)]
     pub(crate) urls: Vec<String>,
-    /// How often each page is visited.
+    /// Number of visits of each page.
     #[arg(long, default_value_t = 3)]
     pub(crate) visits: usize,
-    /// Visits after the first one have the browser's cache; the first one is not judged.
+    /// Uses the browser's cache for visits after the first one; the first one is not judged.
     #[arg(long)]
     pub(crate) warm: bool,
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub(crate) struct LabPageArgs {
 pub(crate) struct LabComponentsArgs {
     /// The page.
     pub(crate) url: String,
-    /// How often it is asked for; the middle of the times counts.
+    /// Number of requests; the median of the times counts.
     #[arg(long, default_value_t = 5)]
     pub(crate) samples: usize,
     #[command(flatten)]
@@ -49,30 +49,30 @@ pub(crate) struct LabComponentsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LabSloArgs {
-    /// The pages, asked in turn.
+    /// The pages, requested in turn.
     #[arg(required = true)]
     pub(crate) urls: Vec<String>,
-    /// Requests in all.
+    /// Total number of requests.
     #[arg(long, default_value_t = 100)]
     pub(crate) samples: u64,
     #[command(flatten)]
     pub(crate) asker: RequestIdentityArgs,
-    /// Added to every address so that the server draws the page; `_flex=nocache` with a login.
+    /// Appended to every URL so that the server renders the page; `_flex=nocache` with a login.
     #[arg(long, value_name = "QUERY")]
     pub(crate) bypass: Option<String>,
-    /// The server's admin listener, `http://host:port`, which tells its role and its counters.
+    /// The server's admin listener, `http://host:port`, which reports its role and its counters.
     #[arg(long, value_name = "URL")]
     pub(crate) admin: Option<String>,
-    /// Ends with 3 unless all five conditions of the goal are known to hold.
+    /// Exits with 3 unless all five conditions of the goal are known to hold.
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Measures again whenever something changes below --watch-dir, or else every 5 seconds, and prints a line each time.
+    /// Measures again whenever a file below --watch-dir changes, or else every 5 seconds, and prints a line each time.
     #[arg(long)]
     pub(crate) watch: bool,
-    /// The folder whose changes are waited for, such as a site's `apps`.
+    /// The folder to watch for changes, such as a site's `apps`.
     #[arg(long, value_name = "DIR", requires = "watch")]
     pub(crate) watch_dir: Option<PathBuf>,
-    /// Ends after so many measurements.
+    /// Stops after this number of measurements.
     #[arg(long, requires = "watch")]
     pub(crate) rounds: Option<u64>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The command line, as DESIGN fixes it: scripts rely on these names.
+//! The command line, as DESIGN specifies it: scripts depend on these names.
 
 mod activation;
 mod assets;
@@ -50,7 +50,7 @@ pub(crate) struct TympanArgs {
 }
 
 impl TympanArgs {
-    /// Returns the file that the log goes to, if the command names one.
+    /// Returns the path of the log file, if the command sets one.
     pub(crate) fn log_file(&self) -> Option<&Path> {
         match &self.command {
             TympanCommand::Backup(backup) => backup.log.as_deref(),
@@ -59,11 +59,11 @@ impl TympanArgs {
     }
 }
 
-/// The command that reads PDF for another process of this program.
+/// The internal command that reads PDF files for another process of this program.
 pub(crate) const READ_PDF_COMMAND: &str = "read-pdf";
-/// The command that draws pictures for another process of this program.
+/// The internal command that renders pictures for another process of this program.
 pub(crate) const RENDER_IMAGES_COMMAND: &str = "draw-pictures";
-/// The command that runs another program with bounds.
+/// The internal command that runs another program with resource limits.
 pub(crate) const RUN_TOOL_COMMAND: &str = "run-tool";
 
 #[derive(Debug, Subcommand)]
@@ -77,73 +77,73 @@ pub(crate) enum TympanCommand {
     /// Runs, checks or explains a dispatcher.
     #[command(args_conflicts_with_subcommands = true)]
     Dispatcher(DispatcherArgs),
-    /// Begins and checks the folder of a site.
+    /// Creates and checks the folder of a site.
     #[command(subcommand)]
     Site(SiteCommand),
     /// Installs and builds content packages.
     #[command(subcommand)]
     Package(PackageCommand),
-    /// Looks after indexes and tells how queries are run.
+    /// Manages indexes and explains how queries are executed.
     #[command(subcommand)]
     Index(IndexCommand),
     /// Writes the pages of a site as files that any web server serves.
     Export(ExportArgs),
-    /// Looks after a repository.
+    /// Manages a repository.
     Repo(RepoArgs),
-    /// Looks after the large blobs of a home, which it may share with others.
+    /// Manages the large blobs of a home, which it may share with others.
     Blobs(BlobsArgs),
     /// Saves folders and repositories in a vault, and restores them.
     Backup(backup::BackupArgs),
-    /// Makes, accepts, lists and removes the credentials that two instances have with each other.
+    /// Creates, accepts, lists and removes the credentials that two instances use with each other.
     Pair(PairArgs),
-    /// Looks after users and their tokens.
+    /// Manages users and their tokens.
     #[command(subcommand)]
     User(UserCommand),
-    /// Looks after the queues of a running instance.
+    /// Manages the queues of a running instance.
     #[command(subcommand)]
     Jobs(JobsCommand),
-    /// Shows pages and assets of a running author to visitors, with what they refer to where wanted.
+    /// Publishes pages and assets of a running author, optionally with the resources that they refer to.
     #[command(
         after_help = "Example: tympan activate /content/site/en --deep --companions --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
     Activate(ActivateArgs),
-    /// Takes pages and assets, and all below them, away from visitors.
+    /// Unpublishes pages and assets, and everything below them.
     #[command(
         after_help = "Example: tympan deactivate /content/site/en/old --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
     Deactivate(DeactivateArgs),
-    /// Looks after mounts, imports and duplicates of assets of a running author.
+    /// Manages mounts, imports and duplicates of assets of a running author.
     #[command(subcommand)]
     Assets(AssetsCommand),
-    /// Puts a site under load and judges what comes back: URLs, plans of JMeter, logs, reports.
+    /// Puts a site under load and evaluates its responses: URLs, JMeter plans, logs, reports.
     #[command(subcommand)]
     Lab(lab::LabCommand),
-    /// Tells the health of a running instance, with reasons.
+    /// Prints the health of a running instance, with reasons.
     #[command(after_help = "Example: tympan status --url http://127.0.0.1:4502")]
     Status(RemoteInstanceArgs),
-    /// Reads a PDF from standard input and writes its text; the full-text index starts it.
+    /// Reads a PDF from standard input and writes its text; used by the full-text index.
     #[command(name = READ_PDF_COMMAND, hide = true)]
     ReadPdf,
-    /// Draws the pictures that arrive on standard input, a socket; asset processing starts it.
+    /// Renders the pictures that arrive on standard input, a socket; used by asset processing.
     #[command(name = RENDER_IMAGES_COMMAND, hide = true)]
     DrawPictures,
-    /// Runs a program with bounds on memory and time; asset processing starts it.
+    /// Runs a program with limits on memory and time; used by asset processing.
     #[command(name = RUN_TOOL_COMMAND, hide = true)]
     RunTool(RunToolArgs),
-    /// Draws the standard renditions of a file; measurements use it.
+    /// Renders the standard renditions of a file; used by measurements.
     #[command(name = "draw-file", hide = true)]
     DrawFile(RenderFileArgs),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SiteCommand {
-    /// Writes a small site that runs, to begin with.
+    /// Creates a small working site as a starting point.
     #[command(after_help = "Example: tympan site new ./shop && tympan demo --site ./shop")]
     New {
-        /// The folder; it must not exist, or be empty. Its name becomes the site's.
+        /// The folder, which must not exist or must be empty. Its name becomes the site's.
         dir: PathBuf,
     },
-    /// Reads templates, components and content, and tells what is wrong, as `file:line:column: message`.
+    /// Checks templates, components and content, and prints problems as `file:line:column: message`.
     #[command(after_help = "Example: tympan site check ./shop")]
     Check {
         /// The folder, with its `site.toml`.
@@ -156,11 +156,11 @@ pub(crate) enum SiteCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunToolArgs {
-    /// Bytes of memory.
+    /// Memory limit in bytes.
     pub(crate) memory: u64,
-    /// Seconds of processor time.
+    /// Limit of processor time in seconds.
     pub(crate) seconds: u64,
-    /// How much it stands behind others.
+    /// Niceness; a process with a higher value gets less processor time.
     pub(crate) niceness: i32,
     /// The program.
     pub(crate) program: String,
@@ -173,9 +173,9 @@ pub(crate) struct RunToolArgs {
 pub(crate) struct RenderFileArgs {
     /// The file.
     pub(crate) file: PathBuf,
-    /// The folder that gets `web.jpg`, `319.png`, `140.png` and `48.png`.
+    /// The target folder of `web.jpg`, `319.png`, `140.png` and `48.png`.
     pub(crate) folder: PathBuf,
-    /// The quality of the JPEG.
+    /// JPEG quality.
     #[arg(long, default_value_t = 90)]
     pub(crate) quality: u8,
 }
@@ -183,7 +183,7 @@ pub(crate) struct RenderFileArgs {
 /// A home, or a running instance.
 #[derive(Debug, Args)]
 pub(crate) struct HomeOrInstanceArgs {
-    /// The home; its instance must not run.
+    /// The home; its instance must not be running.
     #[arg(long, value_name = "DIR", required_unless_present = "url", conflicts_with = "url")]
     pub(crate) home: Option<PathBuf>,
     /// The running instance.

@@ -1,15 +1,16 @@
-//! Command lines in Obnam's order: `tympan backup -r VAULT --client-name=X backup DIR`, with the options before the word
-//! that says what to do; and Obnam's words in any order.
+//! Command lines in Obnam's order: `tympan backup -r VAULT --client-name=X backup DIR`, with the options before the
+//! subcommand; and Obnam's subcommands in any order.
 //!
-//! Pure. The options go behind that word, and Obnam's words become those of `tympan backup`. Before Obnam's word `backup`,
-//! `--exclude` is a regular expression, as for Obnam. `--pretend` is `--dry-run`; where nothing is changed, it is left out, as
-//! is `--client-name` where all clients are meant. What is in our order is left as it is.
+//! Pure. The options are moved behind the subcommand, and Obnam's subcommands are replaced by those of `tympan backup`.
+//! Before Obnam's subcommand `backup`, `--exclude` is a regular expression, as in Obnam. `--pretend` becomes
+//! `--dry-run`; it is dropped for subcommands that change nothing, and `--client-name` is dropped where all clients are
+//! meant. A command line in Tympan's order is not changed.
 
 use std::ffi::{OsStr, OsString};
 
 use clap::{CommandFactory, Parser};
 
-/// Obnam's words, and what they are here.
+/// Obnam's subcommands and their equivalents.
 const OBNAM_COMMANDS: [(&str, &[&str]); 6] = [
     ("backup", &["save"]),
     ("generations", &["list"]),
@@ -19,7 +20,7 @@ const OBNAM_COMMANDS: [(&str, &[&str]); 6] = [
     ("list-keys", &["key", "list"]),
 ];
 
-/// Puts a command line into the order that is parsed.
+/// Rewrites a command line into the order that the parser expects.
 pub(crate) fn normalize_obnam_line<A: Parser>(line: Vec<OsString>) -> Vec<OsString> {
     let is_ours = line.get(1).is_some_and(|word| word == "backup");
     let begins_otherwise = line.get(2).and_then(|word| word.to_str()).is_some_and(|word| {
@@ -49,16 +50,16 @@ pub(crate) fn normalize_obnam_line<A: Parser>(line: Vec<OsString>) -> Vec<OsStri
             options.extend(words.next().cloned());
         }
     }
-    // There is no word at all: the parser says so.
+    // There is no subcommand: the parser reports that.
     line
 }
 
 /// Obnam's option that names a client.
 const OBNAM_CLIENT_OPTION: &str = "--client-name";
-/// Options of Obnam's that let nothing be changed.
+/// Obnam's options for a dry run.
 const OBNAM_DRY_RUN_OPTIONS: [&str; 3] = ["--pretend", "--no-act", "--dry-run"];
 
-/// Lets options fit a word: those that Obnam takes everywhere are left out where they say nothing.
+/// Adapts options to a subcommand: options that Obnam accepts everywhere are dropped where they have no effect.
 fn fit_options_to_command(word: &str, options: Vec<OsString>) -> Vec<OsString> {
     let is_of_all = matches!(word, "fsck" | "force-lock" | "list-keys");
     let mut left = Vec::with_capacity(options.len());
@@ -66,7 +67,7 @@ fn fit_options_to_command(word: &str, options: Vec<OsString>) -> Vec<OsString> {
     while let Some(option) = options.next() {
         let text = option.to_string_lossy();
         if text == "--" {
-            // What follows are names.
+            // The remaining arguments are names.
             left.push(option);
             left.extend(options);
             break;
@@ -75,9 +76,9 @@ fn fit_options_to_command(word: &str, options: Vec<OsString>) -> Vec<OsString> {
         } else if is_of_all
             && text.strip_prefix(OBNAM_CLIENT_OPTION).is_some_and(|rest| rest.starts_with('='))
         {
-            // The whole vault is meant.
+            // The command applies to the whole vault.
         } else if OBNAM_DRY_RUN_OPTIONS.contains(&&*text) {
-            // A check changes nothing in any case.
+            // A check never changes anything.
             left.extend((word != "fsck").then(|| OsString::from("--dry-run")));
         } else {
             left.push(option);
@@ -86,7 +87,7 @@ fn fit_options_to_command(word: &str, options: Vec<OsString>) -> Vec<OsString> {
     left
 }
 
-/// Names the option for regular expressions in place of Obnam's.
+/// Replaces the name of Obnam's option for regular expressions.
 fn rename_regex_option(option: &OsStr) -> OsString {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     match option.as_bytes().strip_prefix(b"--exclude") {
@@ -113,7 +114,7 @@ fn translate_obnam_command(word: &OsStr) -> Vec<OsString> {
     )
 }
 
-/// Returns the options of `tympan backup` that take a value as a word of its own.
+/// Returns the options of `tympan backup` that take a value as a separate argument.
 fn valued_options<A: CommandFactory>() -> Vec<String> {
     let command = A::command();
     let Some(backup) = command.find_subcommand("backup") else { return Vec::new() };
@@ -158,7 +159,7 @@ mod tests {
             "tympan backup --repository=V --keep 7d forget",
             "tympan backup forget --repository=V --keep 7d",
         );
-        // Its patterns are regular expressions, and only its.
+        // Only the patterns of Obnam's subcommand are regular expressions.
         check(
             r"tympan backup -r V --exclude \.tmp$ --exclude=/cache/ --exclude-caches backup D",
             r"tympan backup save -r V --exclude-regex \.tmp$ --exclude-regex=/cache/ --exclude-caches D",
@@ -168,7 +169,7 @@ mod tests {
             "tympan backup save -r V --exclude *.tmp D",
         );
         check("tympan backup -r V force-lock", "tympan backup unlock --remove-all -r V");
-        // What Obnam takes everywhere is left out where it says nothing.
+        // Options that Obnam accepts everywhere are dropped where they have no effect.
         check(
             "tympan backup -r V --client-name=X --pretend --log obnam.log fsck",
             "tympan backup check -r V --log obnam.log",
@@ -192,7 +193,8 @@ mod tests {
         );
     }
 
-    /// Any words in any order, and such that are no text: nothing is lost or brought twice, and once is enough.
+    /// With any arguments in any order, including invalid UTF-8, no argument is lost or duplicated, and a second pass
+    /// changes nothing.
     #[test]
     fn whatever_the_words_are_none_is_lost() {
         use std::os::unix::ffi::OsStringExt;
@@ -233,7 +235,7 @@ mod tests {
             let ordered = normalize_obnam_line::<TympanArgs>(line.clone());
             moved += usize::from(ordered != line);
             assert_eq!(normalize_obnam_line::<TympanArgs>(ordered.clone()), ordered, "{line:?}");
-            // Only the word that says what to do may have become another, or two.
+            // Only the subcommand may have been replaced, by one or two arguments.
             let mut left = ordered;
             let renamed: Vec<&OsString> = line
                 .iter()

@@ -1,4 +1,4 @@
-//! Every command that the manual, the help and the program's own messages print is one that the program takes.
+//! Checks that the program accepts every command that the manual, the help and the program's own messages print.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use tympan_testkit::manual::{
 
 use super::{TympanArgs, TympanCommand, lab, obnam};
 
-/// What a whole line is not taken for, if anything.
+/// Returns the reason why the program rejects a complete command line, or `None` if it accepts it.
 fn command_line_fault(words: &[String]) -> Option<String> {
     let line = words.iter().map(OsString::from).collect();
     let arguments =
@@ -29,13 +29,13 @@ fn command_line_fault(words: &[String]) -> Option<String> {
     if words.iter().any(|word| word == "…") {
         return Some("`…` stands for what nobody can type".to_owned());
     }
-    // Behind `--` stands another command: a whole one, or that of a journal without `tympan lab`.
+    // A second command follows `--`: a complete one, or one of a journal without `tympan lab`.
     let (_, behind) = words.split_at(words.iter().position(|word| word == "--")? + 1);
     let is_journal = words.get(2).is_some_and(|word| word == "journal");
     let inner: Vec<String> = if is_journal {
         ["tympan", "lab"].map(str::to_owned).into_iter().chain(behind.iter().cloned()).collect()
     } else {
-        // A value that is filled in.
+        // A placeholder that stands for a value.
         let filled =
             |word: &String| if word.starts_with('{') { "1".to_owned() } else { word.clone() };
         behind.iter().map(filled).collect()
@@ -45,13 +45,13 @@ fn command_line_fault(words: &[String]) -> Option<String> {
         .flatten()
 }
 
-/// What of a command in a sentence, which may leave out arguments, the program does not know.
+/// Returns the part of a command in running text, which may omit arguments, that the program does not know.
 fn command_fragment_fault(definition: &Definition, words: &[String]) -> Option<String> {
     let mut at = definition;
     let mut known: BTreeSet<String> = long_option_names(at);
-    // Whether the next word may name a command, and whether it may be the value of an option.
+    // True if the next word may name a command, and if it may be the value of an option.
     let (mut is_open, mut may_be_value) = (true, false);
-    // Behind `…` stands what was left out.
+    // The words after `…` were left out.
     for word in words.iter().skip(1).take_while(|word| !matches!(word.as_str(), "--" | "…")) {
         if let Some(option) = word.strip_prefix("--") {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
@@ -152,7 +152,7 @@ fn every_command_that_a_message_names_is_known() {
     let mut faults = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(&file).expect("a source file is readable");
-        // A literal goes on in the next line, and so does a comment.
+        // A literal continues on the next line, and so does a comment.
         let joined: Vec<&str> = text.lines().map(str::trim_start).collect();
         let joined =
             joined.join("\n").replace("\\\n", "").replace("\n/// ", "\n").replace("\n//! ", "\n");
@@ -192,7 +192,7 @@ fn every_example_of_the_help_is_taken() {
             let line = line.trim_start();
             let line =
                 line.strip_prefix("Example: ").or(line.strip_prefix("Examples: ")).unwrap_or(line);
-            // A remark stands behind some spaces.
+            // A remark is separated by several spaces.
             let line = line.split_once("   ").map_or(line, |(example, _)| example);
             for ShellCommand { words, .. } in parse_shell_commands(line) {
                 if words.first().is_none_or(|program| program != "tympan") {

@@ -1,4 +1,4 @@
-//! Users and groups.
+//! Arguments of `tympan user`: users and groups.
 
 use std::path::PathBuf;
 
@@ -6,42 +6,42 @@ use clap::{Subcommand, ValueEnum};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum UserCommand {
-    /// Adds a user; the password comes from standard input.
+    /// Adds a user; the password is read from standard input.
     #[command(
         after_help = "Example: echo \"$PASSWORD\" | tympan user add ann --group content-authors --home /srv/author"
     )]
     Add {
         /// The user's name.
         name: String,
-        /// A group that the user shall be in; may be repeated.
+        /// A group to add the user to; may be repeated.
         #[arg(long, value_name = "GROUP")]
         group: Vec<String>,
-        /// The home; its instance must not run.
+        /// The home; its instance must not be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
     },
-    /// Changes a password; it comes from standard input.
+    /// Changes a password, which is read from standard input.
     #[command(
         after_help = "Example: echo \"$PASSWORD\" | tympan user passwd ann --home /srv/author"
     )]
     Passwd {
         /// The user's name.
         name: String,
-        /// The home; its instance must not run.
+        /// The home; its instance must not be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
     },
-    /// Keeps a user from logging in and ends its sessions and tokens.
+    /// Prevents a user from logging in and ends its sessions and tokens.
     #[command(
         after_help = "Example: tympan user disable ann --reason 'left in May' --home /srv/author"
     )]
     Disable {
         /// The user's name.
         name: String,
-        /// Why.
+        /// The reason.
         #[arg(long, default_value = "disabled")]
         reason: String,
-        /// The home; its instance must not run.
+        /// The home; its instance must not be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
     },
@@ -50,7 +50,7 @@ pub(crate) enum UserCommand {
     Enable {
         /// The user's name.
         name: String,
-        /// The home; its instance must not run.
+        /// The home; its instance must not be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
     },
@@ -59,72 +59,72 @@ pub(crate) enum UserCommand {
     Delete {
         /// The user's name.
         name: String,
-        /// The home; its instance must not run.
+        /// The home; its instance must not be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
     },
-    /// Makes a token for a program and prints it.
+    /// Creates a token for a program and prints it.
     #[command(after_help = "Example: tympan user token admin --expires 90d --home /srv/author")]
     Token {
         /// The user's name.
         name: String,
-        /// For how long it works, such as `12h` or `90d`; `never` lets it work until it is revoked.
+        /// The lifetime, such as `12h` or `90d`; with `never` the token is valid until it is revoked.
         #[arg(long, value_name = "TIME", default_value = "90d")]
         expires: String,
-        /// What may be done with it.
+        /// The permissions of the token.
         #[arg(long, value_enum, value_name = "SCOPE", default_value = "all")]
         scope: TokenScope,
-        /// The home; its instance may run.
+        /// The home; its instance may be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
     },
-    /// Lists the tokens and sessions that work, of one user or of all.
+    /// Lists the valid tokens and sessions, of one user or of all.
     #[command(after_help = "Example: tympan user tokens admin --home /srv/author")]
     Tokens {
         /// The user's name.
         name: Option<String>,
-        /// The home; its instance may run.
+        /// The home; its instance may be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
         /// Prints JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Takes back a token or ends a session.
+    /// Revokes a token or ends a session.
     #[command(after_help = "Example: tympan user revoke 4f5c0a1b2c3d --home /srv/author")]
     Revoke {
-        /// What `tympan user tokens` calls it.
+        /// The id as printed by `tympan user tokens`.
         id: String,
-        /// The home; its instance may run.
+        /// The home; its instance may be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
     },
     /// Lists the users.
     #[command(after_help = "Example: tympan user list --home /srv/author")]
     List {
-        /// The home; its instance must not run.
+        /// The home; its instance must not be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
         /// Prints JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Makes, changes and lists groups.
+    /// Creates, changes and lists groups.
     #[command(subcommand)]
     Group(UserGroupCommand),
-    /// Tells what a user may do at a path, and which entry of which policy says so.
+    /// Shows what a user may do at a path, and which entry of which policy decides it.
     #[command(
         after_help = "Example: tympan user why ann /content/site/en --privilege jcr:write --home /srv/author"
     )]
     Why {
-        /// The user's name; `anonymous` for someone without a login.
+        /// The user's name; `anonymous` for a visitor without a login.
         name: String,
-        /// The path of a node, whether it is there or not.
+        /// The path of a node, which need not exist.
         path: String,
-        /// The privilege to ask about; may be repeated. Without this, what reading, writing and activating need.
+        /// The privilege to check; may be repeated. Without this, the privileges for reading, writing and activating.
         #[arg(long, value_name = "NAME")]
         privilege: Vec<String>,
-        /// The home; its instance must not run.
+        /// The home; its instance must not be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
         /// Prints JSON.
@@ -135,12 +135,12 @@ pub(crate) enum UserCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum UserGroupCommand {
-    /// Makes a group.
+    /// Creates a group.
     #[command(after_help = "Example: tympan user group create translators --home /srv/author")]
     Create {
         /// The group's name.
         group: String,
-        /// The home; its instance must not run.
+        /// The home; its instance must not be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
     },
@@ -149,22 +149,22 @@ pub(crate) enum UserGroupCommand {
     Delete {
         /// The group's name.
         group: String,
-        /// The home; its instance must not run.
+        /// The home; its instance must not be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
     },
-    /// Puts a user or group into a group.
+    /// Adds a user or group to a group.
     #[command(after_help = "Example: tympan user group add content-authors ann --home /srv/author")]
     Add {
         /// The group's name.
         group: String,
         /// The user or group.
         member: String,
-        /// The home; its instance must not run.
+        /// The home; its instance must not be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
     },
-    /// Takes a user or group out of a group.
+    /// Removes a user or group from a group.
     #[command(
         after_help = "Example: tympan user group remove content-authors ann --home /srv/author"
     )]
@@ -173,14 +173,14 @@ pub(crate) enum UserGroupCommand {
         group: String,
         /// The user or group.
         member: String,
-        /// The home; its instance must not run.
+        /// The home; its instance must not be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
     },
     /// Lists the groups.
     #[command(after_help = "Example: tympan user group list --home /srv/author")]
     List {
-        /// The home; its instance must not run.
+        /// The home; its instance must not be running.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
         /// Prints JSON.
@@ -189,12 +189,12 @@ pub(crate) enum UserGroupCommand {
     },
 }
 
-/// What may be done with a token.
+/// The permissions of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TokenScope {
-    /// All that the user may do.
+    /// Everything that the user may do.
     All,
-    /// Reading what the user may read.
+    /// Reading everything that the user may read.
     Read,
     /// Reading `/health`, `/metrics` and `/manager/status`, and no content.
     Monitor,

@@ -1,4 +1,4 @@
-//! `tympan activate` and `tympan deactivate`: what visitors are to see of a running author's content.
+//! `tympan activate` and `tympan deactivate`: publish and unpublish content of a running author.
 
 use std::process::ExitCode;
 
@@ -32,7 +32,7 @@ pub(crate) fn run_deactivate(wanted: &DeactivateArgs) -> CommandOutcome {
     send_replication_request(&body, "deactivated", &wanted.remote)
 }
 
-/// Sends a wish; exits with 1 if something that was to go along could not.
+/// Sends a replication request; exits with 1 if a companion could not be replicated.
 fn send_replication_request(
     body: &Value,
     word: &str,
@@ -53,7 +53,7 @@ fn send_replication_request(
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
 }
 
-/// Lists what would go along.
+/// Lists the companions that would be replicated as well.
 fn list_companions(paths: &[String], is_deep: bool, remote: &RemoteInstanceArgs) -> CommandOutcome {
     let mut answers = Vec::new();
     for path in paths {

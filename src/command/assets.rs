@@ -13,7 +13,7 @@ use crate::command::remote_instance::{json_list, json_member, json_text, send_fo
 use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
 use crate::say;
 
-/// How often an import is looked at.
+/// The polling interval of an import.
 const IMPORT_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Runs the command.
@@ -68,7 +68,7 @@ fn encode_query(fields: &[(&str, &str)]) -> String {
     fields.iter().map(pair).collect::<Vec<_>>().join("&")
 }
 
-/// Shows an answer as it is, or in words.
+/// Prints a response as JSON, or as text.
 fn print_response(
     remote: &RemoteInstanceArgs,
     answer: &Value,
@@ -151,7 +151,7 @@ fn print_job(job: &Value) {
     }
 }
 
-/// Says what a pass did; with the files that it left out, if asked to.
+/// Prints the result of a pass; with the files that it skipped, if requested.
 fn print_last_pass(last: &Value, is_whole: bool) {
     if last.is_null() {
         return;
@@ -186,7 +186,7 @@ fn print_last_pass(last: &Value, is_whole: bool) {
     }
 }
 
-/// Shows an import until it ends.
+/// Prints the progress of an import until it ends.
 fn follow_import(begun: &Value, is_leaving: bool, remote: &RemoteInstanceArgs) -> CommandOutcome {
     let name = json_text(begun, "name").to_owned();
     if is_leaving {

@@ -1,7 +1,7 @@
-//! `tympan backup`: saves, lists and restores snapshots, and looks after the vault that holds them.
+//! `tympan backup`: saves, lists and restores snapshots, and manages the vault that stores them.
 //!
 //! Exit codes are restic's: 0 done, 1 failed or found something, 3 incomplete, 10 no vault, 11 locked, 12 wrong
-//! password, 130 interrupted; 2 used wrongly.
+//! password, 130 interrupted; 2 invalid usage.
 
 mod copy;
 mod document_view;
@@ -43,7 +43,7 @@ use crate::args::backup::{BackupCommand, NewPasswordArgs, VaultArgs, VaultKeyCom
 use crate::home::error_chain_text;
 use crate::say;
 
-/// Some of what was asked for is not in the snapshot, or not restored.
+/// The exit code if the snapshot or the restored data is incomplete.
 const INCOMPLETE_EXIT_CODE: u8 = 3;
 
 /// Runs the command.
@@ -58,13 +58,13 @@ pub(crate) fn run_backup_command(command: &BackupCommand) -> CommandOutcome {
     }
 }
 
-/// Says in restic's words why a command failed.
+/// Prints the reason of a failure in restic's format.
 fn print_failure(fault: &CommandFault) {
     use std::io::Write as _;
     let said = json!({
         "message_type": "exit_error", "code": fault.code(), "message": fault.message(),
     });
-    // Where that cannot be written, the exit code has to do.
+    // If standard error cannot be written, only the exit code reports the failure.
     writeln!(std::io::stderr(), "{said}").ok();
 }
 
@@ -112,7 +112,7 @@ fn dispatch_backup_command(command: &BackupCommand) -> CommandOutcome {
     }
 }
 
-/// Turns an error into what the command ends with.
+/// Converts an error to the fault of the command.
 #[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
 fn backup_fault(error: Error) -> CommandFault {
     let code = match error {
@@ -199,7 +199,7 @@ fn unlock_vault(arguments: &VaultArgs, remove_all: bool) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows how far a run is, on a terminal or to a program, and stops it when a signal asks for that.
+/// Shows the progress of a run, on a terminal or as JSON, and stops the run on an interrupt.
 struct ProgressDisplay {
     done_sender: std::sync::mpsc::Sender<()>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -236,13 +236,13 @@ impl Drop for ProgressDisplay {
     }
 }
 
-/// How often a line tells how far a run is, where there is no terminal for a bar.
+/// The interval of progress lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often a program is told how far a run is.
+/// The interval of JSON status lines.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A line of JSON now and then, in restic's words.
+/// Prints periodic JSON status lines in restic's format.
 fn print_status_lines(progress: &BackupProgress, ended: &std::sync::mpsc::Receiver<()>) {
     let begin = Instant::now();
     while ended.recv_timeout(STATUS_INTERVAL) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
@@ -250,7 +250,7 @@ fn print_status_lines(progress: &BackupProgress, ended: &std::sync::mpsc::Receiv
     }
 }
 
-/// Says how far a run is; of how much, where that is known.
+/// Returns the progress of a run as JSON; with totals if known.
 fn status_json(progress: &BackupProgress, elapsed: Duration) -> Value {
     use std::sync::atomic::Ordering::Relaxed;
     let (items, bytes) = (progress.items.load(Relaxed), progress.bytes.load(Relaxed));
@@ -263,7 +263,7 @@ fn status_json(progress: &BackupProgress, elapsed: Duration) -> Value {
     if let Some(object) = said.as_object_mut().filter(|_| all > 0) {
         object.insert("total_files".to_owned(), json!(all));
         object.insert("total_bytes".to_owned(), json!(all_bytes));
-        // More than was expected is all of it.
+        // Progress beyond the expected total counts as complete.
         let part = items.min(all) as f64 / all as f64;
         object.insert("percent_done".to_owned(), json!(part));
         let left = seconds_left((items, all), elapsed);
@@ -272,13 +272,13 @@ fn status_json(progress: &BackupProgress, elapsed: Duration) -> Value {
     said
 }
 
-/// Returns how long the rest takes if it goes on as before; nothing if nothing is done, or nothing left.
+/// Returns the estimated remaining seconds at the current rate; `None` if nothing is done, or nothing left.
 fn seconds_left((items, all): (u64, u64), elapsed: Duration) -> Option<u64> {
     let left = all.checked_sub(items).filter(|left| *left > 0 && items > 0)?;
     Some(left.saturating_mul(elapsed.as_secs().max(1)) / items)
 }
 
-/// A bar with rate and time left where it is known how much there is, else a count with a rate; plain lines without a
+/// Shows a bar with rate and remaining time if the total is known, else a count with a rate; plain lines without a
 /// terminal.
 fn show_progress(progress: &BackupProgress, ended: &std::sync::mpsc::Receiver<()>) {
     let bar = indicatif::ProgressBar::new_spinner();
@@ -337,7 +337,7 @@ mod tests {
                 "total_files": 200, "total_bytes": 80 << 10, "percent_done": 0.25, "seconds_remaining": 30,
             })
         );
-        // More than was expected.
+        // This is more than the expected total.
         progress.items.store(201, Relaxed);
         assert_eq!(status(10)["percent_done"], 1.0);
         assert!(status(10).get("seconds_remaining").is_none());

@@ -1,7 +1,7 @@
-//! The certificate of an author or publisher, which is read again when its files change and on SIGHUP.
+//! The TLS certificate of an author or publisher, which is reloaded when its files change and on SIGHUP.
 //!
 //! Invariants
-//! * A certificate that cannot be read, or does not fit its key, never takes the place of one that works.
+//! * A certificate that cannot be read, or does not match its key, never replaces a working one.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::command::file_watch::{FileWatch, POLL_INTERVAL};
 use crate::config::TympanConfig;
 use crate::home::error_chain_text;
 
-/// What a listener shows, and where it comes from.
+/// The certificate of a listener, and its files.
 #[derive(Debug, Clone)]
 pub(super) struct ListenerCertificate {
     tls: TlsServer,
@@ -23,14 +23,14 @@ pub(super) struct ListenerCertificate {
 }
 
 impl ListenerCertificate {
-    /// Returns the certificate of a listener that speaks TLS.
+    /// Returns the certificate of a listener; `None` without TLS.
     pub(super) fn from_listener(front: &ListenerOptions, config: &TympanConfig) -> Option<Self> {
         let section = &config.listen;
         let (chain, key) = (section.tls_certificate.clone()?, section.tls_key.clone()?);
         Some(Self { tls: front.tls.clone()?, chain_file: chain, key_file: key })
     }
 
-    /// Reads the files again, for those who connect from now on.
+    /// Reloads the files for new connections.
     pub(super) fn reload(&self) {
         let file = self.chain_file.display();
         let renewed = read_identity(&self.chain_file, &self.key_file).and_then(|own| {
@@ -48,12 +48,12 @@ impl ListenerCertificate {
         }
     }
 
-    /// Reads the files again whenever they changed, until `stopped` turns true.
+    /// Reloads the files whenever they change, until `stopped` turns true.
     pub(super) async fn reload_on_change(self, mut stopped: watch::Receiver<bool>) {
         let mut watch = FileWatch::new(vec![self.chain_file.clone(), self.key_file.clone()]);
         loop {
             tokio::select! {
-                // Also when whoever could say so is gone.
+                // Also ends if the sender was dropped.
                 _ = stopped.wait_for(|stopped| *stopped) => return,
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
@@ -68,7 +68,7 @@ impl ListenerCertificate {
 /// Reads a certificate chain and its key.
 ///
 /// # Errors
-/// If a file cannot be read, or one does not fit the other.
+/// If a file cannot be read, or the key does not match the certificate.
 fn read_identity(certificate: &Path, key: &Path) -> Result<TlsIdentity, CommandFault> {
     let read = |file: &Path| {
         std::fs::read(file).map_err(|error| {
@@ -79,10 +79,10 @@ fn read_identity(certificate: &Path, key: &Path) -> Result<TlsIdentity, CommandF
         .map_err(|error| CommandFault::usage(error_chain_text(&error)))
 }
 
-/// Returns TLS with the certificate in these files.
+/// Returns a TLS server with the certificate in these files.
 ///
 /// # Errors
-/// If a file cannot be read, or one does not fit the other.
+/// If a file cannot be read, or the key does not match the certificate.
 pub(super) fn read_tls(certificate: &Path, key: &Path) -> Result<TlsServer, CommandFault> {
     let identities = vec![read_identity(certificate, key)?];
     TlsServer::new(&TlsServerSettings { identities, ..TlsServerSettings::default() })

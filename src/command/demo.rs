@@ -25,13 +25,13 @@ use crate::home::{
 use crate::say;
 use crate::site::{self, SiteNeighbors};
 
-/// Threads for rendering and editing in both instances together, and for files.
+/// The maximum number of threads for rendering and editing in both instances together, and for files.
 const MAX_BLOCKING_THREADS: usize = 512;
 
-/// The file in the author's home with a link that logs in once, where no terminal shows it.
+/// The file in the author's home with a one-time login link, written if there is no terminal to print it to.
 const LOGIN_LINK_FILE: &str = "login-link";
 
-/// Runs until a signal.
+/// Runs the demo until a signal.
 pub(crate) fn run_demo(arguments: &DemoArgs) -> CommandOutcome {
     check_addresses_free(arguments)?;
     read_or_create_replication_key(&arguments.home)?;
@@ -62,7 +62,7 @@ pub(crate) fn run_demo(arguments: &DemoArgs) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Finds out that an address is taken before an import makes people wait.
+/// Checks that all addresses are free before the import, which takes time.
 fn check_addresses_free(arguments: &DemoArgs) -> Result<(), CommandFault> {
     let roles = [
         ("author", arguments.author),
@@ -90,7 +90,7 @@ fn has_content(home: &Home) -> Result<bool, CommandFault> {
     Ok(snapshot.node(&path).map_err(fault)?.is_some())
 }
 
-/// Imports the site into homes that hold none.
+/// Imports the site into homes that have none.
 fn import_site_if_empty(arguments: &DemoArgs, homes: &[&Home]) -> Result<(), CommandFault> {
     let neighbors = SiteNeighbors {
         publish_url: format!("http://{}", arguments.publish),
@@ -125,13 +125,13 @@ fn import_site_if_empty(arguments: &DemoArgs, homes: &[&Home]) -> Result<(), Com
     Ok(())
 }
 
-/// How an installation's progress is drawn.
+/// Returns the progress style of an installation.
 pub(super) fn install_progress_style() -> ProgressStyle {
     let template = "{msg} {wide_bar} {pos}/{len} nodes, {per_sec}, {eta} left";
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// Writes the configuration of a publisher that is about to be made, if its site names headers of its pages.
+/// Writes the configuration of a publisher that does not exist yet, if its site names headers of its pages.
 fn write_publisher_config(arguments: &DemoArgs) -> Result<(), CommandFault> {
     let home = arguments.home.join("publish");
     let is_new = std::fs::read_dir(&home).map_or(true, |mut entries| entries.next().is_none());
@@ -144,7 +144,7 @@ fn write_publisher_config(arguments: &DemoArgs) -> Result<(), CommandFault> {
     )
 }
 
-/// Writes the dispatcher's configuration and cache folder, unless someone wrote a configuration already.
+/// Writes the dispatcher's configuration and creates its cache folder, unless there is a configuration already.
 fn write_dispatcher_config(arguments: &DemoArgs) -> Result<PathBuf, CommandFault> {
     let home = arguments.home.join("dispatcher");
     let cache = home.join("cache");
@@ -160,7 +160,7 @@ fn write_dispatcher_config(arguments: &DemoArgs) -> Result<PathBuf, CommandFault
     Ok(file)
 }
 
-/// The configuration that the demo begins with.
+/// Returns the initial dispatcher configuration of the demo.
 fn demo_config(publish: SocketAddr, docroot: &Path) -> String {
     include_str!("demo.any")
         .replace("@HOST@", &publish.ip().to_string())
@@ -168,9 +168,9 @@ fn demo_config(publish: SocketAddr, docroot: &Path) -> String {
         .replace("@DOCROOT@", &docroot.display().to_string())
 }
 
-/// Returns what an instance of the demo is started with.
+/// Returns the plan of an instance of the demo.
 fn instance_plan<'a>(arguments: &DemoArgs, role: InstanceRole, home: &'a Home) -> InstancePlan<'a> {
-    // Any free port of this machine, so that a second demo needs no more addresses than its own.
+    // Any free local port, so that a second demo needs no addresses besides its own.
     let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     InstancePlan {
         role,
@@ -186,11 +186,11 @@ fn instance_plan<'a>(arguments: &DemoArgs, role: InstanceRole, home: &'a Home) -
     }
 }
 
-/// What only this run knows.
+/// Startup information that only this run has.
 struct DemoStartupInfo {
-    /// The password of the first user, if it was made now.
+    /// The password of the first user, if it was created now.
     password: Option<String>,
-    /// What the portal of the sample site asks.
+    /// The back end of the sample site's portal.
     booking_system: Option<BookingSystem>,
 }
 
@@ -242,7 +242,7 @@ async fn serve_demo(
     fault.map_or(Ok(()), Err)
 }
 
-/// Says where everything is.
+/// Prints where everything is.
 async fn print_greeting(
     (author, publish): (&RunningInstance, &RunningInstance),
     visitors: &str,
@@ -264,7 +264,7 @@ async fn print_greeting(
         }
     }
     let link = format!("http://{}/login/link?token={link}", author.address);
-    // What is printed elsewhere ends in logs, which others read.
+    // Output that goes elsewhere ends up in logs, which others read.
     let is_terminal = std::io::stdout().is_terminal();
     match password {
         Some(password) if is_terminal => say!(

@@ -1,10 +1,10 @@
-//! The portal of the sample site: customers who may log in, and the booking system that knows their orders.
+//! The portal of the sample site: customers who may log in, and the booking system that stores their orders.
 //!
-//! In: requests with JSON on an address of this machine that nobody else is told. Out: JSON.
+//! Input: JSON requests on a local address that only the demo's instances know. Output: JSON.
 //!
-//! Invariant: what a customer can make it keep is bounded, and gone when the demo ends.
+//! Invariant: the data that a customer can create is bounded, and lost when the demo ends.
 //!
-//! Not here: who may ask for which customer; the pages of the portal ask for the one who is logged in.
+//! Access control is not part of it; the pages of the portal request only the data of the customer who is logged in.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
@@ -25,23 +25,24 @@ use crate::home::{Home, error_chain_text, random_text, write_secret_file};
 
 /// The name of the back end in templates.
 const BACKEND_NAME: &str = "portal";
-/// Who may log in.
+/// The names of the customers.
 const CUSTOMER_NAMES: [&str; 10] =
     ["anna", "ben", "clara", "david", "emma", "felix", "greta", "hugo", "ida", "jonas"];
-/// The file with their passwords, as load tests read it: a name and a password on each line.
+/// The file with the customers' passwords, in the format of load tests: a name and a password per line.
 pub(crate) const USERS_FILE: &str = "portal-users.csv";
 /// The last step of an order.
 const LAST_ORDER_STEP: u8 = 6;
-/// What each step has to tell.
+/// The required fields of each step.
 const REQUIRED_FIELDS_BY_STEP: [&[&str]; 6] =
     [&["pass"], &["travellers", "names"], &["begin"], &[], &["address", "email"], &["agree"]];
-/// How many customers are kept, and how many orders of each.
+/// The maximum number of customers, and of orders of each customer.
 const MAX_CUSTOMERS: usize = 10_000;
 const MAX_ORDERS_PER_CUSTOMER: usize = 20;
-/// The longest value of a field, in characters.
+/// The maximum length of a field value, in characters.
 const MAX_VALUE_CHARS: usize = 200;
 
-/// Makes the customers who may log in to a publisher, once; their passwords go into a file that its owner alone can read.
+/// Creates the customers who may log in to a publisher, once; their passwords are written into a file that only its
+/// owner can read.
 ///
 /// # Errors
 /// If content or the file cannot be written.
@@ -64,19 +65,19 @@ pub(crate) fn create_customers(publish: &Home, folder: &Path) -> Result<(), Comm
         tympan_server::create_user(&mut session, name, &password).map_err(failed)?;
         lines.push(format!("{name},{password}"));
     }
-    // The file comes first: customers whose passwords nobody knows would stay.
+    // The file is written first: otherwise a failure would leave customers with unknown passwords.
     write_secret_file(&file, &lines.join("\n"))?;
     session.commit("create the customers", SystemTime::now()).map_err(failed)?;
     Ok(())
 }
 
-/// The booking system, bound and not yet serving.
+/// The booking system, bound but not serving yet.
 pub(crate) struct BookingSystem {
     listener: TcpListener,
 }
 
 impl BookingSystem {
-    /// Takes a free address of this machine, and lets the homes ask there unless they are configured otherwise.
+    /// Binds a free local address, and configures it as the back end of the homes unless they are configured otherwise.
     ///
     /// # Errors
     /// If no address is free.
@@ -91,7 +92,7 @@ impl BookingSystem {
             home.config.back_ends.entry(BACKEND_NAME.to_owned()).or_insert_with(|| {
                 BackendSection {
                     connections: Some(64),
-                    // What somebody ordered a moment ago is there at once.
+                    // A new order must be visible at once.
                     max_age: Some(Span(Duration::ZERO)),
                     ..BackendSection::with_url(url.clone())
                 }
@@ -100,7 +101,7 @@ impl BookingSystem {
         Ok(Self { listener })
     }
 
-    /// Answers until it is told to stop.
+    /// Serves until `stopped` turns true.
     ///
     /// # Errors
     /// If the socket fails.
@@ -121,14 +122,14 @@ impl BookingSystem {
     }
 }
 
-/// What is known of a customer.
+/// The data of a customer.
 #[derive(Debug, Clone)]
 struct PortalCustomer {
     customer_since: u16,
     start_page: String,
     orders: Vec<Value>,
     draft: BTreeMap<String, String>,
-    /// The step that comes next.
+    /// The next step of the order.
     next_step: u8,
 }
 
@@ -150,7 +151,7 @@ fn portal_router() -> Router {
 }
 
 impl BookingLedger {
-    /// Returns a customer; whoever is not known is a new one.
+    /// Returns a customer; creates it if the id is unknown.
     fn customer_mut(&mut self, id: &str) -> &mut PortalCustomer {
         if self.customers_by_id.len() >= MAX_CUSTOMERS && !self.customers_by_id.contains_key(id) {
             self.customers_by_id.pop_first();
@@ -202,7 +203,7 @@ async fn submit_order_step(
     if required.iter().any(|name| text(name).is_empty()) {
         return Json(json!({ "ok": false, "next": step }));
     }
-    // A box that is not ticked is not sent.
+    // A checkbox that is not checked is not sent.
     let boxes = [("flexible", 3), ("bicycle", 4)];
     for (name, _) in boxes.iter().filter(|(_, of_step)| *of_step == step) {
         customer.draft.remove(*name);

@@ -1,4 +1,4 @@
-//! `tympan dispatcher`: run, check, explain.
+//! `tympan dispatcher`: runs, checks and explains a dispatcher.
 
 mod config_watcher;
 mod export;
@@ -32,7 +32,7 @@ use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, creat
 use crate::home::{create_private_dir, error_chain_text};
 use crate::say;
 
-/// The configuration's name in a home.
+/// The name of the configuration file in a home.
 pub(crate) const DISPATCHER_CONFIG_FILE: &str = "dispatcher.any";
 
 /// Runs the command.
@@ -114,12 +114,12 @@ pub(crate) fn run_dispatcher_command(arguments: args::DispatcherArgs) -> Command
     }
 }
 
-/// Takes the environment's variables for `${NAME}` in configurations.
+/// Returns sources that resolve `${NAME}` in configurations with environment variables.
 fn environment_sources(root: Option<PathBuf>) -> ConfigSources {
     ConfigSources { environment: std::env::vars().collect(), root }
 }
 
-/// What a dispatcher is configured by.
+/// The configuration files of a dispatcher.
 #[derive(Debug, Clone)]
 struct DispatcherConfigFiles {
     config: PathBuf,
@@ -130,21 +130,21 @@ struct DispatcherConfigFiles {
 #[derive(Debug, Clone)]
 enum DispatcherSettingsFile {
     NotConfigured,
-    /// Without it there would be other rules than those that were meant.
+    /// The file must exist: without it, other rules than the intended ones would apply.
     Required(PathBuf),
-    /// It was not there at the start, and counts once it is.
+    /// The file did not exist at the start, and applies as soon as it does.
     Optional(PathBuf),
 }
 
 impl DispatcherSettingsFile {
-    /// Takes the file at a usual place.
+    /// Returns the settings file at a default path.
     fn at_default_path(file: PathBuf) -> Self {
         if file.exists() { Self::Required(file) } else { Self::Optional(file) }
     }
 }
 
 impl DispatcherConfigFiles {
-    /// Reads both files, and returns all files that they consist of.
+    /// Reads both files, and returns the list of all files that they include.
     fn read_all(
         &self,
     ) -> Result<(LoadedConfig, crate::config::TympanConfig, Vec<PathBuf>), CommandFault> {
@@ -168,17 +168,17 @@ impl DispatcherConfigFiles {
     }
 }
 
-/// Where a dispatcher listens, logs, and hands over to its successor.
+/// The listen addresses, the logs and the handover socket of a dispatcher.
 #[derive(Debug)]
 struct DispatcherPlacement {
     listen_address: SocketAddr,
     log_dir: Option<PathBuf>,
-    /// The folder with the pairs that may flush.
+    /// The folder with the pairs that are allowed to flush.
     pairs_dir: Option<PathBuf>,
     handover_socket: Option<PathBuf>,
 }
 
-/// Returns what stands in `[dispatcher.front]`, with the certificate of `[listen]` before the others.
+/// Returns the settings of `[dispatcher.front]`, with the certificate of `[listen]` first.
 fn front_settings(rest: &crate::config::TympanConfig) -> FrontSettings {
     let mut settings = rest.dispatcher.front.clone();
     if let (Some(chain), Some(key)) = (&rest.listen.tls_certificate, &rest.listen.tls_key) {
@@ -188,10 +188,10 @@ fn front_settings(rest: &crate::config::TympanConfig) -> FrontSettings {
     settings
 }
 
-/// Reads a configuration to serve with.
+/// Loads a configuration for serving.
 ///
 /// # Errors
-/// With all findings if any forbids to serve.
+/// With all findings if any is an error.
 fn load_for_serving(file: &Path, sources: &ConfigSources) -> Result<LoadedConfig, CommandFault> {
     let loaded = load_for_query(file, sources)?;
     for finding in &loaded.diagnostics {
@@ -200,7 +200,7 @@ fn load_for_serving(file: &Path, sources: &ConfigSources) -> Result<LoadedConfig
     Ok(loaded)
 }
 
-/// Reads a configuration to answer a question about it: its warnings belong to whoever checks or serves it.
+/// Loads a configuration for a query; warnings are left to checks and to serving.
 fn load_for_query(file: &Path, sources: &ConfigSources) -> Result<LoadedConfig, CommandFault> {
     let loaded = DispatcherConfig::load(file, sources);
     if loaded.has_errors() {
@@ -210,11 +210,11 @@ fn load_for_query(file: &Path, sources: &ConfigSources) -> Result<LoadedConfig, 
     Ok(loaded)
 }
 
-/// A dispatcher beside other roles in one process, with its sockets.
+/// A dispatcher that runs in one process with other roles, with its sockets.
 pub(crate) struct EmbeddedDispatcher {
-    /// Where visitors come.
+    /// The address for visitors.
     pub(crate) address: SocketAddr,
-    /// Where it is watched, if it is.
+    /// The address of the admin listener, if any.
     pub(crate) admin_address: Option<SocketAddr>,
     dispatcher: Dispatcher,
     listener: std::net::TcpListener,
@@ -225,11 +225,11 @@ pub(crate) struct EmbeddedDispatcher {
     watched_files: Vec<PathBuf>,
 }
 
-/// Opens a dispatcher and its sockets, with the `tympan.toml` that stands beside its configuration. With a folder for logs it
+/// Opens a dispatcher and its sockets, with the `tympan.toml` next to its configuration. With a folder for logs it
 /// writes `dispatcher.log` and `access.log` there.
 ///
 /// # Errors
-/// With the role and address if a socket is taken, or with the configuration's findings.
+/// With the role and address if a socket is in use, or with the configuration's findings.
 pub(crate) fn open_embedded_dispatcher(
     config: &Path,
     listen: SocketAddr,
@@ -269,7 +269,7 @@ impl EmbeddedDispatcher {
         if self.front.tls.is_some() { "https" } else { "http" }
     }
 
-    /// Serves until `stopped` turns true, and reads changed files again meanwhile.
+    /// Serves until `stopped` turns true, and reloads changed files.
     ///
     /// # Errors
     /// If the socket fails.
@@ -312,7 +312,7 @@ fn open_dispatcher(
         .map_err(|error| CommandFault::usage(error_chain_text(&error)))
 }
 
-/// Returns whom renders are believed to be signed by, if any speaks TLS.
+/// Returns the certificates that renders are verified with, if any uses TLS.
 fn render_trust(
     config: &DispatcherConfig,
     settings: &DispatcherSettings,
@@ -346,7 +346,7 @@ fn render_trust(
     trust.map(Some).map_err(failed)
 }
 
-/// Lets whoever shows the key of a pair for flushing flush.
+/// Accepts flush requests with the key of a flush pair.
 fn flush_keys(pairs: &Path) -> FlushKeys {
     let pairs = HomePairs::in_dir(pairs.to_owned());
     FlushKeys::new(move |key| pairs.check_key_for(key, PairKeyPurpose::Flush))
@@ -400,7 +400,7 @@ fn serve_until_signal(
             &rest.dispatcher,
             (place.log_dir.as_deref(), place.pairs_dir.as_deref()),
         )?;
-        // Only now, as whoever serves until here has to go on if something above fails.
+        // Only now, since the serving process must continue if one of the steps above fails.
         let sockets = sockets.acquire().await?;
         let address = sockets.visitors.local_addr().unwrap_or(place.listen_address);
         let (stop, stopped) = channel(false);
@@ -442,7 +442,7 @@ fn serve_until_signal(
     })
 }
 
-/// Returns how visitors are served.
+/// Returns the options of the main listener.
 fn front_from_config(rest: &crate::config::TympanConfig) -> Result<ListenerOptions, CommandFault> {
     let front = main_front(rest, ListenerLimits::default().max_body_bytes)?;
     front_settings(rest)
@@ -450,7 +450,7 @@ fn front_from_config(rest: &crate::config::TympanConfig) -> Result<ListenerOptio
         .map_err(|error| CommandFault::usage(error_chain_text(&error)))
 }
 
-/// Serves those who watch the dispatcher until `stopped` turns true.
+/// Serves the admin listener until `stopped` turns true.
 async fn serve_admin(
     dispatcher: Dispatcher,
     listener: std::net::TcpListener,
@@ -471,7 +471,7 @@ async fn serve_admin(
     }
 }
 
-/// Sends those who come without TLS to `https` until `stopped` turns true.
+/// Redirects requests without TLS to `https` until `stopped` turns true.
 async fn redirect_to_https(
     dispatcher: Dispatcher,
     (settings, listener): (HttpsRedirectSettings, std::net::TcpListener),
@@ -514,7 +514,7 @@ fn print_diagnostics(findings: &[ConfigDiagnostic]) {
     }
 }
 
-/// A check fails on errors, not on warnings.
+/// Returns failure if there are errors; warnings do not fail a check.
 fn diagnostics_exit_code(findings: &[ConfigDiagnostic]) -> ExitCode {
     let has_error = findings.iter().any(|finding| finding.severity == DiagnosticSeverity::Error);
     if has_error { ExitCode::from(CHECK_FAILED_EXIT_CODE) } else { ExitCode::SUCCESS }
@@ -533,7 +533,7 @@ fn check_config(file: &Path, root: Option<PathBuf>, json: bool) -> CommandOutcom
     Ok(diagnostics_exit_code(&findings))
 }
 
-/// Reads the URLs of a list or an access log.
+/// Reads the URLs from a list or an access log.
 fn read_urls(file: &Path) -> Result<Vec<String>, CommandFault> {
     let bytes = std::fs::read(file).map_err(|error| {
         CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))

@@ -1,4 +1,4 @@
-//! `tympan export`: a site as files; and what a running publisher exports with.
+//! `tympan export`: a site as files; and the export of a running publisher.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -27,10 +27,10 @@ use crate::home::{
 };
 use crate::say;
 
-/// Threads for data of back ends.
+/// The maximum number of threads for data of back ends.
 const MAX_BLOCKING_THREADS: usize = 16;
 
-/// Lets a publisher export to the folder of its configuration; tells whether there is one.
+/// Starts the export of a publisher to the configured folder; returns true if one is configured.
 ///
 /// # Errors
 /// If the folder cannot be used.
@@ -59,7 +59,7 @@ pub(super) fn start_export(
 pub(crate) fn run_export(arguments: &ExportArgs) -> CommandOutcome {
     require_home(&arguments.home)?;
     let runtime = create_runtime(MAX_BLOCKING_THREADS)?;
-    // Data of back ends is asked for on the runtime.
+    // Data of back ends is requested on the runtime.
     let _guard = runtime.enter();
     if is_home_locked(&arguments.home)? {
         return run_export_beside_instance(arguments);
@@ -79,14 +79,14 @@ pub(crate) fn run_export(arguments: &ExportArgs) -> CommandOutcome {
     done
 }
 
-/// Exports beside the instance that has the home open, without its full-text index.
+/// Exports while an instance has the home open, without its full-text index.
 fn run_export_beside_instance(arguments: &ExportArgs) -> CommandOutcome {
     let config = config::read_home_config(&arguments.home)?;
     let beside = LiveHomeContent::open(&arguments.home)?;
     ExportSession::open(&beside.repository, (&arguments.home, &config), None)?.run_export(arguments)
 }
 
-/// What an export of this command draws with.
+/// The rendering context of this command's export.
 struct ExportSession<'a> {
     repository: &'a Repository,
     config: &'a TympanConfig,

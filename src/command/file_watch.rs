@@ -1,19 +1,19 @@
-//! Noticing that files changed: those of a configuration, and certificates.
+//! Detection of file changes: of configurations and certificates.
 //!
 //! Invariants
-//! * A change counts once it stands for one look: an editor or a checkout may be in the middle of writing.
+//! * A change is reported only after two equal polls: an editor or a checkout may be in the middle of writing.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How often files are compared; a look costs a few microseconds a file.
+/// The polling interval; a poll costs a few microseconds per file.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What tells whether files changed: identity, length and time of each.
+/// The data that detects changes: identity, length and time of each file.
 type FileFingerprints = Vec<Option<(u64, u64, i64, i64)>>;
 
-/// Files that are looked at now and then.
+/// Files that are polled for changes.
 #[derive(Debug)]
 pub(super) struct FileWatch {
     files: Vec<PathBuf>,
@@ -22,26 +22,27 @@ pub(super) struct FileWatch {
 }
 
 impl FileWatch {
-    /// Begins with the files as they are.
+    /// Starts with the current state of the files.
     pub(super) fn new(files: Vec<PathBuf>) -> Self {
         let seen = read_fingerprints(&files);
         Self { files, last_fingerprints: seen, unsettled_fingerprints: None }
     }
 
-    /// Looks at the files; tells whether they differ from those that were seen, and did so at the last look already.
+    /// Polls the files; returns true if they differ from the accepted state, and already had the same state at the last
+    /// poll.
     pub(super) fn has_changed(&mut self) -> bool {
         let now = read_fingerprints(&self.files);
         now != self.last_fingerprints
             && self.unsettled_fingerprints.replace(now.clone()).as_ref() == Some(&now)
     }
 
-    /// Takes the files as they are for those that were seen.
+    /// Accepts the current state of the files.
     pub(super) fn accept_current(&mut self) {
         self.last_fingerprints = read_fingerprints(&self.files);
         self.unsettled_fingerprints = None;
     }
 
-    /// Looks at other files from now on, if they are others.
+    /// Watches other files from now on, if the list differs.
     pub(super) fn watch_files(&mut self, files: Vec<PathBuf>) {
         if files != self.files {
             self.files = files;
@@ -76,7 +77,7 @@ mod tests {
         assert!(watch.has_changed());
         watch.accept_current();
         assert!(!watch.has_changed() && !watch.has_changed());
-        // A file that comes or goes is a change as well.
+        // Creation and deletion of a file count as changes.
         std::fs::write(&other, "1").unwrap();
         assert!(!watch.has_changed() && watch.has_changed());
         watch.watch_files(vec![one]);

@@ -1,4 +1,4 @@
-//! `tympan index`: what indexes there are, building them anew, how a query is run, and which were slow.
+//! `tympan index`: lists and rebuilds indexes, explains queries, and lists slow ones.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -31,7 +31,7 @@ pub(crate) fn run_index_command(index: &IndexCommand) -> CommandOutcome {
     }
 }
 
-/// Returns the instance that the arguments name, if they name one.
+/// Returns the instance that the arguments name, if any.
 fn remote_instance(place: &HomeOrInstanceArgs) -> Option<RemoteInstanceArgs> {
     let (url, token) = (place.url.clone()?, place.token.clone());
     Some(RemoteInstanceArgs { url, token, json: place.json })
@@ -163,7 +163,7 @@ fn explain_query(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads a query; a map of predicates is written as parameters of a URL.
+/// Parses a query; a map of predicates is written as URL parameters.
 fn parse_query(query: &str, language: &str) -> Result<ContentQuery, CommandFault> {
     let parsed = match language {
         "xpath" => parse_xpath(query),

@@ -1,4 +1,4 @@
-//! `tympan author` and `tympan publish`: one instance until it is told to stop.
+//! `tympan author` and `tympan publish`: run one instance until it is stopped.
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -53,20 +53,20 @@ use crate::say;
 use crate::scheduled_backup;
 use crate::trusted_clock;
 
-/// How many requests render or edit at once unless configured.
+/// The default number of requests that render or edit concurrently.
 const DEFAULT_WORK_PERMITS: usize = 128;
-/// How many wait unless configured: at a few milliseconds for a page, those behind them would wait for seconds.
+/// The default number of waiting requests: at a few milliseconds per page, later ones would wait for seconds.
 const DEFAULT_WORK_QUEUE_LENGTH: usize = 4096;
-/// How long the body of a request may leave off arriving unless configured.
+/// The default maximum time without data in a request body.
 const DEFAULT_BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Uploads and replication may be as large as this unless configured.
+/// The default maximum size of uploads and replication requests.
 const DEFAULT_MAX_BODY_BYTES: u64 = 4 << 30;
 
-/// Pictures, files and little pages that are remembered; each is estimated at 400 bytes, without its own. The ledger knows
-/// 100,000 addresses.
+/// Number of responses for pictures, files and small pages that are remembered; each is estimated at 400 bytes without
+/// its own data. The ledger has 100,000 addresses.
 const DEFAULT_LEDGER_RESPONSES: usize = 65_536;
 
-/// What an instance is started with.
+/// The startup parameters of an instance.
 pub(crate) struct InstancePlan<'a> {
     pub(crate) role: InstanceRole,
     pub(crate) home: &'a Home,
@@ -76,7 +76,7 @@ pub(crate) struct InstancePlan<'a> {
     pub(crate) key_dir: PathBuf,
     /// A site folder whose scripts are read live.
     pub(crate) site: Option<PathBuf>,
-    /// Whether it takes the heavy work on assets, and nothing else.
+    /// True if it runs only the heavy asset work.
     pub(crate) is_asset_worker: bool,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct RunningInstance {
     pub(crate) state: StateDatabase,
     pub(crate) logins: Logins,
     pub(crate) address: SocketAddr,
-    /// Where the admin listener answers, if there is one.
+    /// The address of the admin listener, if any.
     pub(crate) admin_address: Option<SocketAddr>,
     certificate: Option<ListenerCertificate>,
     search: Arc<SearchIndex>,
@@ -95,18 +95,18 @@ pub(crate) struct RunningInstance {
 }
 
 impl RunningInstance {
-    /// Lets open requests and jobs end, then closes the state database.
+    /// Lets open requests and jobs complete, then closes the state database.
     pub(crate) async fn shut_down(mut self) {
         self.instance.stop();
         self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
         let search = self.search;
-        // A thread that panicked has said so.
+        // A panic of the thread has been reported already.
         tokio::task::spawn_blocking(move || search.close()).await.ok();
         self.state.close().await;
     }
 
-    /// Returns what opens the logs anew, and reads the certificate again.
+    /// Returns a callback that reopens the logs, and reloads the certificate.
     pub(crate) fn reload_callback(&self) -> impl Fn() + use<> {
         let (instance, certificate) = (self.instance.clone(), self.certificate.clone());
         move || {
@@ -122,7 +122,7 @@ impl RunningInstance {
         if self.certificate.is_some() { "https" } else { "http" }
     }
 
-    /// Returns when a listener fails, which none does in a healthy process.
+    /// Returns when a listener fails, which does not happen in a healthy process.
     pub(crate) async fn wait_for_failure(&mut self) -> CommandFault {
         loop {
             match self.tasks.join_next().await {
@@ -134,10 +134,10 @@ impl RunningInstance {
     }
 }
 
-/// Starts an instance: sockets first, so that a taken port is found before anything else happens.
+/// Starts an instance: sockets first, so that a port in use is detected before anything else happens.
 ///
 /// # Errors
-/// With the role and the address if a socket is taken.
+/// With the role and the address if a socket is in use.
 pub(crate) async fn start_instance(
     plan: &InstancePlan<'_>,
 ) -> Result<RunningInstance, CommandFault> {
@@ -155,7 +155,7 @@ pub(crate) async fn start_instance(
     let mut front = main_front(config, DEFAULT_MAX_BODY_BYTES)?;
     front.limits.overflow = OverflowPolicy::Refuse;
     let certificate = ListenerCertificate::from_listener(&front, config);
-    // Before another repository could take for garbage what came with the home.
+    // Registered before another repository could collect blobs that came with the home.
     let sharing = BlobSharing::of_home(plan.home);
     sharing.register()?;
     let state = plan.home.open_state().await?;
@@ -163,7 +163,7 @@ pub(crate) async fn start_instance(
     let queues = JobQueues::new(state.pool().clone());
     let failed = |error: &dyn std::error::Error| CommandFault::cannot_run(error_chain_text(error));
     if !state.is_shared() {
-        // Nobody else holds what an earlier run of this process left.
+        // No other process holds claims of an earlier run of this process.
         queues.release_all_claims().await.map_err(|error| failed(&error))?;
     }
     let (configurator, mounts) = create_job_configurator(plan, &queues, state.is_shared())?;
@@ -172,7 +172,7 @@ pub(crate) async fn start_instance(
         cluster_facts::require_same_blob_folder(plan.home, facts, &queues).await?;
     }
     let key = read_or_create_replication_key(&plan.key_dir)?;
-    // Instances on one database speak to others as one.
+    // Instances on one database share one identity towards others.
     let key = match state.is_shared() {
         true => tympan_server::ensure_shared_secret(state.pool(), "replication.key", &key)
             .await
@@ -244,7 +244,7 @@ pub(crate) async fn start_instance(
         instance.set_mounts(mounts.clone());
     }
     instance.set_received_paths(received_paths(config)?);
-    // A database may have to be asked for the newest root, and scripts of a folder change by themselves.
+    // A database may have to be queried for the newest root, and scripts of a site folder change without a commit.
     if plan.home.local.is_some() && plan.site.is_none() {
         instance.enable_hot_responses(DEFAULT_LEDGER_RESPONSES);
     }
@@ -267,7 +267,7 @@ pub(crate) async fn start_instance(
         scheduled_backup::register_save_job(configurator.worker(), plan.home, &instance).await?;
     }
     if role == InstanceRole::Publish {
-        // What a crash kept from being flushed is flushed now.
+        // Flush changes that a crash prevented from being flushed.
         replicator.flush_changes(SystemTime::now()).await.map_err(|error| failed(&error))?;
     }
     if role == InstanceRole::Publish {
@@ -354,7 +354,8 @@ pub(crate) async fn start_instance(
     })
 }
 
-/// Looks at the clock now and then, so that its jumps are seen, and removes the logins that ended by a trusted time.
+/// Checks the clock periodically, so that its jumps are detected, and removes the logins that have expired by a trusted
+/// time.
 async fn watch_clock(
     (home, repository): (PathBuf, Repository),
     logins: Logins,
@@ -362,7 +363,7 @@ async fn watch_clock(
 ) -> Result<(), CommandFault> {
     loop {
         tokio::select! {
-            // Also when whoever could say so is gone.
+            // Also ends if the sender was dropped.
             _ = stopped.wait_for(|stopped| *stopped) => return Ok(()),
             () = tokio::time::sleep(trusted_clock::CLOCK_CHECK_INTERVAL) => {}
         }
@@ -376,14 +377,14 @@ async fn watch_clock(
     }
 }
 
-/// Returns the time by which things are removed for their age.
+/// Returns the time that expiry is measured against.
 async fn check_clock(home: PathBuf, repository: Repository) -> SystemTime {
     let look = move || trusted_clock::trusted_now(&home, &**repository.chunks(), SystemTime::now());
-    // Without an answer nothing is old enough.
+    // If the check fails, nothing counts as expired.
     tokio::task::spawn_blocking(look).await.unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// Returns the proxies that are believed where clients come from.
+/// Returns the proxies whose client addresses are trusted.
 fn trusted_proxies(config: &TympanConfig) -> Result<Vec<IpNetwork>, CommandFault> {
     let parse = |text: &String| {
         text.parse().map_err(|error: InvalidNetwork| {
@@ -393,7 +394,7 @@ fn trusted_proxies(config: &TympanConfig) -> Result<Vec<IpNetwork>, CommandFault
     config.login.trusted_proxies.iter().map(parse).collect()
 }
 
-/// Returns what an author takes from other instances.
+/// Returns the paths that an author accepts from other instances.
 fn received_paths(config: &TympanConfig) -> Result<Vec<NodePath>, CommandFault> {
     let parse = |path: &String| {
         NodePath::new(path).map_err(|error| {
@@ -406,8 +407,8 @@ fn received_paths(config: &TympanConfig) -> Result<Vec<NodePath>, CommandFault> 
     config.receive.paths.iter().map(parse).collect()
 }
 
-/// Lets `/health` ask what the instance cannot answer without: the database and the buckets; and whether its packs can still
-/// be written.
+/// Adds the dependencies to `/health` that the instance cannot serve without: the database and the buckets; and whether
+/// its packs can still be written.
 fn add_dependency_probes(plan: &InstancePlan<'_>, instance: &Instance) {
     if let Some(database) = plan.home.database.clone() {
         instance.add_dependency_probe("database", move || {
@@ -444,12 +445,12 @@ fn add_dependency_probes(plan: &InstancePlan<'_>, instance: &Instance) {
     });
 }
 
-/// Says that a store accepts no more writes, if so.
+/// Returns an error if a store accepts no more writes.
 fn store_write_result(reason: Option<&str>) -> Result<(), String> {
     reason.map_or(Ok(()), |reason| Err(format!("nothing more is stored: {reason}; start anew")))
 }
 
-/// Shows connections of clients, to the state database and to the repository's in `/metrics`.
+/// Adds metrics of the connections of clients, to the state database and to the repository's database to `/metrics`.
 fn register_pool_metrics(
     instance: &Instance,
     (state, database): (&StateDatabase, Option<&Arc<PostgresStore>>),
@@ -495,7 +496,7 @@ fn register_pool_metrics(
     });
 }
 
-/// What tells that more clients keep connections than there are places, as name, meaning and count.
+/// A metric that shows when more clients hold connections than allowed, as name, description and counter.
 type ConnectionMetricSpec = (&'static str, &'static str, fn(&ListenerCounters) -> &AtomicU64);
 
 const CONNECTION_METRICS: [ConnectionMetricSpec; 3] = [
@@ -516,7 +517,7 @@ const CONNECTION_METRICS: [ConnectionMetricSpec; 3] = [
     ),
 ];
 
-/// Returns what writes the counters of the main listener as Prometheus text.
+/// Returns a source that writes the counters of the main listener as Prometheus text.
 fn connection_metrics_source(
     counters: Arc<ListenerCounters>,
 ) -> impl Fn(&str) -> String + Send + Sync {
@@ -531,7 +532,7 @@ fn connection_metrics_source(
     }
 }
 
-/// Lets an instance draw pictures, and an author's worker process assets.
+/// Enables an instance to render pictures, and an author's worker to process assets.
 fn register_image_rendering(plan: &InstancePlan<'_>, instance: &Instance, worker: &JobWorker) {
     let config = &plan.home.config;
     let limits = config.assets.processing_limits();
@@ -548,7 +549,7 @@ fn register_image_rendering(plan: &InstancePlan<'_>, instance: &Instance, worker
     instance.set_image_options(image_options(config, RenderUrgency::Interactive, counters));
 }
 
-/// Returns what pictures are drawn with.
+/// Returns the image rendering options.
 pub(super) fn image_options(
     config: &TympanConfig,
     urgency: RenderUrgency,
@@ -563,7 +564,7 @@ pub(super) fn image_options(
     }
 }
 
-/// Makes what works off the queues, with the configurations that content holds; and the mounts of an author.
+/// Creates the job engine, with the configurations in content; and the mounts of an author.
 fn create_job_configurator(
     plan: &InstancePlan<'_>,
     queues: &JobQueues,
@@ -620,7 +621,7 @@ fn create_job_configurator(
     Ok((configurator, mounts))
 }
 
-/// Lets steps of workflows be carried out: those that come with the engine, and on authors those that replicate.
+/// Registers the workflow steps: those of the engine, and on authors those that replicate.
 fn register_workflow_steps(
     plan: &InstancePlan<'_>,
     workflows: &WorkflowEngine,
@@ -653,7 +654,7 @@ fn register_workflow_steps(
     Ok(())
 }
 
-/// Starts what follows content and works off the queues.
+/// Starts the observers of content and the processing of the queues.
 fn start_job_processing(
     (configurator, mounts): (OsgiConfigWatcher, Option<MountService>),
     plan: &InstancePlan<'_>,
@@ -703,7 +704,7 @@ fn start_job_processing(
     });
 }
 
-/// Makes what starts the workflows of launchers.
+/// Creates the component that starts the workflows of launchers.
 fn create_launcher(
     configurator: &OsgiConfigWatcher,
     plan: &InstancePlan<'_>,
@@ -714,9 +715,9 @@ fn create_launcher(
     WorkflowLauncher::new(workflows, plan.home.repository.clone(), &modes)
 }
 
-/// The role of a process that takes the heavy work on assets.
+/// The role of a process that runs the heavy asset work.
 const ASSET_WORKER_ROLE: &str = "assets";
-/// The topics that such a process takes, and that others leave to it.
+/// The topics that such a process handles, and that others leave to it.
 const ASSET_TOPICS: &[&str] = &[
     "dam/*",
     "com/adobe/granite/workflow/job/etc/workflow/models/dam/*",
@@ -751,7 +752,7 @@ fn create_renderer(
     create_plain_renderer(&plan.home.repository, (mode, plan.site.as_deref()), config)
 }
 
-/// Makes a renderer with what the configuration gives templates.
+/// Creates a renderer with the template settings of the configuration.
 pub(super) fn create_plain_renderer(
     repository: &Repository,
     (mode, site): (RenderMode, Option<&Path>),
@@ -775,8 +776,8 @@ pub(super) fn create_plain_renderer(
     })
 }
 
-/// Returns how many connections are served at once where so many files may be open, and says so if that is fewer than wanted:
-/// idle ones make room for others then, which the kernel would refuse otherwise.
+/// Returns the number of connections to serve concurrently with this limit of open files, and logs a warning if it is
+/// lower than `wanted`: idle connections are closed in favor of new ones, which the kernel would refuse otherwise.
 fn limit_by_open_files(wanted: usize, files: Option<u64>) -> usize {
     let most = files.map_or(wanted, ListenerLimits::max_connections_for_files);
     if most < wanted {
@@ -790,7 +791,7 @@ fn limit_by_open_files(wanted: usize, files: Option<u64>) -> usize {
     wanted.min(most)
 }
 
-/// Returns how the main listener serves; a request's body may be as large as `body_bytes` unless configured.
+/// Returns the options of the main listener; a request body may have `body_bytes` bytes by default.
 ///
 /// # Errors
 /// If a certificate or key cannot be read.
@@ -855,7 +856,7 @@ pub(crate) fn run_instance(role: InstanceRole, arguments: &args::InstanceArgs) -
     if let Some(password) = home.create_admin()? {
         let (admin, file) = (crate::home::ADMIN_USER, arguments.home.join("initial-password"));
         let file = file.display();
-        // What is printed elsewhere ends in logs, which others read.
+        // Output that goes elsewhere ends up in logs, which others read.
         match std::io::stdout().is_terminal() {
             true => say!(
                 "user `{admin}` has the password {password}; it stands in `{file}` too: change it"
@@ -892,7 +893,7 @@ pub(crate) fn run_instance(role: InstanceRole, arguments: &args::InstanceArgs) -
     Ok(ExitCode::SUCCESS)
 }
 
-/// Seals what is written, so that the next start need not scan.
+/// Seals the written packs, so that the next start need not scan them.
 pub(crate) fn close_home(home: &Home) -> Result<(), CommandFault> {
     match &home.local {
         Some(local) => {
@@ -902,7 +903,7 @@ pub(crate) fn close_home(home: &Home) -> Result<(), CommandFault> {
     }
 }
 
-/// Ctrl-C, requests to terminate and to open logs anew, heard from the moment this is made: nothing is announced as ready before.
+/// Handlers of the signals to end and to reopen logs, active from creation: no process reports ready before.
 pub(crate) struct ProcessSignals {
     interrupt_signal: Signal,
     terminate_signal: Signal,
@@ -910,7 +911,7 @@ pub(crate) struct ProcessSignals {
 }
 
 impl ProcessSignals {
-    /// Begins to listen.
+    /// Installs the handlers.
     ///
     /// # Errors
     /// If the system refuses.
@@ -927,7 +928,7 @@ impl ProcessSignals {
         })
     }
 
-    /// Begins to listen for requests to open logs anew, too, which end a process that does not listen.
+    /// Also handles SIGHUP, the request to reopen logs, which ends a process without a handler.
     ///
     /// # Errors
     /// If the system refuses.
@@ -938,12 +939,12 @@ impl ProcessSignals {
         Ok(Self { hangup_signal: Some(hangup), ..self })
     }
 
-    /// Waits until the process is to end.
+    /// Waits for a signal to end the process.
     pub(crate) async fn wait_for_end(&mut self) {
         self.wait_for_end_or_hangup(|| {}).await;
     }
 
-    /// Waits until the process is to end; `reopen` opens its logs anew, whenever that is asked for (SIGHUP).
+    /// Waits for a signal to end the process; `reopen` reopens its logs on each SIGHUP.
     pub(crate) async fn wait_for_end_or_hangup(&mut self, reopen: impl Fn()) {
         let Self {
             interrupt_signal: interrupt,

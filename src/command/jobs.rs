@@ -1,4 +1,4 @@
-//! `tympan jobs`: topics, queues and jobs of a running instance, and what to do about them.
+//! `tympan jobs`: lists and manages topics, queues and jobs of a running instance.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::command::remote_instance::{json_list, json_member, json_text, send_fo
 use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
 use crate::say;
 
-/// How often a queue is looked at that is to come to rest.
+/// The polling interval of a queue that is being paused.
 const QUEUE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Runs the command.
@@ -77,7 +77,7 @@ pub(crate) fn run_jobs_command(jobs: &JobsCommand) -> CommandOutcome {
     }
 }
 
-/// Writes fields as a form.
+/// Encodes fields as a URL-encoded form.
 fn encode_form<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let pairs = fields
         .into_iter()
@@ -85,7 +85,7 @@ fn encode_form<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Stri
     pairs.collect::<Vec<_>>().join("&")
 }
 
-/// Shows an answer as it is, or in words.
+/// Prints a response as JSON, or as text.
 fn print_response(
     remote: &RemoteInstanceArgs,
     answer: &Value,
@@ -120,7 +120,7 @@ fn list_topics(remote: &RemoteInstanceArgs) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says how many jobs there are and how long they take.
+/// Returns the number of jobs and their durations as text.
 fn job_counts_text(of: &Value) -> String {
     format!(
         "{} waiting, {} running, {} done, {} failed, {} given up; {} ms of waiting and {} ms of work on average",
@@ -165,7 +165,7 @@ fn list_queues(remote: &RemoteInstanceArgs) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lists the models of workflows with what is wrong with them.
+/// Lists the workflow models with their faults.
 fn list_workflow_models(remote: &RemoteInstanceArgs) -> CommandOutcome {
     let answer = send_form(remote, Method::GET, "/api/v1/workflows/models", "")?;
     let faults =
@@ -226,7 +226,7 @@ fn list_schedules(remote: &RemoteInstanceArgs) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Pauses a queue, and waits for what runs if asked to.
+/// Pauses a queue, and waits for running jobs if requested.
 fn pause_queue(queue: &str, is_waiting: bool, remote: &RemoteInstanceArgs) -> CommandOutcome {
     let fields = encode_form([("queue", queue)]);
     let answer = send_form(remote, Method::POST, "/api/v1/jobs/queues/pause", &fields)?;
@@ -236,7 +236,7 @@ fn pause_queue(queue: &str, is_waiting: bool, remote: &RemoteInstanceArgs) -> Co
     print_response(remote, &answer, || format!("the queue `{queue}` is paused"))
 }
 
-/// Waits until no job of a queue runs.
+/// Waits until no job of a queue is running.
 fn wait_until_queue_idle(queue: &str, remote: &RemoteInstanceArgs) -> Result<(), CommandFault> {
     loop {
         let queues = send_form(remote, Method::GET, "/api/v1/jobs/queues", "")?;

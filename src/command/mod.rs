@@ -1,5 +1,5 @@
-//! What each command does. Only here do errors become exit codes: 0 done, 1 a goal or check failed, 2 used wrongly,
-//! 3 could not run.
+//! The implementation of each command. Only here are errors mapped to exit codes: 0 done, 1 a goal or check failed, 2
+//! invalid usage, 3 could not run.
 
 mod activation;
 mod assets;
@@ -36,7 +36,7 @@ use std::process::ExitCode;
 use crate::args::{TympanArgs, TympanCommand};
 use crate::home_chunk_store;
 
-/// Why a command ended without doing what it should.
+/// The failure of a command, with its exit code.
 #[derive(Debug)]
 pub(crate) struct CommandFault {
     message: String,
@@ -44,17 +44,17 @@ pub(crate) struct CommandFault {
 }
 
 impl CommandFault {
-    /// The arguments, or a file that they name, are refused.
+    /// Creates the fault for invalid arguments, or an invalid file that they name.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: 2 }
     }
 
-    /// The command could not run.
+    /// Creates the fault of a command that could not run.
     pub(crate) fn cannot_run(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: 3 }
     }
 
-    /// The command ended with a code of its own.
+    /// Creates a fault with another exit code.
     pub(crate) fn with_code(message: impl Into<String>, code: u8) -> Self {
         Self { message: message.into(), code }
     }
@@ -64,7 +64,7 @@ impl CommandFault {
         &self.message
     }
 
-    /// Writes the message to standard error. Where that cannot be written, the exit code has to do.
+    /// Writes the message to standard error. If that fails, only the exit code reports the fault.
     pub(crate) fn print(&self) {
         writeln!(std::io::stderr(), "tympan: {}", self.message).ok();
     }
@@ -135,10 +135,10 @@ pub(crate) fn run_command(arguments: TympanArgs) -> CommandOutcome {
     }
 }
 
-/// Starts the runtime on which everything async of a command runs.
+/// Starts the runtime for all async code of a command.
 ///
 /// # Errors
-/// If the system gives no threads.
+/// If the system cannot create threads.
 pub(crate) fn create_runtime(
     blocking_threads: usize,
 ) -> Result<tokio::runtime::Runtime, CommandFault> {
@@ -150,21 +150,21 @@ pub(crate) fn create_runtime(
         .map_err(|error| CommandFault::cannot_run(format!("cannot start the runtime: {error}")))
 }
 
-/// Lets this process have as many connections and files open as the system allows it: shells and service managers often
-/// begin with 1,024, which a crowd exceeds.
+/// Raises the limit of open files to the maximum that the system allows: shells and service managers often set 1,024,
+/// which many concurrent connections exceed.
 fn raise_open_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Without it, connections beyond the limit wait in the kernel.
+    // If it fails, connections beyond the limit wait in the kernel.
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();
 }
 
-/// Returns how many files this process may have open, which asked for as many as it can get; nothing if there is no bound.
+/// Returns the limit of open files of this process, after it was raised to the maximum; `None` if there is no limit.
 pub(crate) fn open_file_limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }
 
-/// Writes a line to standard output; a closed pipe is no fault.
+/// Writes a line to standard output; ignores a closed pipe.
 #[macro_export]
 macro_rules! say {
     ($($arguments:tt)*) => {{

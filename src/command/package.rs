@@ -56,7 +56,7 @@ fn content_fault(error: &tympan_content::Error) -> CommandFault {
     CommandFault::cannot_run(error_chain_text(error))
 }
 
-/// Sorts what went wrong: a package that is refused, or anything else.
+/// Classifies an error: a refused package, or another failure.
 fn refusal_fault(error: tympan_content::Error) -> CommandFault {
     use tympan_content::Error::{ConstraintViolations, InvalidEdit, InvalidPackage, NodeMissing};
     match error {
@@ -71,7 +71,7 @@ fn install_stamp() -> AuditStamp {
     AuditStamp { user: ADMIN_USER.to_owned(), time: SystemTime::now() }
 }
 
-/// Tells the result, as text or as JSON.
+/// Prints the result, as text or as JSON.
 fn print_result<T: Serialize + Display>(value: &T, place: &HomeOrInstanceArgs) {
     if place.json {
         say!("{}", serde_json::to_value(value).unwrap_or_default());
@@ -121,7 +121,7 @@ fn install_package(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Installs a package file; it is read whole and checked before the home is touched.
+/// Installs a package file; it is read completely and checked before the home is modified.
 fn install_package_file(
     file: &Path,
     home: &Path,
@@ -209,7 +209,7 @@ fn list_packages(place: &HomeOrInstanceArgs) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a package beside its place and moves it there when it is complete.
+/// Writes a package to a temporary file and renames it when it is complete.
 fn build_package(
     filter_file: &Path,
     output: &Path,

@@ -1,4 +1,4 @@
-//! `tympan package … --url`: the same through the JSON API of a running instance.
+//! `tympan package … --url`: the same commands through the JSON API of a running instance.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,23 +21,23 @@ use crate::command::{CommandFault, create_runtime};
 use crate::home::error_chain_text;
 use crate::say;
 
-/// No answer but a package is longer.
+/// The maximum size of a response, except for a package.
 const MAX_RESPONSE_BYTES: u64 = 64 * 1024 * 1024;
-/// No package that is built is longer.
+/// The maximum size of a built package.
 const MAX_PACKAGE_BYTES: u64 = 64 * 1024 * 1024 * 1024;
-/// How long an answer that has begun may leave off arriving.
+/// The maximum time without data in a response that has begun.
 pub(crate) const RESPONSE_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 type PackageRequestBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// What a request sends.
+/// The payload of a request.
 enum PackageRequestPayload<'a> {
     Empty,
     Bytes(Vec<u8>),
     File(&'a Path),
 }
 
-/// A running instance.
+/// A client of a running instance.
 pub(crate) struct RemotePackageClient<'a> {
     url: &'a str,
     token: Option<&'a str>,
@@ -45,13 +45,13 @@ pub(crate) struct RemotePackageClient<'a> {
 }
 
 impl<'a> RemotePackageClient<'a> {
-    /// Returns the instance that the arguments name, if they name one.
+    /// Returns the instance that the arguments name, if any.
     pub(crate) fn from_args(place: &'a HomeOrInstanceArgs) -> Option<Self> {
         let url = place.url.as_deref()?.trim_end_matches('/');
         Some(Self { url, token: place.token.as_deref(), is_json: place.json })
     }
 
-    /// Prints an answer: its `text`, or all of it.
+    /// Prints a response: its `text`, or all of it.
     pub(crate) fn print_response(&self, answer: &Value) {
         match answer.get("text").and_then(Value::as_str) {
             Some(text) if !self.is_json => say!("{}", text.trim_end()),
@@ -93,7 +93,7 @@ impl<'a> RemotePackageClient<'a> {
         Ok(answer.get("packages").cloned().unwrap_or_default())
     }
 
-    /// Has a package built and writes it to `out`; returns what to say of it.
+    /// Builds a package and writes it to `out`; returns the message to print.
     pub(crate) fn build(
         &self,
         id: &PackageId,
@@ -135,7 +135,7 @@ impl<'a> RemotePackageClient<'a> {
         })
     }
 
-    /// Sends a request; answers that are no success are faults with the instance's own words.
+    /// Sends a request; a response without a success status is a fault with the instance's message.
     async fn send_request(
         &self,
         method: Method,
@@ -154,7 +154,7 @@ impl<'a> RemotePackageClient<'a> {
         let request = request
             .body(body_of_payload(payload)?)
             .map_err(|error| CommandFault::usage(format!("`{uri}` is no URL: {error}")))?;
-        // Installing takes as long as it takes.
+        // The duration of an installation is unlimited.
         let client =
             HttpClient::new(ClientOptions { response_timeout: None, ..ClientOptions::default() });
         let response = client

@@ -1,4 +1,4 @@
-//! `tympan pair`: credentials of single instances, made, accepted, listed and removed.
+//! `tympan pair`: creates, accepts, lists and removes credentials of single instances.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use crate::say;
 /// The folder of a home with its pairs.
 pub(crate) const PAIRS_FOLDER: &str = "pairs";
 
-/// Makes, accepts, lists or removes.
+/// Creates, accepts, lists or removes a pair.
 pub(crate) fn run_pair_command(arguments: &PairArgs) -> CommandOutcome {
     let home = &arguments.home;
     if !home.is_dir() {
@@ -56,7 +56,7 @@ fn create_pair(pairs: &HomePairs, name: &str, arguments: &PairArgs) -> CommandOu
     };
     let key = random_text()?;
     let own = HomePair { key: key.clone(), ..pair(own) };
-    // The other side's half first: without it the own one would be of no use.
+    // Write the other side's half first: without it the own one would be useless.
     match others {
         Some(others) => {
             let half = HomePair { key, ..pair(others) };

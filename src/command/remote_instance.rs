@@ -1,4 +1,4 @@
-//! Commands that ask a running instance: `tympan status`, and what the others need to ask one.
+//! Commands that query a running instance: `tympan status`, and helpers of other commands.
 
 use std::process::ExitCode;
 
@@ -15,13 +15,13 @@ use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, creat
 use crate::home::error_chain_text;
 use crate::say;
 
-/// No answer of an instance is longer.
+/// The maximum size of a response.
 const MAX_RESPONSE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Tells the health of an instance.
+/// Prints the health of an instance.
 pub(crate) fn print_instance_status(remote: &RemoteInstanceArgs) -> CommandOutcome {
     let answered = send_request(remote, Method::GET, "/health", FORM_MEDIA_TYPE, String::new())?;
-    // An instance that does not do its work says so with 503, and why.
+    // An unhealthy instance responds with 503 and the reasons.
     let is_report = answered.json.get("checks").is_some();
     let health = if is_report { answered.json } else { answered.into_success()? };
     let is_ok = json_text(&health, "status") == "ok";
@@ -45,7 +45,7 @@ pub(crate) fn print_instance_status(remote: &RemoteInstanceArgs) -> CommandOutco
     Ok(if is_ok { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
 }
 
-/// Returns a member of an object; null where there is none.
+/// Returns a member of an object; null if it does not exist.
 pub(crate) fn json_member<'a>(value: &'a Value, name: &str) -> &'a Value {
     value.get(name).unwrap_or(&Value::Null)
 }
@@ -84,7 +84,7 @@ impl RemoteResponse {
 
 const FORM_MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
 
-/// Sends a form and returns the JSON that comes back.
+/// Sends a form and returns the JSON response.
 pub(crate) fn send_form(
     remote: &RemoteInstanceArgs,
     method: Method,
@@ -94,7 +94,7 @@ pub(crate) fn send_form(
     send_request(remote, method, path, FORM_MEDIA_TYPE, form.to_owned())?.into_success()
 }
 
-/// Sends JSON and returns the JSON that comes back.
+/// Sends JSON and returns the JSON response.
 pub(crate) fn send_json(
     remote: &RemoteInstanceArgs,
     method: Method,
@@ -104,7 +104,7 @@ pub(crate) fn send_json(
     send_request(remote, method, path, "application/json", body.to_string())?.into_success()
 }
 
-/// Sends one request with a body of a media type and returns the response, whatever its status.
+/// Sends one request with a body of a media type and returns the response, regardless of its status.
 fn send_request(
     remote: &RemoteInstanceArgs,
     method: Method,

@@ -1,4 +1,4 @@
-//! Commands that this program starts itself with, to read pictures; and the studio that they are started by.
+//! Internal commands with which this program starts itself to process pictures; and the process pool that starts them.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,27 +17,27 @@ use crate::command::{CommandFault, CommandOutcome};
 use crate::config::TympanConfig;
 use crate::program_file::PROGRAM_FILE;
 
-/// Memory for pictures of all processes at once unless configured.
+/// The default total memory of all processes for pictures.
 const DEFAULT_IMAGE_MEMORY_BYTES: u64 = 1 << 30;
 
-/// How much what nobody waits for stands behind what people wait for.
+/// The niceness of background processes, which no user waits for.
 const BACKGROUND_NICENESS: i32 = 10;
 
-/// Who waits for what a studio draws.
+/// The urgency of a process pool's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RenderUrgency {
-    /// Visitors and editors: the priority of the server.
+    /// Visitors and editors wait: the priority of the server.
     Interactive,
-    /// Nobody: a low priority.
+    /// No user waits: a low priority.
     Background,
 }
 
-/// Returns how many processors there are.
+/// Returns the number of processors.
 pub(crate) fn core_count() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// Makes a studio whose processes are this program.
+/// Creates a process pool whose processes run this program.
 pub(crate) fn create_process_pool(
     config: &TympanConfig,
     urgency: RenderUrgency,
@@ -56,14 +56,14 @@ pub(crate) fn create_process_pool(
     }))
 }
 
-/// Draws for another process of this program.
+/// Renders pictures for another process of this program.
 pub(crate) fn run_rendition_process() -> CommandOutcome {
     tympan_jobs::asset::run_rendition_process()
         .map(|()| ExitCode::SUCCESS)
         .map_err(|error| CommandFault::cannot_run(format!("cannot draw: {error}")))
 }
 
-/// Runs another program with bounds.
+/// Runs another program with resource limits.
 pub(crate) fn run_bounded_tool(tool: &args::RunToolArgs) -> CommandOutcome {
     let time = Duration::from_secs(tool.seconds);
     let most = ToolLimits { memory_bytes: tool.memory, cpu_time: time, niceness: tool.niceness };
@@ -71,7 +71,7 @@ pub(crate) fn run_bounded_tool(tool: &args::RunToolArgs) -> CommandOutcome {
     Err(CommandFault::cannot_run(format!("cannot run `{}`: {error}", tool.program)))
 }
 
-/// Draws the four standard renditions of a file into a folder, for measurements.
+/// Renders the four standard renditions of a file into a folder, for measurements.
 pub(crate) fn render_file(arguments: &args::RenderFileArgs) -> CommandOutcome {
     let studio = create_process_pool(&TympanConfig::default(), RenderUrgency::Interactive);
     let size = |width, height| ImageSize { width, height };

@@ -1,4 +1,4 @@
-//! `tympan site`: begins a site's folder, and tells what is wrong with one.
+//! `tympan site`: creates a site's folder, and reports problems in one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,10 +17,10 @@ use crate::site::{home_page_path, publisher_config, read_site_package};
 /// The folders of a site that hold templates.
 const SCRIPT_FOLDERS: [&str; 2] = ["apps", "libs"];
 
-/// Types that draw no page of their own: dialogs and what the editor shows.
+/// Types that render no page of their own: dialogs and resources of the editor.
 const NON_PAGE_TYPES: [&str; 5] = ["cq/", "granite/", "dam/", "wcm/", "sling/"];
 
-/// The files of a new site: path and text, in which `SITE` stands for its name and `TITLE` for what people call it.
+/// The files of a new site: path and text, in which `SITE` stands for its name and `TITLE` for its title.
 const NEW_SITE_FILES: [(&str, &str); 15] = [
     ("site.toml", include_str!("../site_new/site.toml")),
     ("goals.toml", include_str!("../../site/goals.toml")),
@@ -97,7 +97,7 @@ fn create_site(dir: &Path) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Something wrong with a site.
+/// A problem in a site.
 #[derive(Debug, serde::Serialize)]
 struct SiteFinding {
     file: String,
@@ -125,7 +125,7 @@ fn print_findings(findings: &[SiteFinding], is_json: bool) -> CommandOutcome {
     Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
 }
 
-/// Finds everything that is wrong.
+/// Finds all problems.
 fn check_site(dir: &Path) -> Result<Vec<SiteFinding>, CommandFault> {
     if !dir.is_dir() {
         return Err(CommandFault::usage(format!("`{}` is no folder", dir.display())));
@@ -159,7 +159,7 @@ fn check_site(dir: &Path) -> Result<Vec<SiteFinding>, CommandFault> {
     Ok(found)
 }
 
-/// Takes `file:line:column` off a message that begins with it.
+/// Splits a leading `file:line:column` from a message.
 fn parse_located_message(message: &str, file: &Path) -> SiteFinding {
     let mut parts = message.splitn(4, ':');
     let place = (|| {
@@ -210,7 +210,7 @@ fn install_in_memory(dir: &Path) -> Result<Snapshot, CommandFault> {
     repository.snapshot().map_err(failed)
 }
 
-/// Finds nodes of content that no component draws.
+/// Finds content nodes that no component renders.
 fn missing_components(dir: &Path, snapshot: &Snapshot, set: &ScriptSet) -> Vec<SiteFinding> {
     let mut wanted: BTreeMap<String, NodePath> = BTreeMap::new();
     let root = NodePath::new("/content").ok().and_then(|path| snapshot.node(&path).ok()?);
@@ -245,7 +245,7 @@ fn missing_components(dir: &Path, snapshot: &Snapshot, set: &ScriptSet) -> Vec<S
         .collect()
 }
 
-/// Finds components that the ones around them do not allow.
+/// Finds components that their parents do not allow.
 fn disallowed_children(dir: &Path, snapshot: &Snapshot) -> Vec<SiteFinding> {
     let root = NodePath::new("/content").ok().and_then(|path| snapshot.node(&path).ok()?);
     let mut found = Vec::new();
@@ -256,7 +256,7 @@ fn disallowed_children(dir: &Path, snapshot: &Snapshot) -> Vec<SiteFinding> {
 }
 
 fn check_children(dir: &Path, node: &Node, found: &mut Vec<SiteFinding>) {
-    // Where an editable template lists nothing, nothing can be added, and what lies there is no mistake.
+    // If an editable template lists no components, none can be added, and existing ones are no mistake.
     let policy =
         ContainerPolicy::of_container(node).ok().flatten().filter(ContainerPolicy::is_explicit);
     for child in node.children().unwrap_or_default() {
@@ -278,7 +278,7 @@ fn check_children(dir: &Path, node: &Node, found: &mut Vec<SiteFinding>) {
     }
 }
 
-/// Notes the first node of each resource type.
+/// Records the first node of each resource type.
 fn collect_types(node: &Node, wanted: &mut BTreeMap<String, NodePath>) {
     if let Some(kind) = node.resource_type() {
         let kind = kind.trim_start_matches("/apps/").to_owned();
@@ -289,7 +289,7 @@ fn collect_types(node: &Node, wanted: &mut BTreeMap<String, NodePath>) {
     }
 }
 
-/// Finds the file and line in which a node's type stands.
+/// Finds the file and line of a node's type.
 fn type_location(dir: &Path, path: &NodePath, kind: &str) -> (PathBuf, usize) {
     let mut next = Some(path.clone());
     while let Some(path) = next {

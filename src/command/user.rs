@@ -1,4 +1,4 @@
-//! `tympan user`: users and groups of a home, their tokens, and why they may do what they may.
+//! `tympan user`: users and groups of a home, their tokens, and the explanation of their privileges.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::command::{CommandFault, CommandOutcome, create_runtime};
 use crate::home::{Home, error_chain_text, open_state};
 use crate::say;
 
-/// What `why` tells about unless asked for something else.
+/// The privileges that `why` reports by default.
 const DEFAULT_PRIVILEGES: [&str; 10] = [
     "rep:readNodes",
     "rep:readProperties",
@@ -43,7 +43,7 @@ pub(crate) fn run_user_command(user: &UserCommand) -> CommandOutcome {
                 create_user(session, name, &password)?;
                 group.iter().try_for_each(|group| session.add_member(group, name))
             })?;
-            // A user of this name that is gone may have left some.
+            // A deleted user of this name may have left some.
             revoke_sessions_and_tokens(name, home).map(|_| ExitCode::SUCCESS)
         }
         UserCommand::Passwd { name, home } => {
@@ -114,7 +114,7 @@ fn read_password(user: &str) -> Result<String, CommandFault> {
     Ok(password.to_owned())
 }
 
-/// Changes users and groups of a home, which has its initial ones from then on.
+/// Changes users and groups of a home; creates the initial ones first.
 fn edit_accounts(
     home: &Path,
     edit: impl FnOnce(&mut Session) -> tympan_content::Result<()>,
@@ -135,7 +135,7 @@ fn edit_accounts(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Does something with the state database, which a running instance shares.
+/// Runs a function on the state database, which a running instance shares.
 fn with_state_database<T>(
     home: &Path,
     work: impl AsyncFnOnce(&tympan_store::StateDatabase) -> std::io::Result<T>,
@@ -157,7 +157,7 @@ fn with_state_database<T>(
     })
 }
 
-/// Ends the sessions and tokens of a user, and says how many.
+/// Ends the sessions and tokens of a user, and prints their number.
 fn run_revoke_all(name: &str, home: &Path) -> CommandOutcome {
     let count = revoke_sessions_and_tokens(name, home)?;
     say!("{count} sessions and tokens of `{name}` ended");
@@ -177,7 +177,7 @@ fn revoke_sessions_and_tokens(name: &str, home: &Path) -> Result<u64, CommandFau
     })
 }
 
-/// Reads the end and the scope of a new token.
+/// Parses the expiry and the scope of a new token.
 fn token_terms(expires: &str, scope: args::TokenScope) -> Result<TokenTerms, CommandFault> {
     let life = (expires != "never").then(|| parse_token_duration(expires)).transpose()?;
     let scope = match scope {
@@ -188,9 +188,10 @@ fn token_terms(expires: &str, scope: args::TokenScope) -> Result<TokenTerms, Com
     Ok(TokenTerms { lifetime: life, scope })
 }
 
-/// Makes a token.
+/// Creates a token.
 fn create_token(name: &str, terms: TokenTerms, home: &Path) -> CommandOutcome {
-    // Of a home that an instance has open, only the logins can be read: the token is bound when it is first used.
+    // While an instance has the home open, only the logins can be read: the token is bound to the account at its first
+    // use.
     let account = match Home::open_existing(home) {
         Ok(home) => Some(account_mark(&home, name)?),
         Err(_) => None,
@@ -203,7 +204,7 @@ fn create_token(name: &str, terms: TokenTerms, home: &Path) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns what tells the account of a user who may log in, which gets an identifier if it has none.
+/// Returns the mark of the account of a user who may log in; assigns an identifier to the account if it has none.
 fn account_mark(home: &Home, name: &str) -> Result<AccountMark, CommandFault> {
     let failed = |error: tympan_content::Error| CommandFault::cannot_run(error_chain_text(&error));
     let repository = &home.repository;
@@ -219,7 +220,7 @@ fn account_mark(home: &Home, name: &str) -> Result<AccountMark, CommandFault> {
     Ok(mark)
 }
 
-/// Reads `90d`, `12h`, `30m` or `45s`.
+/// Parses `90d`, `12h`, `30m` or `45s`.
 fn parse_token_duration(text: &str) -> Result<Duration, CommandFault> {
     let wrong = || CommandFault::usage(format!("`{text}` is no time; say it like `12h` or `90d`"));
     let unit = text.chars().last().ok_or_else(wrong)?;
@@ -231,7 +232,7 @@ fn parse_token_duration(text: &str) -> Result<Duration, CommandFault> {
         _ => return Err(wrong()),
     };
     let count: u64 = text.trim_end_matches(unit).parse().map_err(|_| wrong())?;
-    // A century is as good as forever, and later sums stay small.
+    // A century is effectively unlimited, and avoids overflows later.
     let total = count.checked_mul(seconds).filter(|total| (1..=3_153_600_000).contains(total));
     Ok(Duration::from_secs(total.ok_or_else(wrong)?))
 }
@@ -295,7 +296,7 @@ fn print_names(names: &[String], json: bool) {
     }
 }
 
-/// Tells what a user may do at a path, and why.
+/// Prints what a user may do at a path, and the reasons.
 fn explain_privileges(
     home: &Path,
     name: &str,

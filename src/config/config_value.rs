@@ -1,4 +1,4 @@
-//! TOML as people write it: sizes and durations with units, and faults with their place and the nearest known key.
+//! Parsing of TOML values: sizes and durations with units, and errors with their position and the nearest known key.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
-/// Reads a size such as `64 MiB`.
+/// Parses a size such as `64 MiB`.
 pub(crate) fn parse_size(text: &str) -> Option<u64> {
     let (number, unit) = split_unit(text)?;
     let factor = match unit {
@@ -44,7 +44,7 @@ pub(crate) fn parse_size(text: &str) -> Option<u64> {
     number.checked_mul(factor)
 }
 
-/// Reads a duration such as `30s`.
+/// Parses a duration such as `30s`.
 pub(crate) fn parse_span(text: &str) -> Option<Duration> {
     let (number, unit) = split_unit(text)?;
     Some(match unit {
@@ -64,7 +64,7 @@ fn split_unit(text: &str) -> Option<(u64, &str)> {
     Some((number.parse().ok()?, unit.trim()))
 }
 
-/// Reads TOML; a fault is told as `file:line:column: message`, with the nearest key for an unknown one.
+/// Parses TOML; an error has the form `file:line:column: message`, with the nearest key for an unknown one.
 pub(crate) fn parse_toml<T: serde::de::DeserializeOwned>(
     file: &str,
     text: &str,
@@ -88,7 +88,7 @@ fn nearest_key(message: &str) -> Option<&str> {
     names.min_by_key(|known| edit_distance(unknown, known))
 }
 
-/// Counts the insertions, deletions and replacements that make one text of the other.
+/// Returns the edit distance: the number of insertions, deletions and replacements that turn one text into the other.
 fn edit_distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();

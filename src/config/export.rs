@@ -6,60 +6,61 @@ use serde::Deserialize;
 
 use tympan_render::export::{ExportOptions, ExportRule, StaticExportHandler};
 
-/// Pages as files for a web server: what `tympan export` does, and with `dir` a running publisher.
+/// Export of pages as files for a web server: by `tympan export`, and with `dir` by a running publisher.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ExportSection {
-    /// The folder that a running publisher exports to; default none, and it does not. The web server serves `current` in it.
+    /// The folder that a running publisher exports to; default none, and it does not export. The web server serves
+    /// `current` in it.
     pub(crate) dir: Option<PathBuf>,
-    /// When it makes files: `"on-demand"` when `/handle404` asks for one, `"on-demand-subtree"` the same, and a change takes
-    /// away all pages in its folder, `"after-publish"` when a change concerns them. Default `"on-demand"`.
+    /// The trigger of an export: `"on-demand"` when `/handle404` requests a file, `"on-demand-subtree"` the same, but a
+    /// change removes all pages in its folder, `"after-publish"` when a change affects pages. Default `"on-demand"`.
     pub(crate) handler: Option<ExportTrigger>,
-    /// Where the site begins in content; default `["/content"]`.
+    /// The roots of the site in content; default `["/content"]`.
     pub(crate) roots: Option<Vec<String>>,
-    /// Whether a resource is exported about which content says nothing by a property `export`; default false, as in OpenCms.
-    /// Set it to true for a site that is exported as a whole.
+    /// True if resources without a property `export` are exported; default false, as in OpenCms. Set it to true for a
+    /// site that is exported as a whole.
     pub(crate) default: Option<bool>,
-    /// Extensions that are exported although content says nothing, such as `.jpg`. The default has those of OpenCms and what
-    /// the web has learnt since.
+    /// Extensions that are exported even without a property `export`, such as `.jpg`. The default has those of OpenCms
+    /// and newer formats.
     pub(crate) suffixes: Option<Vec<String>>,
-    /// What stands before the file in the URL of an exported page, such as `"/export"`; default nothing.
+    /// The URL prefix of exported pages, such as `"/export"`; default empty.
     pub(crate) prefix: Option<String>,
-    /// What stands before the path in the URL of a page that is not exported; default nothing.
+    /// The URL prefix of pages that are not exported; default empty.
     pub(crate) dynamic_prefix: Option<String>,
-    /// Whether links between exported pages are relative; default false. Set it where the files are read from a disk.
+    /// True if links between exported pages are relative; default false. Set it if the files are opened from a disk.
     pub(crate) relative_links: Option<bool>,
-    /// The site's address without encryption, for links from pages with `secure` to those without.
+    /// The site's address without TLS, for links from pages with `secure` to those without.
     pub(crate) server: Option<String>,
-    /// The site's address with encryption, for links to pages with `secure`.
+    /// The site's address with TLS, for links to pages with `secure`.
     pub(crate) secure_server: Option<String>,
-    /// The host for which pages are drawn, so that `/etc/map` shortens links; default none.
+    /// The host that pages are rendered for, so that `/etc/map` shortens links; default none.
     pub(crate) host: Option<String>,
-    /// Parts of the site with a folder and a prefix of their own (`[[export.rule]]`), for several sites in one export; of
-    /// several that fit a resource the first counts.
+    /// Parts of the site with a folder and a prefix of their own (`[[export.rule]]`), for several sites in one export;
+    /// the first rule that matches a resource applies.
     pub(crate) rule: Vec<ParsedExportRule>,
-    /// Whole exports before the present one that are kept; default 0.
+    /// The number of previous full exports to keep; default 0.
     pub(crate) backups: Option<usize>,
 }
 
-/// A part of a site with a folder and a prefix of its own. The names of OpenCms's `rfs-rule` are understood, too.
+/// A part of a site with a folder and a prefix of its own. The names of OpenCms's `rfs-rule` are accepted as well.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ExportRuleText {
-    /// A regular expression that fits the whole path of a resource, such as `"/content/de(/.*)?"`.
+    /// A regular expression that matches the whole path of a resource, such as `"/content/de(/.*)?"`.
     source: String,
-    /// What stands before the file in its URL: a path, or a server such as `"http://de.example.org"`; default nothing.
+    /// The URL prefix of the files: a path, or a server such as `"http://de.example.org"`; default empty.
     #[serde(default, alias = "rfs-prefix")]
     prefix: String,
-    /// The folder of the tree that the files go to, which a web server serves as a site of its own; default the top.
+    /// The target folder in the exported tree, which a web server serves as a separate site; default the top.
     #[serde(default, alias = "exportpath")]
     folder: String,
-    /// Whether links between these pages are relative; default as for all.
+    /// True if links between these pages are relative; default the setting of `[export]`.
     #[serde(default, alias = "userelativelinks")]
     relative_links: Option<bool>,
 }
 
-/// A rule whose expression and folder are sound.
+/// A rule with a valid expression and folder.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "ExportRuleText")]
 pub(crate) struct ParsedExportRule(ExportRule);
@@ -74,7 +75,7 @@ impl TryFrom<ExportRuleText> for ParsedExportRule {
     }
 }
 
-/// When files are made.
+/// The trigger of an export.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ExportTrigger {

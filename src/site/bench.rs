@@ -1,4 +1,4 @@
-//! The bench pages: one description becomes a thousand pages, the same ones that peers are measured on.
+//! The benchmark pages: one description is expanded to a thousand pages, the same ones that peers are measured with.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -7,7 +7,7 @@ use tympan_content::{NodePath, PRIMARY_TYPE, Property, Session, Subtree};
 use crate::command::CommandFault;
 use crate::home::error_chain_text;
 
-/// `site/bench/bench.json`; `README.md` beside it explains the fields.
+/// `site/bench/bench.json`; `README.md` next to it explains the fields.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BenchSiteSpec {
@@ -15,11 +15,11 @@ struct BenchSiteSpec {
     folders: usize,
     pages: usize,
     folder: Map<String, Value>,
-    /// Templates that take turns by the page's number.
+    /// Page templates, used in rotation by the page's number.
     page: Vec<Map<String, Value>>,
 }
 
-/// Puts the bench pages into a session.
+/// Creates the benchmark pages in a session.
 ///
 /// # Errors
 /// If the description is malformed or content refuses the pages.
@@ -49,7 +49,7 @@ pub(crate) fn import_bench_pages(session: &mut Session, json: &str) -> Result<()
     Ok(())
 }
 
-/// Makes a node of a template in Sling's import form: objects are children, texts are properties.
+/// Creates a node from a template in Sling's import form: objects are children, strings are properties.
 fn bench_node(name: &str, template: &Map<String, Value>, number: usize) -> Subtree {
     let mut node = Subtree { name: name.to_owned(), ..Subtree::default() };
     for (name, value) in template {

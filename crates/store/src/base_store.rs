@@ -1,11 +1,12 @@
-//! A store of someone else, read only, and the lease that keeps a state of it readable.
+//! A read-only store owned by another process, and the lease that keeps one of its states readable.
 //!
-//! A composite store lies over a [`BaseStore`], a standby copies one. Two exist: the packs that another process writes
-//! ([`ReadOnlyLocalStore`](crate::ReadOnlyLocalStore)), and a running instance over HTTP (in `replicate`).
+//! A composite store lies over a [`BaseStore`]; a standby copies one. Two implementations exist: the packs that another
+//! process writes ([`ReadOnlyLocalStore`](crate::ReadOnlyLocalStore)), and a running instance over HTTP (in
+//! `replicate`).
 //!
-//! Invariant: a lease that [`acquire_lease`] or [`renew_lease`] returned keeps its root complete until it expires.
-//! It is granted first, and only then the root is looked up: a collection that came too early to see the lease had
-//! marked the root for being a ref or a kept revision, or it is neither any more when looked up.
+//! Invariant: a lease that [`acquire_lease`] or [`renew_lease`] returned keeps its root complete until it expires. The
+//! lease is granted first, and the root is looked up only then. A collection that ran too early to see the lease marked
+//! the root because it was a ref or a retained revision; otherwise the root is neither any more when it is looked up.
 
 use std::fmt::Debug;
 use std::time::{Duration, SystemTime};
@@ -18,41 +19,41 @@ use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
 use crate::root_retention::RootLease;
 
-/// A lease lives no longer than this until its root has been looked up, so that one for a root that is gone does not
-/// stand in the way of collections.
+/// The maximum lifetime of a lease until its root has been looked up, so that a lease on a missing root does not hinder
+/// collections.
 const PROVISIONAL_LEASE_LIFETIME: Duration = Duration::from_mins(5);
-/// How often a ref may move between a look at it and the lease.
+/// The maximum number of attempts to take a lease when the ref moves between the read of the ref and the grant.
 const MAX_LEASE_ATTEMPTS: usize = 16;
-/// Revisions that are asked for at a time.
+/// The number of revisions requested at a time.
 const HISTORY_PAGE_SIZE: usize = 1_000;
 
-/// The reading side of a store that another process, or another machine, writes.
+/// The read side of a store that another process, or another machine, writes.
 pub trait BaseStore: ReadChunks + Debug {
-    /// Returns what it is called in messages: its directory or URL.
+    /// Returns the name used in messages: the directory or URL.
     fn display_name(&self) -> String;
 
-    /// Tells for each id whether the chunk is there now.
+    /// Returns for each id whether the chunk is present now.
     ///
     /// # Errors
     /// A failed read.
     fn contains_chunks(&self, ids: &[ChunkId]) -> Result<Vec<bool>>;
 
-    /// Returns small blobs, in the order of `ids`; `None` for each that is not there.
+    /// Returns small blobs, in the order of `ids`; `None` for each that is absent.
     ///
     /// # Errors
     /// [`Error::BlobDamaged`] or a failed read.
     fn read_blobs(&self, ids: &[BlobId]) -> Result<Vec<Option<Bytes>>>;
 
-    /// Returns all refs, sorted by name, as they are now.
+    /// Returns all current refs, sorted by name.
     ///
     /// # Errors
     /// A failed read.
     fn list_refs(&self) -> Result<Vec<(String, ChunkId)>>;
 
-    /// Returns the kept revisions of a ref as [`ChunkStore::ref_history`](crate::ChunkStore::ref_history) does.
+    /// Returns the retained revisions of a ref as [`ChunkStore::ref_history`](crate::ChunkStore::ref_history) does.
     ///
     /// # Errors
-    /// A failed read, or damage to what remembers them.
+    /// A failed read, or a damaged history.
     fn ref_history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>>;
 
     /// Returns the lease of a holder, expired or not.
@@ -61,19 +62,19 @@ pub trait BaseStore: ReadChunks + Debug {
     /// A failed read.
     fn find_lease(&self, holder: &str) -> Result<Option<RootLease>>;
 
-    /// Grants a lease, or replaces the holder's former one; durable on return.
+    /// Grants a lease, or replaces the previous lease of the holder; durable on return.
     ///
     /// # Errors
-    /// A failed write, or [`Error::ChunkMissing`] where the root is known to be absent.
+    /// A failed write, or [`Error::ChunkMissing`] if the root is known to be absent.
     fn grant_lease(&self, lease: &RootLease) -> Result<()>;
 
-    /// Ends a lease, if there is one.
+    /// Ends a lease, if it exists.
     ///
     /// # Errors
     /// A failed write.
     fn release_lease(&self, holder: &str) -> Result<()>;
 
-    /// Returns why it cannot be reached now, as far as that is known without asking it.
+    /// Returns the reason why the store cannot be reached now, as far as it is known without a request.
     fn outage_reason(&self) -> Option<String> {
         None
     }
@@ -82,7 +83,7 @@ pub trait BaseStore: ReadChunks + Debug {
 /// Takes a lease on the state that a ref of the base points to.
 ///
 /// # Errors
-/// [`Error::RefNotFound`], or what the base says.
+/// [`Error::RefNotFound`], or an error of the base.
 pub fn acquire_lease(
     base: &dyn BaseStore,
     holder: &str,
@@ -109,10 +110,10 @@ pub fn acquire_lease(
     }
 }
 
-/// Prolongs a lease. One that has expired is taken again, if the base has kept its root by chance.
+/// Extends a lease. An expired lease is taken again if the base still has its root.
 ///
 /// # Errors
-/// [`Error::LeaseLost`], or what the base says.
+/// [`Error::LeaseLost`], or an error of the base.
 pub fn renew_lease(
     base: &dyn BaseStore,
     lease: &RootLease,
@@ -132,7 +133,7 @@ pub fn renew_lease(
     })
 }
 
-/// Grants a lease, makes sure of its root, and grants it for good.
+/// Grants a provisional lease, checks that its root is present, and then grants the lease for its full lifetime.
 fn confirm_lease(base: &dyn BaseStore, lease: RootLease, expires: SystemTime) -> Result<RootLease> {
     base.grant_lease(&lease)?;
     if !is_root_retained(base, &lease.root)? {
@@ -148,7 +149,7 @@ fn lease_lost_error(base: &dyn BaseStore, lease: &RootLease) -> Error {
     Error::LeaseLost { base: base.display_name(), holder: lease.holder.clone(), root: lease.root }
 }
 
-/// Tells whether a root is where a ref points to, or a kept revision of one.
+/// Returns true if a ref or a retained revision of a ref points to the root.
 fn is_root_retained(base: &dyn BaseStore, root: &ChunkId) -> Result<bool> {
     let refs = base.list_refs()?;
     if refs.iter().any(|(_, at)| at == root) {

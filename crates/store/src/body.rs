@@ -1,10 +1,10 @@
-//! Bodies: bytes kept beside the record they belong to, with the blobs they name.
+//! Bodies: bytes stored beside the record they belong to, with the blobs they name.
 //!
 //! Invariants
 //! * Equal payload and blobs have one id, whatever their size.
 //! * A body of one chunk is read without copying.
 //!
-//! Not here: what a body holds (`content`). The format is in `docs/formats/chunk.md`.
+//! Not here: the content of a body (`content`). The format is in `docs/formats/chunk.md`.
 
 use bytes::{Bytes, BytesMut};
 
@@ -18,14 +18,14 @@ const MAX_PIECE_BYTES: usize = 32_768;
 const MAX_PIECE_BLOBS: usize = 512;
 const MAX_LIST_REFS: usize = 1_024;
 const LIST_PAYLOAD_BYTES: usize = 12;
-/// Bounds what a hostile list of lists can make a reader do.
+/// The maximum number of chunks of one body; bounds the work that a hostile list of lists can cause.
 const MAX_BODY_CHUNKS: usize = 20_000;
 
-/// The largest body, and the largest number of blobs that one can name.
+/// The limits of a body: its size in bytes, and the number of blobs that it can name.
 const MAX_BODY_BYTES: usize = 256 << 20;
 const MAX_BODY_BLOBS: usize = 1 << 20;
 
-/// A body as read.
+/// A body that has been read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkedBody {
     /// The bytes.
@@ -94,8 +94,8 @@ pub fn read_body(reads: &dyn ReadChunks, id: &ChunkId) -> Result<ChunkedBody> {
     Ok(ChunkedBody { payload: payload.freeze(), blobs })
 }
 
-/// Returns all chunks of a body, lists included, parents first: what another store needs in order to hold it. Pieces
-/// that are equal repeat.
+/// Returns all chunks of a body, lists included, parents first. Another store needs these chunks to hold the body.
+/// Equal pieces repeat.
 ///
 /// # Errors
 /// As [`read_body`].
@@ -165,7 +165,7 @@ fn write_body_list(batch: &mut ChunkBatch, pieces: &[BodyPiece]) -> BodyPiece {
     BodyPiece { id: batch.add_chunk(Bytes::from(bytes)), length, blobs }
 }
 
-/// Checks the structure of a body or body list.
+/// Checks the structure of a body or body list; the error states the fault.
 pub(crate) fn check_body_chunk(chunk: &Chunk) -> Result<(), &'static str> {
     if chunk.kind() == ChunkKind::Body {
         if chunk.chunk_ref_count() > 0 {

@@ -1,25 +1,25 @@
-//! A number of bytes, as options and messages state it.
+//! A number of bytes, as used in options and messages.
 
 use std::fmt;
 
-/// A number of bytes.
+/// Creates a size from a number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ByteSize(u64);
 
 impl ByteSize {
-    /// A number of bytes.
+    /// Creates a size from a number of bytes.
     #[must_use]
     pub const fn from_bytes(count: u64) -> Self {
         Self(count)
     }
 
-    /// A number of KiB.
+    /// Creates a size from a number of KiB.
     #[must_use]
     pub const fn from_kib(count: u64) -> Self {
         Self(count << 10)
     }
 
-    /// A number of MiB.
+    /// Creates a size from a number of MiB.
     #[must_use]
     pub const fn from_mib(count: u64) -> Self {
         Self(count << 20)

@@ -1,11 +1,11 @@
-//! A base on another machine of which what was read stays at hand, on this one's disk.
+//! A base on another machine, with a cache of its chunks and small blobs on the local disk.
 //!
-//! In: a [`BaseStore`] and a folder. Out: a base that reads what it knows without asking. So a clone shows what was seen once
-//! while its origin cannot be reached, also after a restart.
+//! In: a [`BaseStore`] and a folder. Out: a base that reads cached data without a request to the other machine. A clone
+//! can therefore serve content it has read before while its origin cannot be reached, also after a restart.
 //!
 //! Invariants
-//! * Only what has a hash is kept. Refs, history and leases are asked for each time, and so is whether a chunk is there.
-//! * The folder stays within its bound; what it lacks is asked for again.
+//! * Only data named by a hash is cached. Refs, history, leases and the presence of chunks are requested each time.
+//! * The folder stays within its size limit; data that it lacks is requested again.
 
 use std::sync::Arc;
 
@@ -21,16 +21,16 @@ use crate::id::{BlobId, ChunkId};
 use crate::postgres::ChunkDiskCacheOptions;
 use crate::root_retention::RootLease;
 
-/// A base with a cache in front.
+/// A base with a disk cache in front.
 #[derive(Debug)]
 pub struct CachedBaseStore {
     base: Arc<dyn BaseStore>,
-    /// Nothing if the folder cannot be used, which only costs asking.
+    /// `None` if the folder cannot be used; then every read is a request to the base.
     cache: Option<ChunkDiskCache>,
 }
 
 impl CachedBaseStore {
-    /// Keeps what is read of `base` at hand.
+    /// Wraps `base` in a cache of what is read from it.
     #[must_use]
     pub fn new(base: Arc<dyn BaseStore>, cache: &ChunkDiskCacheOptions) -> Self {
         Self { base, cache: ChunkDiskCache::open(cache) }

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::id::{BlobId, ChunkId};
 use crate::{body, store_root, tree};
 
-/// The length that no chunk exceeds.
+/// The maximum length of a chunk in bytes.
 pub const MAX_CHUNK_BYTES: usize = 65_535;
 
 pub(crate) const CHUNK_HEADER_BYTES: usize = 6;
@@ -22,14 +22,14 @@ pub(crate) const CHUNK_REF_BYTES: usize = 32;
 pub(crate) const BLOB_REF_BYTES: usize = 40;
 const CHUNK_FORMAT_VERSION: u8 = 1;
 
-/// What a chunk is for.
+/// The kind of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChunkKind {
     /// Records of a map.
     Leaf,
     /// Children of a map's tree.
     Interior,
-    /// A body that is kept beside its record, or a piece of one.
+    /// A body that is stored beside its record, or a piece of one.
     Body,
     /// The pieces of a large body.
     BodyList,
@@ -60,7 +60,7 @@ impl ChunkKind {
     }
 }
 
-/// One immutable piece of a state, checked for its structure. Cheap to clone.
+/// An immutable piece of a state, checked for its structure. Cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Chunk {
     bytes: Bytes,
@@ -70,10 +70,10 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Checks the structure of `bytes`; the hash is the caller's concern.
+    /// Parses a chunk and checks the structure of `bytes`; the caller checks the hash.
     ///
     /// # Errors
-    /// [`Error::ChunkMalformed`] for bytes that no writer of this format makes.
+    /// [`Error::ChunkMalformed`] for bytes that no writer of this format produces.
     pub fn parse(bytes: Bytes) -> Result<Self> {
         let malformed = |fault| Error::ChunkMalformed { fault };
         if bytes.len() > MAX_CHUNK_BYTES {
@@ -105,13 +105,13 @@ impl Chunk {
         Ok(chunk)
     }
 
-    /// Returns what the chunk is for.
+    /// Returns the kind of the chunk.
     #[must_use]
     pub fn kind(&self) -> ChunkKind {
         self.kind
     }
 
-    /// Returns all bytes, header included: what the id is the hash of.
+    /// Returns all bytes, header included. The id is the hash of these bytes.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
@@ -153,7 +153,7 @@ impl Chunk {
         Some(ChunkId::from_bytes(*id))
     }
 
-    /// Returns what follows the references.
+    /// Returns the payload: the bytes after the references.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         self.bytes.get(self.payload_start()..).unwrap_or_default()
@@ -185,7 +185,7 @@ impl fmt::Debug for Chunk {
 /// Writes the common header; the payload follows.
 ///
 /// # Panics
-/// Never: the counts are bounded by [`MAX_CHUNK_BYTES`], which writers keep.
+/// Never: the counts are bounded by [`MAX_CHUNK_BYTES`], which writers respect.
 pub(crate) fn encode_chunk_header(
     kind: ChunkKind,
     chunk_refs: &[ChunkId],
@@ -208,7 +208,7 @@ pub(crate) fn encode_chunk_header(
     bytes
 }
 
-/// Encodes a count or length that the limits of the format keep below 65,536.
+/// Encodes a count or length as two bytes; the limits of the format keep it below 65,536.
 pub(crate) fn encode_u16(count: usize) -> [u8; 2] {
     debug_assert!(count <= MAX_CHUNK_BYTES, "the limits of the format hold");
     u16::try_from(count).unwrap_or(u16::MAX).to_le_bytes()

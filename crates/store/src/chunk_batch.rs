@@ -1,4 +1,4 @@
-//! What one commit stores: chunks, small blobs, and moves of refs and leases.
+//! The contents of one commit: chunks, small blobs, ref updates and lease updates.
 
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::id::{BlobId, ChunkId};
 use crate::root_retention::RootLease;
 
-/// Staged writes, not stored yet. Each chunk and blob is kept once.
+/// Staged writes that are not stored yet. Each chunk and blob is held once.
 #[derive(Debug, Default)]
 pub struct ChunkBatch {
     chunks: Vec<(ChunkId, Bytes)>,
@@ -23,7 +23,7 @@ pub struct ChunkBatch {
 }
 
 impl ChunkBatch {
-    /// An empty batch.
+    /// Creates an empty batch.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -36,7 +36,7 @@ impl ChunkBatch {
         id
     }
 
-    /// Stages a chunk whose id has been computed from these bytes.
+    /// Stages a chunk whose id the caller has computed from these bytes.
     pub(crate) fn add_chunk_with_id(&mut self, id: ChunkId, bytes: Bytes) {
         let chunks = &mut self.chunks;
         self.chunk_positions.entry(id).or_insert_with(|| {
@@ -54,22 +54,22 @@ impl ChunkBatch {
         });
     }
 
-    /// Moves a ref after the moves staged so far; several may follow each other on one ref.
+    /// Stages a ref update after those staged so far; one ref can have several in a row.
     pub fn add_ref_update(&mut self, update: RefUpdate) {
         self.ref_updates.push(update);
     }
 
-    /// Grants or renews a lease.
+    /// Stages the grant or renewal of a lease.
     pub fn grant_lease(&mut self, lease: RootLease) {
         self.lease_updates.push(LeaseUpdate::Grant(lease));
     }
 
-    /// Ends a lease, if there is one.
+    /// Stages the end of a lease, if it exists.
     pub fn release_lease(&mut self, holder: impl Into<String>) {
         self.lease_updates.push(LeaseUpdate::Release { holder: holder.into() });
     }
 
-    /// Adds everything that another batch stages, behind what this one does.
+    /// Appends everything that another batch stages.
     pub fn append(&mut self, other: Self) {
         for (id, bytes) in other.chunks {
             self.add_chunk_with_id(id, bytes);
@@ -81,7 +81,7 @@ impl ChunkBatch {
         self.lease_updates.extend(other.lease_updates);
     }
 
-    /// Returns the staged chunks in the order of staging: children come before what refers to them.
+    /// Returns the staged chunks in the order of staging; children come before the chunks that refer to them.
     pub fn chunks(&self) -> impl ExactSizeIterator<Item = (&ChunkId, &Bytes)> {
         self.chunks.iter().map(|(id, bytes)| (id, bytes))
     }
@@ -91,26 +91,26 @@ impl ChunkBatch {
         self.blobs.iter().map(|(id, bytes)| (id, bytes))
     }
 
-    /// Returns a staged blob.
+    /// Returns a staged blob, or `None` if the batch does not hold it.
     #[must_use]
     pub fn blob(&self, id: &BlobId) -> Option<&Bytes> {
         let (_, bytes) = self.blobs.get(*self.blob_positions.get(id)?)?;
         Some(bytes)
     }
 
-    /// Returns the moves of refs, in order.
+    /// Returns the ref updates, in order.
     #[must_use]
     pub fn ref_updates(&self) -> &[RefUpdate] {
         &self.ref_updates
     }
 
-    /// Returns the changes of leases, in order.
+    /// Returns the lease updates, in order.
     #[must_use]
     pub fn lease_updates(&self) -> &[LeaseUpdate] {
         &self.lease_updates
     }
 
-    /// Returns the batch without some of its chunks.
+    /// Returns the batch without the given chunks.
     pub(crate) fn without_chunks(mut self, chunks: &HashSet<ChunkId>) -> Self {
         if !chunks.is_empty() {
             self.chunks.retain(|(id, _)| !chunks.contains(id));
@@ -120,19 +120,19 @@ impl ChunkBatch {
         self
     }
 
-    /// Tells whether the batch moves a ref or a lease, and so has to be durable.
+    /// Returns true if the batch updates a ref or a lease and therefore must be durable.
     #[must_use]
     pub fn has_updates(&self) -> bool {
         !(self.ref_updates.is_empty() && self.lease_updates.is_empty())
     }
 
-    /// Tells whether there is nothing to store.
+    /// Returns true if the batch stages nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty() && self.blobs.is_empty() && !self.has_updates()
     }
 
-    /// Returns a staged chunk.
+    /// Returns a staged chunk, or `None` if the batch does not hold it.
     #[must_use]
     pub fn chunk(&self, id: &ChunkId) -> Option<&Bytes> {
         let (_, bytes) = self.chunks.get(*self.chunk_positions.get(id)?)?;
@@ -140,37 +140,37 @@ impl ChunkBatch {
     }
 }
 
-/// A ref's move from one state to another, by compare-and-swap.
+/// The update of a ref from one root to another, by compare-and-swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefUpdate {
-    /// The ref, 1 to 255 bytes.
+    /// The name of the ref, 1 to 255 bytes.
     pub name: String,
-    /// Where it must be now; `None` if it must be absent.
+    /// The root that the ref must point to now; `None` if the ref must be absent.
     pub expected_root: Option<ChunkId>,
-    /// Where it goes; `None` removes it.
+    /// The root that the ref points to afterwards; `None` removes the ref.
     pub new_root: Option<ChunkId>,
-    /// When.
+    /// The time of the update.
     pub updated_at: SystemTime,
-    /// Who moves it.
+    /// The author of the update.
     pub author: String,
-    /// Why.
+    /// The reason for the update.
     pub message: String,
 }
 
-/// What happens to one lease.
+/// A change of one lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseUpdate {
-    /// It is granted, or replaces the holder's former one.
+    /// The lease is granted, or replaces the previous lease of the holder.
     Grant(RootLease),
-    /// It ends.
+    /// The lease ends.
     Release {
-        /// Who held it.
+        /// The holder of the lease.
         holder: String,
     },
 }
 
 impl LeaseUpdate {
-    /// Returns whose lease it is.
+    /// Returns the holder of the lease.
     #[must_use]
     pub(crate) fn holder(&self) -> &str {
         let (Self::Grant(RootLease { holder, .. }) | Self::Release { holder }) = self;
@@ -178,7 +178,7 @@ impl LeaseUpdate {
     }
 }
 
-/// A store as it will be after a batch: reads the batch first, then the store.
+/// A view of a store as it will be after a batch: reads the batch first, then the store.
 #[derive(Clone, Copy)]
 pub struct StagedView<'a> {
     batch: &'a ChunkBatch,
@@ -186,7 +186,7 @@ pub struct StagedView<'a> {
 }
 
 impl<'a> StagedView<'a> {
-    /// Lays `batch` over `store`.
+    /// Layers `batch` over `store`.
     #[must_use]
     pub fn new(batch: &'a ChunkBatch, store: &'a dyn ReadChunks) -> Self {
         Self { batch, store }
@@ -218,7 +218,7 @@ impl ReadChunks for StagedView<'_> {
     }
 }
 
-/// Reads chunks that are found at once where they are, and all others together from the store below.
+/// Reads chunks from the upper layer where it has them, and all others from the store below in one call.
 pub(crate) fn read_layered(
     below: &dyn ReadChunks,
     ids: &[ChunkId],

@@ -1,10 +1,10 @@
-//! The folder beside the process in which chunks that were read stay at hand: a cache between memory and a database, or
-//! another instance. Small blobs are kept, too, where they are asked for.
+//! A disk cache for chunks that were read: a folder on the local machine between memory and a database, or another
+//! instance. Small blobs are cached too, where the user of the cache adds them.
 //!
-//! Two local stores, a young and an old one. Chunks go to the young one; when it is full, the old one is removed and
-//! the young one takes its place. A chunk that is found in the old one moves to the young one.
+//! The cache has two local stores, a young and an old one. Chunks are added to the young one. When it is full, the old
+//! one is removed and the young one takes its place. A chunk that is found in the old one is copied to the young one.
 //!
-//! On failure: what is damaged or cannot be written is as if it were not there, and the folder starts anew.
+//! On failure: data that is damaged or cannot be written counts as absent, and the folder is started anew.
 //!
 //! Not here: verification, which the local stores do with every read.
 
@@ -24,11 +24,11 @@ use crate::id::{BlobId, ChunkId};
 use crate::local::{LocalStore, LocalStoreOptions};
 use crate::postgres::ChunkDiskCacheOptions;
 
-/// The cache in a folder.
+/// A cache in a folder.
 #[derive(Debug)]
 pub(crate) struct ChunkDiskCache {
     dir: PathBuf,
-    /// At how many bytes the young store takes the place of the old one.
+    /// The size in bytes at which the young store replaces the old one.
     young_limit: u64,
     generations: RwLock<CacheGenerations>,
 }
@@ -44,7 +44,7 @@ const YOUNG_FOLDER: &str = "young";
 const OLD_FOLDER: &str = "old";
 
 impl ChunkDiskCache {
-    /// Opens the folder; without it the store works as well, so that a fault is only logged.
+    /// Opens the folder. The store works without the cache, so a failure is only logged and returns `None`.
     pub(crate) fn open(cache: &ChunkDiskCacheOptions) -> Option<Self> {
         let near = Self {
             dir: cache.dir.clone(),
@@ -79,7 +79,7 @@ impl ChunkDiskCache {
         Some(chunk)
     }
 
-    /// Returns a small blob.
+    /// Returns a small blob, or `None` if the cache does not hold it.
     pub(crate) fn find_blob(&self, id: &BlobId) -> Option<Bytes> {
         let halves = self.generations.read();
         match halves.young.as_ref()?.read_blob(id) {
@@ -97,7 +97,7 @@ impl ChunkDiskCache {
         Some(bytes)
     }
 
-    /// Keeps chunks at hand.
+    /// Adds chunks to the cache.
     pub(crate) fn add_chunks<'a>(&self, chunks: impl Iterator<Item = &'a Chunk>) {
         let mut batch = ChunkBatch::new();
         let mut added = 0;
@@ -109,7 +109,7 @@ impl ChunkDiskCache {
         self.commit_batch(batch, added);
     }
 
-    /// Keeps small blobs at hand.
+    /// Adds small blobs to the cache.
     pub(crate) fn add_blobs(&self, blobs: impl Iterator<Item = (BlobId, Bytes)>) {
         let mut batch = ChunkBatch::new();
         let mut added = 0;
@@ -139,12 +139,12 @@ impl ChunkDiskCache {
         }
     }
 
-    /// Ends the use of the folder.
+    /// Closes the stores of the folder.
     pub(crate) fn close(&self) {
         *self.generations.write() = CacheGenerations::default();
     }
 
-    /// Lets the young store take the place of the old one.
+    /// Replaces the old store with the young one and starts a new young store.
     fn rotate_generations(&self, halves: &mut CacheGenerations) {
         *halves = CacheGenerations::default();
         let (young, old) = (self.dir.join(YOUNG_FOLDER), self.dir.join(OLD_FOLDER));
@@ -174,7 +174,7 @@ fn open_generation(dir: &Path) -> Result<LocalStore, Error> {
             let file = dir.display().to_string();
             Error::FileRead { file, source }
         })?;
-        // Chunks that come from here go to the cache of the store in front.
+        // Chunks read from here go to the memory cache of the store in front, so these stores need only a small one.
         let options = LocalStoreOptions {
             cache_size: ByteSize::from_kib(64),
             ..LocalStoreOptions::default()

@@ -1,19 +1,21 @@
-//! Copying a state from one store to another: only what the other lacks, asked for level by level.
+//! Copies a state from one store to another: only the chunks that the target lacks, requested level by level.
 //!
-//! In: roots, and roots that the target is known to hold whole. Out: everything that the roots reach is in the target.
+//! In: roots, and roots that the target is known to hold completely. Out: the target holds everything reachable from
+//! the roots.
 //!
-//! The tree of the new roots and that of the known ones are walked side by side. What the known ones refer to is
-//! skipped with everything below it. Of the rest, what the target holds by chance is walked without being fetched, as
-//! nobody promises what lies below it: so a copy that was broken off goes on where it was.
+//! The tree of the new roots and that of the known ones are walked side by side. Chunks that the known ones refer to
+//! are skipped with everything below them. Of the rest, chunks that the target already holds are walked without being
+//! fetched, because the chunks below them may be missing. An interrupted copy therefore resumes where it stopped.
 //!
 //! Invariants
 //! * Each level costs a bounded number of round trips to the source, each of bounded size.
-//! * A chunk from the source is stored under the hash of its own bytes, so a source cannot pass one for another.
+//! * A chunk from the source is stored under the hash of its own bytes, so a source cannot substitute one chunk for
+//!   another.
 //!
-//! On failure: what was copied stays as garbage, and is found again by the next copy unless it was collected.
+//! On failure: copied chunks remain as garbage, and the next copy finds them again unless they were collected.
 //!
-//! Not here: moving refs, and keeping what is copied until then: the caller takes a [`CollectionHold`](crate::CollectionHold) first. Large
-//! blobs are handed to the caller.
+//! Not here: updating refs, and retaining the copied chunks until then: the caller takes a
+//! [`CollectionHold`](crate::CollectionHold) first. Large blobs are passed to the caller.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -25,23 +27,23 @@ use crate::chunk_store::ChunkStore;
 use crate::error::{Error, Result};
 use crate::id::{BlobId, ChunkId};
 
-/// Chunks that are asked for together.
+/// The number of chunks requested together.
 const FETCH_BATCH_CHUNKS: usize = 512;
-/// Levels of chunks below a root; more can only come from a hostile source.
+/// The maximum number of chunk levels below a root; only a hostile source can have more.
 const MAX_SYNC_LEVELS: usize = 64;
 
-/// What copying has cost.
+/// The cost of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkSyncReport {
-    /// Chunks that were fetched.
+    /// Number of chunks fetched.
     pub fetched_chunks: u64,
-    /// Small blobs that were fetched.
+    /// Number of small blobs fetched.
     pub fetched_blobs: u64,
-    /// Bytes of both.
+    /// Total size of both in bytes.
     pub fetched_bytes: u64,
-    /// Chunks that the target held and that were walked.
+    /// Number of chunks that the target held and that were walked.
     pub present_chunks: u64,
-    /// Requests to the source.
+    /// Number of requests to the source.
     pub round_trips: u64,
 }
 
@@ -55,14 +57,14 @@ impl std::ops::AddAssign for ChunkSyncReport {
     }
 }
 
-/// From where to where.
+/// The source and target of a copy.
 #[derive(Clone, Copy)]
 pub struct ChunkSyncRoute<'a> {
-    /// Where the roots are.
+    /// The store that holds the roots.
     pub source: &'a dyn BaseStore,
-    /// Where they go.
+    /// The store that the roots are copied to.
     pub target: &'a dyn ChunkStore,
-    /// Blobs below this length are small ones, which lie beside the chunks.
+    /// Blobs below this length in bytes are small ones, which are stored beside the chunks.
     pub small_blob_limit: u64,
 }
 
@@ -72,11 +74,11 @@ impl fmt::Debug for ChunkSyncRoute<'_> {
     }
 }
 
-/// Copies everything that `roots` reach and that `known` roots of the target do not. Large blobs go to `large`, some
-/// at a time, each as often as a chunk refers to it.
+/// Copies everything that `roots` reach and that the `known` roots of the target do not. Large blobs are passed to
+/// `large` in groups, each as often as a chunk refers to it.
 ///
 /// # Errors
-/// What source, target and `large` say. The target is as it was, but for garbage.
+/// The errors of source, target and `large`. The target is then unchanged except for garbage.
 pub fn sync_chunks(
     route: ChunkSyncRoute<'_>,
     roots: &[ChunkId],
@@ -98,7 +100,7 @@ pub fn sync_chunks(
         for part in new.chunks(FETCH_BATCH_CHUNKS) {
             below.extend(walk.copy_chunks(part, large)?);
         }
-        // What both refer to need not be followed on either side.
+        // References shared by both need not be followed on either side.
         old = known.iter().filter(|id| !below.contains(id)).copied().collect();
         below.retain(|id| !known.contains(id));
         walk.visited.extend(known);
@@ -110,16 +112,16 @@ pub fn sync_chunks(
 
 struct ChunkSyncWalk<'a> {
     route: ChunkSyncRoute<'a>,
-    /// Chunks that are known to be whole, or have been walked.
+    /// Chunks that are known to be complete, or have been walked.
     visited: HashSet<ChunkId>,
     report: ChunkSyncReport,
 }
 
 impl ChunkSyncWalk<'_> {
-    /// Returns what known chunks of one level refer to: those of the next level.
+    /// Returns the references of the known chunks of one level, which are the known chunks of the next level.
     fn known_references(&self, old: &[ChunkId], new: &[ChunkId]) -> Result<HashSet<ChunkId>> {
-        // Far more known than new chunks differ only where the trees have not the same height; then walking what is
-        // new costs less.
+        // There are far more known than new chunks only where the heights of the trees differ. Walking the new chunks
+        // then costs less.
         if old.len() > (new.len() + 8) * 64 {
             return Ok(HashSet::new());
         }
@@ -132,7 +134,7 @@ impl ChunkSyncWalk<'_> {
         Ok(below)
     }
 
-    /// Copies chunks; returns what they refer to.
+    /// Copies chunks; returns the chunks that they refer to.
     fn copy_chunks(
         &mut self,
         ids: &[ChunkId],
@@ -170,7 +172,7 @@ impl ChunkSyncWalk<'_> {
             return Err(Error::ChunkMissing { id });
         }
         for (id, chunk) in ids.iter().zip(chunks) {
-            // The id is computed anew: whatever the source is, it cannot pass one chunk for another.
+            // The id is computed from the bytes, so that the source cannot substitute one chunk for another.
             if batch.add_chunk(chunk.bytes().clone()) != *id {
                 return Err(Error::ChunkDamaged { id: *id, fault: "its bytes have another hash" });
             }

@@ -1,4 +1,4 @@
-//! What can go wrong in the store, one variant per decision of a caller.
+//! The errors of the store, one variant per decision of a caller.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,17 +9,17 @@ use crate::id::{BlobId, ChunkId};
 /// The result of a store operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong in the store.
+/// An error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Someone else moved the ref: read it again, rebase, commit again.
+    /// Another writer moved the ref. Read it again, rebase, and commit again.
     #[error("ref `{name}` moved meanwhile: expected {}, found {}", describe_root(.expected), describe_root(.actual))]
     RefMoved {
-        /// The ref.
+        /// The name of the ref.
         name: String,
-        /// Where the writer believed it to be; `None` if absent.
+        /// The root that the writer expected; `None` if absent.
         expected: Option<ChunkId>,
-        /// Where it is; `None` if absent.
+        /// The actual root of the ref; `None` if absent.
         actual: Option<ChunkId>,
     },
     /// No store holds the chunk.
@@ -43,7 +43,7 @@ pub enum Error {
         /// The holder of the lease.
         holder: String,
     },
-    /// The base no longer keeps the state that a composite store lies over.
+    /// The base no longer retains the state that a composite store is layered over.
     #[error(
         "the lease `{holder}` has expired and `{base}` no longer keeps the root `{root}`: \
          what is written here stays, what is read from there may be gone; clone again"
@@ -56,22 +56,22 @@ pub enum Error {
         /// The state that was leased.
         root: ChunkId,
     },
-    /// There is no such ref.
+    /// The ref does not exist.
     #[error("`{store}` has no ref `{name}`")]
     RefNotFound {
-        /// The ref.
+        /// The name of the ref.
         name: String,
-        /// The store.
+        /// The name of the store.
         store: String,
     },
-    /// The store of another instance gives no answer, or none that can be used.
+    /// The store of another instance did not respond, or sent an invalid response.
     #[error("cannot use the store of `{base}`: {reason}")]
     Remote {
-        /// The other instance.
+        /// The name of the other instance.
         base: String,
-        /// What went wrong.
+        /// The reason of the failure.
         reason: String,
-        /// Whether asking again can help.
+        /// True if a retry can succeed.
         is_transient: bool,
     },
     /// The stored bytes do not have the hash that names them, or cannot be decoded.
@@ -81,7 +81,7 @@ pub enum Error {
     ChunkDamaged {
         /// The chunk.
         id: ChunkId,
-        /// What is wrong with it.
+        /// The fault of the chunk.
         fault: &'static str,
     },
     /// The stored bytes of a small blob fail their checksum.
@@ -89,24 +89,24 @@ pub enum Error {
     BlobDamaged {
         /// The blob.
         id: BlobId,
-        /// What is wrong with it.
+        /// The fault of the blob.
         fault: &'static str,
     },
-    /// Bytes offered as a chunk are not one.
+    /// The bytes offered as a chunk are not a valid chunk.
     #[error("not a chunk: {fault}")]
     ChunkMalformed {
-        /// What is wrong with the bytes.
+        /// The fault of the bytes.
         fault: &'static str,
     },
-    /// A chunk of one kind stands where another belongs.
+    /// A chunk has another kind than the caller needs.
     #[error("chunk `{id}` is not a {expected}")]
     ChunkKindMismatch {
         /// The chunk.
         id: ChunkId,
-        /// What the caller needs.
+        /// The kind that the caller needs.
         expected: &'static str,
     },
-    /// Text is not an id.
+    /// The text is not a valid id.
     #[error("`{text}` is not an id: expected {expected}")]
     IdMalformed {
         /// The text.
@@ -114,10 +114,10 @@ pub enum Error {
         /// The form of an id.
         expected: &'static str,
     },
-    /// A key, value, name or blob is beyond the limits of the format.
+    /// A key, value, name or blob exceeds the limits of the format.
     #[error("{what} of {length} bytes is too long: at most {limit} are possible")]
     TooLong {
-        /// What is too long.
+        /// The thing that is too long.
         what: &'static str,
         /// Its length in bytes.
         length: usize,
@@ -129,7 +129,7 @@ pub enum Error {
     KeyMalformed {
         /// The component.
         component: String,
-        /// What is wrong with it.
+        /// The fault of the component.
         fault: &'static str,
     },
     /// Records offered to a bulk build are not in strictly ascending order.
@@ -158,12 +158,12 @@ pub enum Error {
     /// Another collection is running on this store.
     #[error("a collection is running already")]
     CollectionRunning,
-    /// A file cannot be written; nothing of the write is kept.
+    /// A file cannot be written; the write is undone.
     #[error("cannot write `{file}`")]
     FileWrite {
         /// The file, relative to the store's directory.
         file: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A file cannot be read.
@@ -171,15 +171,15 @@ pub enum Error {
     FileRead {
         /// The file, relative to the store's directory.
         file: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A file is not of a format that this program reads.
+    /// The format of a file is not one that this program reads.
     #[error("`{file}` cannot be used: {fault}")]
     FileMalformed {
         /// The file, relative to the store's directory.
         file: String,
-        /// What is wrong with it.
+        /// The fault of the file.
         fault: &'static str,
     },
     /// The file of the state database is damaged.
@@ -190,9 +190,9 @@ pub enum Error {
         file.display()
     )]
     StateDatabaseDamaged {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// What the database engine said.
+        /// The message of the database engine.
         reason: String,
     },
     /// The database of small mutable state was used by a newer program.
@@ -201,78 +201,78 @@ pub enum Error {
          a newer program has used this home; start that one"
     )]
     StateDatabaseNewer {
-        /// The room whose tables they are.
+        /// The name of the table group.
         table_group: String,
-        /// Steps that the database has seen.
+        /// The number of migration steps applied to the database.
         applied_steps: usize,
-        /// Steps that this program knows.
+        /// The number of migration steps that this program knows.
         known_steps: usize,
     },
-    /// All connections to the database were in use for as long as a caller waits.
+    /// All connections to the database were in use for the maximum wait time of a caller.
     #[error(
         "all {connection_limit} database connections were in use for {wait_time:?} \
          (if this repeats, raise `max_connections` in `[database]`)"
     )]
     ConnectionsBusy {
-        /// How many there are.
+        /// The maximum number of connections.
         connection_limit: u32,
-        /// How long the caller has waited.
+        /// The time that the caller has waited.
         wait_time: Duration,
     },
-    /// The connection to the database was lost in the middle of a commit, and the database cannot be asked.
+    /// The connection to the database was lost during a commit, and the database cannot be queried for the result.
     #[error(
         "the connection to the database was lost during a commit, and it is not known yet whether \
          that is done; the store finds out when the database is back; read `{name}` then"
     )]
     OutcomeUnknown {
-        /// The first ref that the commit moves.
+        /// The first ref that the commit updates.
         name: String,
     },
-    /// The processes that share a database would take more connections than it has.
+    /// The processes that share a database would use more connections than it has.
     #[error(
         "{requested} connections and {in_use} of other processes are more than the {server_limit} that the \
          database server allows; lower `max_connections` in `[database]` or raise it on the server"
     )]
     TooManyConnections {
-        /// Connections that this process may take.
+        /// The number of connections that this process may use.
         requested: u32,
-        /// Connections that the other processes may take.
+        /// The number of connections that the other processes may use.
         in_use: u32,
-        /// Connections that the server has for them all.
+        /// The number of connections that the server has for all of them.
         server_limit: u32,
     },
-    /// How the database is to be used cannot be understood.
+    /// The settings of the database are invalid.
     #[error("the database settings cannot be used: {fault}")]
     DatabaseSettings {
-        /// What is wrong with them, without the password.
+        /// The fault of the settings, without the password.
         fault: String,
     },
-    /// The database that holds the chunks refuses or cannot be reached.
+    /// The database that holds the chunks returned an error or cannot be reached.
     #[error("{action}")]
     Database {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// Why it failed.
+        /// The cause.
         source: sqlx::Error,
     },
-    /// The database of small mutable state refuses.
+    /// The database of small mutable state returned an error.
     #[error("{action}")]
     StateDatabase {
-        /// What was tried.
+        /// The action that failed.
         action: String,
-        /// Why it failed.
+        /// The cause.
         source: sqlx::Error,
     },
 }
 
 impl Error {
-    /// Tells whether it is the store that this one lies over which cannot be had: not now, or no more.
+    /// Returns true if the base of this store failed, temporarily or permanently.
     #[must_use]
     pub fn is_base_error(&self) -> bool {
         matches!(self, Self::Remote { .. } | Self::BaseChunkMissing { .. } | Self::LeaseLost { .. })
     }
 
-    /// Tells whether the same call can succeed later, with nothing changed but time.
+    /// Returns true if the same call can succeed later without any other change.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -294,7 +294,7 @@ impl Error {
     }
 }
 
-/// Tells whether the connection to a database server, or the server, is gone.
+/// Returns true if the connection to a database server, or the server, is gone.
 pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_)
@@ -302,7 +302,7 @@ pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::BeginFailed
         | sqlx::Error::WorkerCrashed => true,
-        // Connection exceptions, shutdown and start of the server, too many connections, a transaction left idle.
+        // Connection exceptions, shutdown and start of the server, too many connections, idle transaction timeout.
         sqlx::Error::Database(source) => source.code().is_some_and(|code| {
             code.starts_with("08")
                 || matches!(code.as_ref(), "57P01" | "57P02" | "57P03" | "53300" | "25P03")
@@ -311,13 +311,13 @@ pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Tells whether the server broke a statement off that took too long, or waited too long for another one.
+/// Returns true if the server canceled a statement that ran too long, or waited too long for another one.
 pub(crate) fn is_statement_timeout(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|source| source.code());
     matches!(code.as_deref(), Some("57014" | "55P03"))
 }
 
-/// Tells whether two transactions met, so that the same one can succeed at the next try.
+/// Returns true if two transactions conflicted, so that a retry can succeed.
 pub(crate) fn is_transaction_conflict(error: &sqlx::Error) -> bool {
     let sqlx::Error::Database(source) = error else {
         return false;

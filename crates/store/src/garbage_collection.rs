@@ -1,14 +1,15 @@
-//! Collecting garbage: what is marked from roots stays, the rest goes.
+//! Garbage collection: everything marked from the roots is retained, the rest is removed.
 //!
-//! In: the roots that refs, kept revisions, leases, pins and holds name. Out: a mark for each chunk and blob that
-//! they reach, made by walking the references in chunk headers.
+//! In: the roots that refs, retained revisions, leases, pins and holds name. Out: a mark for each chunk and blob
+//! reachable from them, made by walking the references in chunk headers.
 //!
 //! Invariants
-//! * Only what was complete is collected: a chunk that cannot be read ends the collection before anything is removed.
+//! * A collection runs only on complete data: a chunk that cannot be read ends the collection before anything is
+//!   removed.
 //! * A chunk is walked once in a generation, however many roots reach it.
 //!
-//! Not here: how marks are kept and garbage is removed (each store); which large blobs are garbage (`blobs`), which is told what is live by a
-//! [`LiveBlobVisitor`].
+//! Not here: how marks are stored and garbage is removed (each store); which large blobs are garbage (`blobs`). A
+//! [`LiveBlobVisitor`] reports the live blobs to `blobs`.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Debug};
@@ -21,31 +22,31 @@ use crate::error::{Error, Result};
 use crate::history::RevisionRetention;
 use crate::id::{BlobId, ChunkId};
 
-/// How a collection works.
+/// The options of a collection.
 #[derive(Clone, Debug)]
 pub struct GarbageCollectionOptions {
-    /// The time by which leases and revisions are judged.
+    /// The time used to judge leases and revisions.
     pub now: SystemTime,
-    /// Which revisions are kept.
+    /// The rule that selects the retained revisions.
     pub retention: RevisionRetention,
-    /// Roots whose revisions are kept whatever their age: what followers of the content have seen last.
+    /// Roots whose revisions are retained whatever their age: those that followers of the content have seen last.
     pub retained_roots: BTreeSet<ChunkId>,
-    /// Packs of which a smaller share is live are rewritten. Default 0.6; more frees more and writes more. Of the others
-    /// the worst are rewritten too, where garbage is more than about an eighth of what is live.
+    /// Packs with a smaller share of live bytes are rewritten. Default 0.6; a higher value frees more and writes more.
+    /// Of the other packs the worst are rewritten too, if garbage exceeds about an eighth of the live bytes.
     pub min_live_share: f64,
-    /// Whether something is removed, or only counted.
+    /// Selects whether garbage is removed, or only counted.
     pub mode: GarbageCollectionMode,
-    /// Who is told which blobs are live.
+    /// The visitor that receives the live blobs.
     pub blob_visitor: Option<LiveBlobVisitor>,
 }
 
-/// Is told, while a collection marks, every blob that something live refers to: small and large ones, some more than
-/// once. What it was told is complete once the collection has come to its end.
+/// A callback that receives, while a collection marks, every blob that something live refers to: small and large ones,
+/// some more than once. The set is complete once the collection has finished.
 #[derive(Clone)]
 pub struct LiveBlobVisitor(Arc<dyn Fn(&BlobId) + Send + Sync>);
 
 impl LiveBlobVisitor {
-    /// Makes one of a function, which is called on the thread that marks.
+    /// Creates a visitor from a function, which is called on the thread that marks.
     #[must_use]
     pub fn new(visit: impl Fn(&BlobId) + Send + Sync + 'static) -> Self {
         Self(Arc::new(visit))
@@ -63,7 +64,7 @@ impl Debug for LiveBlobVisitor {
 }
 
 impl GarbageCollectionOptions {
-    /// The default options at a time.
+    /// Returns the default options for a collection at `now`.
     #[must_use]
     pub fn at_time(now: SystemTime) -> Self {
         let retention = RevisionRetention::default();
@@ -79,104 +80,105 @@ impl GarbageCollectionOptions {
     }
 }
 
-/// What a collection does with garbage.
+/// The treatment of garbage by a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GarbageCollectionMode {
-    /// It is removed.
+    /// Garbage is removed.
     Remove,
-    /// It is counted. History is judged by the options, and stays.
+    /// Garbage is counted. The history is judged by the options, but not changed.
     DryRun,
 }
 
-/// How far a collection is.
+/// The progress of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GarbageCollectionProgress {
-    /// What is being done.
+    /// The current phase.
     pub phase: GarbageCollectionPhase,
-    /// Chunks and blobs marked or moved so far, in this phase.
+    /// Number of chunks and blobs marked or moved so far, in this phase.
     pub record_count: u64,
-    /// Bytes read and written so far, in this phase.
+    /// Number of bytes read and written so far, in this phase.
     pub byte_count: u64,
 }
 
-/// What a collection is doing.
+/// A phase of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GarbageCollectionPhase {
-    /// It walks what is live.
+    /// The live records are walked and marked.
     Mark,
-    /// It moves what is live out of packs that are mostly garbage, or deletes rows.
+    /// Live records are moved out of packs that are mostly garbage, or rows are deleted.
     Sweep,
 }
 
-/// What a collection has found and done.
+/// The result of a collection.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GarbageCollectionReport {
     /// The number of the collection.
     pub generation: u64,
-    /// Live chunks and small blobs.
+    /// Number of live chunks and small blobs.
     pub live_records: u64,
-    /// Their stored bytes.
+    /// The stored size of the live records in bytes.
     pub live_bytes: u64,
-    /// Bytes that the store takes up beside that, before the sweep.
+    /// The bytes that the store uses beyond `live_bytes`, before the sweep.
     pub garbage_bytes: u64,
-    /// Bytes given back to the disk or database; in a dry run, those that would be.
+    /// Bytes given back to the disk or database; in a dry run, the bytes that would be.
     pub freed_bytes: u64,
-    /// Bytes written to move what is live.
+    /// Bytes written to move live records.
     pub moved_bytes: u64,
-    /// Revisions that are kept, of all refs.
+    /// Number of retained revisions, of all refs.
     pub retained_revisions: u64,
-    /// Revisions that went.
+    /// Number of removed revisions.
     pub dropped_revisions: u64,
-    /// What keeps how much, in the order in which roots were walked: refs first, then leases, pins and history.
+    /// The bytes retained by each root, in the order in which roots were walked: refs first, then leases, pins and
+    /// history.
     pub retainers: Vec<StorageRetainer>,
-    /// Whether the pace stopped the collection early.
+    /// True if the pace stopped the collection early.
     pub is_stopped: bool,
 }
 
-/// What keeps garbage from being garbage.
+/// A root, or a span of history, that retains data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageRetainer {
-    /// The ref, lease, pin, or span of history, in words.
+    /// A description of the ref, lease, pin, or span of history.
     pub description: String,
-    /// Stored bytes that it keeps and no keeper before it does.
+    /// The stored bytes that it retains and that no earlier retainer does.
     pub retained_bytes: u64,
 }
 
-/// Keeps the marks of one collection.
+/// The set of marks of one collection.
 pub(crate) trait MarkSet {
     /// Marks a chunk as live.
     fn mark_chunk(&mut self, id: &ChunkId) -> Result<MarkOutcome>;
 
-    /// Marks a blob as live, if it is a small one; returns its stored bytes if it was not marked before.
+    /// Marks a blob as live if it is a small one. Returns its stored bytes if it was not marked before.
     fn mark_blob(&mut self, id: &BlobId) -> Result<u64>;
 
-    /// Reads chunks without remembering them.
+    /// Reads chunks without caching them.
     fn load_chunks(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>>;
 }
 
-/// What marking a chunk has shown.
+/// The result of marking a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MarkOutcome {
-    /// It was marked before, and so was everything below it.
+    /// The chunk was marked before, and so was everything below it.
     AlreadyMarked,
-    /// It is new, of this many stored bytes, and refers to nothing.
+    /// The chunk is newly marked, has this many stored bytes, and refers to nothing.
     Terminal(u64),
-    /// It is new, of this many stored bytes; its references come next.
+    /// The chunk is newly marked and has this many stored bytes; its references must be marked next.
     HasReferences(u64),
 }
 
-/// Chunks that are read together.
+/// The number of chunks read together.
 const READ_BATCH_CHUNKS: usize = 64;
 
-/// Marks everything that a root reaches. Returns the number of new marks and their stored bytes, or what the pace
-/// broke off with.
+/// Marks everything reachable from a root. Returns the number of new marks and their stored bytes, or the value with
+/// which the pace stopped the walk.
 pub(crate) fn mark_reachable(
     marks: &mut dyn MarkSet,
     roots: impl IntoIterator<Item = ChunkId>,
     pace: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<ControlFlow<(), (u64, u64)>> {
     let (mut records, mut bytes) = (0, 0);
-    // Depth first, so that what waits is bounded by the height of the tree and its fan-out.
+    // The walk is depth first, so that the height and fan-out of the tree bound the number of pending chunks.
     let mut waiting: Vec<ChunkId> = Vec::new();
     let mut note = |marks: &mut dyn MarkSet, id: &ChunkId, waiting: &mut Vec<ChunkId>| {
         match marks.mark_chunk(id)? {

@@ -1,4 +1,4 @@
-//! Lower-case hexadecimal, as ids are written.
+//! Lower-case hexadecimal, the text form of ids.
 
 use std::fmt;
 

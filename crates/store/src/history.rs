@@ -1,32 +1,32 @@
-//! The history of refs: who moved what when, and how long that is kept.
+//! The history of refs: the author, time and target of each update, and the rules for its retention.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::chunk_batch::RefUpdate;
 
-/// One move of a ref, as the store remembers it.
+/// An update of a ref, as recorded in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revision {
-    /// Its place among all moves of all refs of the store, ascending.
+    /// The sequence number among all updates of all refs of the store, ascending.
     pub sequence: u64,
-    /// The move.
+    /// The update of the ref.
     pub update: RefUpdate,
 }
 
-/// How long revisions are kept. The newest revision of a ref is always kept.
+/// The retention rule for revisions. The newest revision of a ref is always retained.
 ///
-/// Everything younger than `all` is kept; of what is older, the newest revision of each of the last `hourly` hours,
-/// `daily` days and `weekly` weeks that have one, counted per ref.
+/// All revisions younger than `full_period` are retained. Of older ones, the newest revision is retained of each of the
+/// last `hourly_count` hours, `daily_count` days and `weekly_count` weeks that have one, counted per ref.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RevisionRetention {
-    /// How long every revision is kept. Default 24 hours.
+    /// The period in which every revision is retained. Default 24 hours.
     pub full_period: Duration,
-    /// For how many hours one revision is kept. Default 48.
+    /// The number of hours for which one revision each is retained. Default 48.
     pub hourly_count: u32,
-    /// For how many days one revision is kept. Default 30.
+    /// The number of days for which one revision each is retained. Default 30.
     pub daily_count: u32,
-    /// For how many weeks one revision is kept. Default 52.
+    /// The number of weeks for which one revision each is retained. Default 52.
     pub weekly_count: u32,
 }
 
@@ -42,14 +42,14 @@ impl Default for RevisionRetention {
 }
 
 impl RevisionRetention {
-    /// Keeps nothing but the newest revision of each ref.
+    /// Retains only the newest revision of each ref.
     pub const KEEP_NEWEST: Self =
         Self { full_period: Duration::ZERO, hourly_count: 0, daily_count: 0, weekly_count: 0 };
-    /// Keeps every revision.
+    /// Retains every revision.
     pub const KEEP_ALL: Self =
         Self { full_period: Duration::MAX, hourly_count: 0, daily_count: 0, weekly_count: 0 };
 
-    /// Returns which revisions of one ref are kept, given as sequence and time, newest first.
+    /// Returns the retained revisions of one ref; the input is sequence and time of each, newest first.
     #[must_use]
     pub fn select_retained(
         &self,
@@ -61,8 +61,8 @@ impl RevisionRetention {
             (24 * 3_600, self.daily_count),
             (7 * 24 * 3_600, self.weekly_count),
         ];
-        // Of each span: the slots seen so far, and how many there may be. Clocks differ and are set back, so that the
-        // same slot can come again after another one.
+        // For each span: the slots seen so far, and their maximum number. Clocks differ and can be set back, so the
+        // same slot can recur after another one.
         let mut slots = spans.map(|(seconds, count)| (seconds, BTreeSet::new(), count as usize));
         let mut kept = BTreeSet::new();
         for (position, (sequence, at)) in revisions.enumerate() {
@@ -109,7 +109,7 @@ mod tests {
             daily_count: 3,
             weekly_count: 0,
         };
-        // Days by age: 0 | 0 0 | 1 1 | 3 | 8.
+        // The days by age: 0 | 0 0 | 1 1 | 3 | 8.
         let ages = [0, 1, 2, 10, 20, 25, 40, 80, 200];
         assert_eq!(kept(retention, &ages), [0, 1, 2, 5, 7], "two young ones, then one a day");
         let weekly = RevisionRetention { weekly_count: 2, ..RevisionRetention::KEEP_NEWEST };
@@ -120,7 +120,8 @@ mod tests {
     fn clocks_that_differ_use_up_no_more_slots() {
         let now = UNIX_EPOCH + Duration::from_hours(24 * 7 * 1_000);
         let retention = RevisionRetention { daily_count: 3, ..RevisionRetention::KEEP_NEWEST };
-        // Two authors whose clocks differ by a minute save in turn around midnight; before that, a save a day.
+        // Two authors whose clocks differ by a minute save in turn around midnight; before that, there is one save per
+        // day.
         let midnight = now - Duration::from_hours(24);
         let around =
             (0..50).map(|n| midnight - Duration::from_secs(30) + Duration::from_mins(n % 2));

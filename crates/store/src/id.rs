@@ -1,4 +1,4 @@
-//! Names of immutable bytes: chunks by BLAKE3-256, blobs by SHA-256 and length.
+//! Ids of immutable bytes: chunks by BLAKE3-256, blobs by SHA-256 and length.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -9,11 +9,11 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, Result};
 use crate::hex;
 
-/// The name of a chunk: BLAKE3-256 of its uncompressed bytes.
+/// The id of a chunk: BLAKE3-256 of its uncompressed bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChunkId([u8; 32]);
 
-/// A part of a hash is a hash: tables need no more than eight of its bytes.
+/// The id is a hash already, so hash tables need only eight of its bytes.
 impl Hash for ChunkId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let head = self.0.first_chunk::<8>();
@@ -22,13 +22,13 @@ impl Hash for ChunkId {
 }
 
 impl ChunkId {
-    /// Hashes the bytes of a chunk.
+    /// Returns the id of a chunk with these bytes.
     #[must_use]
     pub fn hash_of(bytes: &[u8]) -> Self {
         Self(*blake3::hash(bytes).as_bytes())
     }
 
-    /// Names a chunk by a hash known already.
+    /// Creates an id from a known hash.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -64,7 +64,7 @@ impl FromStr for ChunkId {
     }
 }
 
-/// The name of a blob: SHA-256 of its bytes, and their number. Written `<hex>#<length>`, as Oak does.
+/// The id of a blob: SHA-256 of its bytes, and their number. The text form is `<hex>#<length>`, as in Oak.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlobId {
     digest: [u8; 32],
@@ -72,13 +72,13 @@ pub struct BlobId {
 }
 
 impl BlobId {
-    /// Names a blob by a digest and length known already.
+    /// Creates an id from a known digest and length.
     #[must_use]
     pub const fn new(digest: [u8; 32], length: u64) -> Self {
         Self { digest, length }
     }
 
-    /// Hashes the bytes of a blob.
+    /// Returns the id of a blob with these bytes.
     #[must_use]
     pub fn hash_of(bytes: &[u8]) -> Self {
         Self { digest: Sha256::digest(bytes).into(), length: bytes.len() as u64 }
@@ -116,7 +116,7 @@ impl FromStr for BlobId {
     fn from_str(text: &str) -> Result<Self> {
         text.split_once('#')
             .and_then(|(digest, length)| {
-                // `parse` alone would also take a sign, and then one blob had two names.
+                // `parse` alone would also accept a sign, and then one blob would have two ids.
                 let is_plain = length.bytes().all(|byte| byte.is_ascii_digit());
                 is_plain
                     .then(|| Some(Self::new(hex::parse_hex_32(digest)?, length.parse().ok()?)))

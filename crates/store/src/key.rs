@@ -1,7 +1,7 @@
-//! Hybrid keys: a node's path as the key of its record.
+//! Hybrid keys: the path of a node, encoded as the key of its record.
 //!
-//! The components of the parent are joined by 0x01; then come 0x00 and the name. The root has the empty key. As 0x00
-//! sorts before 0x01 and both before any byte of a name, the children of a node are one contiguous range, and
+//! The components of the parent are joined by 0x01; then come 0x00 and the name. The root has the empty key. 0x00 sorts
+//! before 0x01, and both before any byte of a name. Therefore the children of a node are one contiguous range, and
 //! everything below a node is one contiguous range, children first.
 
 use std::ops::Bound;
@@ -23,25 +23,25 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// Returns the range as [`SortedMap::range`](crate::SortedMap::range) takes it.
+    /// Returns the bounds of the range for [`SortedMap::range`](crate::SortedMap::range).
     #[must_use]
     pub fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
         let end = self.end.as_deref();
         (Bound::Included(&self.start), end.map_or(Bound::Unbounded, Bound::Excluded))
     }
 
-    /// Tells whether the range holds `key`.
+    /// Returns true if the range contains `key`.
     #[must_use]
     pub fn contains_key(&self, key: &[u8]) -> bool {
         key >= self.start.as_slice() && self.end.as_deref().is_none_or(|end| key < end)
     }
 }
 
-/// Returns the key of the node at `components`; none at all is the root.
+/// Returns the key of the node at `components`; an empty slice is the root.
 ///
 /// # Errors
-/// [`Error::KeyMalformed`] for an empty component or one that holds a byte below 0x02, [`Error::TooLong`] above
-/// 2 KiB.
+/// [`Error::KeyMalformed`] for an empty component or one that contains a byte below 0x02, [`Error::TooLong`] above 2
+/// KiB.
 pub fn record_key(components: &[&str]) -> Result<Vec<u8>> {
     let Some((name, parents)) = components.split_last() else {
         return Ok(Vec::new());
@@ -54,7 +54,7 @@ pub fn record_key(components: &[&str]) -> Result<Vec<u8>> {
     Ok(key)
 }
 
-/// Returns the range that holds exactly the children of the node at `components`.
+/// Returns the range that contains exactly the children of the node at `components`.
 ///
 /// # Errors
 /// As [`record_key`].
@@ -66,7 +66,7 @@ pub fn children_range(components: &[&str]) -> Result<KeyRange> {
     Ok(KeyRange { start, end: Some(end) })
 }
 
-/// Returns the range that holds exactly what is below the node at `components`; the node's own record is elsewhere.
+/// Returns the range that contains exactly the descendants of the node at `components`, without the node's own record.
 ///
 /// # Errors
 /// As [`record_key`].
@@ -81,10 +81,10 @@ pub fn subtree_range(components: &[&str]) -> Result<KeyRange> {
     Ok(KeyRange { start, end })
 }
 
-/// Returns the components of the node whose record has this key; the reverse of [`record_key`].
+/// Returns the components of the node whose record has this key; the inverse of [`record_key`].
 ///
 /// # Errors
-/// [`Error::KeyMalformed`] for bytes that [`record_key`] does not make.
+/// [`Error::KeyMalformed`] for bytes that [`record_key`] does not produce.
 pub fn parse_key(key: &[u8]) -> Result<Vec<&str>> {
     if key.is_empty() {
         return Ok(Vec::new());

@@ -1,21 +1,21 @@
-//! A store over the store of someone else: a staging home over production.
+//! A writable store layered over a read-only base, such as a staging home over production.
 //!
-//! In: an own store that is written, a base that is only read, and a lease on one of the base's states. Out: one
-//! store. Reads ask the own store first, which costs no I/O where it does not hold a chunk, then the base.
+//! In: an own store that is written, a base that is only read, and a lease on one of the base's states. Out: one store.
+//! Reads try the own store first, which costs no I/O if it does not hold the chunk, then the base.
 //!
 //! Invariants
-//! * What the own refs reach is in the own store, or below the leased root in the base.
-//! * Nothing is relied on for being in the base alone: a chunk of a state that production drops tomorrow is stored
-//!   again. What is below the leased root is known by having been read from there downwards, so that a chunk which
-//!   an edit found in the base, and writes as it was, is not stored.
-//! * Refs, history, leases, pins, holds and collections are the own store's.
+//! * Everything reachable from the own refs is in the own store, or below the leased root in the base.
+//! * The store does not rely on a chunk only because the base has it: a chunk of a state that production may drop is
+//!   stored again. A chunk counts as below the leased root if it was reached by reading downwards from there. An edit
+//!   that finds such a chunk in the base and writes it unchanged does not store it again.
+//! * Refs, history, leases, pins, holds and collections are those of the own store.
 //!
-//! On failure: a chunk that the base should keep and does not is an error that names the lease. A lease that is lost
-//! closes the store for writing, as nobody knows what is still there.
+//! On failure: a chunk that the base should retain but lacks causes an error that names the lease. A lost lease closes
+//! the store for writing, because it is unknown which chunks the base still has.
 //!
-//! A base that cannot be read makes a transient error: what is own is served, and the rest when the base is back.
+//! A base that cannot be read causes a transient error: own chunks are served, and the others when the base is back.
 //!
-//! Not here: when the lease is renewed; large blobs.
+//! Not here: the schedule of lease renewal; large blobs.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -40,7 +40,7 @@ use crate::id::{BlobId, ChunkId};
 use crate::local::LocalStore;
 use crate::root_retention::{CollectionHold, RootLease, RootPin};
 
-/// How many chunks, and as many blobs, are remembered to be below a root that is kept.
+/// The maximum number of chunks, and of blobs, that are remembered as below a retained root.
 const MAX_RETENTION_MARKS: usize = 1 << 17;
 
 /// An own store over a base.
@@ -50,33 +50,33 @@ pub struct LayeredStore {
     base: Arc<dyn BaseStore>,
     lease: Mutex<RootLease>,
     is_lease_lost: AtomicBool,
-    /// Why the lease was not renewed at the last try.
+    /// The error of the last lease renewal, if it failed.
     renewal_failure: Mutex<Option<String>>,
-    /// Whether own chunks are being collected; then what an own chunk refers to may be in neither place.
+    /// True while own chunks are being collected. Chunks that an own chunk refers to may then be in neither store.
     is_collecting: RwLock<bool>,
     marks: Cache<ChunkId, RetentionMark>,
     /// Small and large blobs that chunks below the leased root refer to.
     leased_blobs: Cache<BlobId, ()>,
 }
 
-/// Why a chunk is kept.
+/// The reason why a chunk is retained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RetentionMark {
     source: RetentionSource,
-    /// What the chunk refers to is marked too.
+    /// True if the references of the chunk are marked too.
     are_references_marked: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RetentionSource {
-    /// It is reached by an own ref, and in the own store.
+    /// An own ref reaches the chunk, which is in the own store.
     Overlay,
-    /// It is below the leased root.
+    /// The chunk is below the leased root.
     Lease,
 }
 
 impl LayeredStore {
-    /// Lays `own` over the state of `base` that `lease` keeps.
+    /// Layers `own` over the state of `base` that `lease` retains.
     ///
     /// # Errors
     /// A failed read of the own refs.
@@ -108,10 +108,11 @@ impl LayeredStore {
         self.lease.lock().clone()
     }
 
-    /// Prolongs the lease on the base.
+    /// Extends the lease on the base.
     ///
     /// # Errors
-    /// [`Error::LeaseLost`], and the store takes no more writes until a later call succeeds; or what the base says.
+    /// [`Error::LeaseLost`], after which the store accepts no more writes until a later call succeeds; or an error of
+    /// the base.
     pub fn renew_lease(&self, now: SystemTime, life: Duration) -> Result<()> {
         let lease = self.lease();
         let renewed = renew_lease(self.base.as_ref(), &lease, (now, life));
@@ -131,7 +132,7 @@ impl LayeredStore {
         }
     }
 
-    /// Returns what is wrong with the base or the lease on it, as far as that is known without asking.
+    /// Returns the fault of the base or of the lease on it, as far as it is known without a request.
     #[must_use]
     pub fn current_fault(&self) -> Option<String> {
         if let Some(reason) = self.base.outage_reason() {
@@ -141,7 +142,7 @@ impl LayeredStore {
         Some(format!("the lease on `{}` was not renewed: {reason}", self.base.display_name()))
     }
 
-    /// Marks the roots, from which everything else that is kept is found by reading.
+    /// Marks the roots. Everything else that is retained is found by reading from them.
     fn mark_roots(&self) -> Result<()> {
         self.marks.clear();
         self.leased_blobs.clear();
@@ -166,12 +167,12 @@ impl LayeredStore {
         self.marks.insert(id, RetentionMark { source: by, are_references_marked: false });
     }
 
-    /// Marks what a chunk refers to, if the chunk itself is kept.
+    /// Marks the references of a chunk, if the chunk itself is retained.
     fn mark_references(&self, id: &ChunkId, chunk: &Chunk, from: RetentionSource) {
         let Some(mark) = self.marks.get(id).filter(|mark| !mark.are_references_marked) else {
             return;
         };
-        // A chunk that was own when it was marked, and comes from the base now, is no longer reached by an own ref.
+        // A chunk that was own when it was marked, but now comes from the base, is no longer reached by an own ref.
         if mark.source == RetentionSource::Overlay && from == RetentionSource::Lease {
             return;
         }
@@ -199,21 +200,21 @@ impl LayeredStore {
         }
     }
 
-    /// Tells whether the lease is known to keep a chunk.
+    /// Returns true if the lease is known to retain the chunk.
     fn is_leased(&self, id: &ChunkId) -> bool {
         let is_leased =
             self.marks.peek(id).is_some_and(|mark| mark.source == RetentionSource::Lease);
         is_leased && !self.is_lease_lost.load(Ordering::Acquire)
     }
 
-    /// Names the lease in the error for a chunk that the base lacks.
+    /// Converts the error for a chunk that the base lacks into one that names the lease.
     fn missing_chunk_error(&self, error: Error) -> Error {
         match error {
             Error::ChunkMissing { id } => {
                 let holder = self.lease.lock().holder.clone();
                 Error::BaseChunkMissing { id, base: self.base.display_name(), holder }
             }
-            // Of someone else's disk, which may be mounted again.
+            // The disk belongs to the base and may be mounted again.
             Error::FileRead { file, source } => Error::Remote {
                 base: self.base.display_name(),
                 reason: format!("cannot read `{file}`: {source}"),
@@ -223,7 +224,7 @@ impl LayeredStore {
         }
     }
 
-    /// Returns which chunks the base holds below the leased root.
+    /// Returns the chunks that the base holds below the leased root.
     fn find_leased_chunks(&self, ids: impl Iterator<Item = ChunkId>) -> Result<HashSet<ChunkId>> {
         let known: Vec<ChunkId> = ids.filter(|id| self.is_leased(id)).collect();
         if known.is_empty() {
@@ -239,7 +240,7 @@ impl LayeredStore {
             .collect())
     }
 
-    /// Refuses roots that are neither own nor leased.
+    /// Returns an error for roots that are neither own nor leased.
     fn check_roots(&self, batch: &ChunkBatch) -> Result<()> {
         let moved = batch.ref_updates().iter().filter_map(|update| update.new_root);
         let granted = batch.lease_updates().iter().filter_map(|update| match update {
@@ -380,7 +381,7 @@ impl ChunkStore for LayeredStore {
     ) -> Result<GarbageCollectionReport> {
         *self.is_collecting.write() = true;
         let collected = self.overlay.collect_garbage(options, pace);
-        // What was own and reached may be neither now.
+        // Chunks that were own and reachable may be neither now.
         let begun = self.mark_roots();
         *self.is_collecting.write() = false;
         begun.and(collected)

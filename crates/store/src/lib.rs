@@ -1,18 +1,18 @@
-//! Chunks and the persistent tree: what content is kept in.
+//! The store of the content: chunks and the persistent tree.
 //!
-//! In: sorted maps of records, bodies, small blobs, and names for states.
-//! Out: one hash per state ([`ChunkId`] of a [`StoreRoot`]), from which everything is read back, compared and checked.
+//! In: sorted maps of records, bodies, small blobs, and names for states. Out: one hash per state ([`ChunkId`] of a
+//! [`StoreRoot`]), from which everything is read back, compared and checked.
 //!
 //! Invariants
-//! * Equal content has equal chunk ids, however it came about.
-//! * What a ref points to is durable before the ref moves; both become visible together.
-//! * A chunk lists what it refers to, so that walking what is reachable needs no knowledge of values.
+//! * Equal content has equal chunk ids, however it was produced.
+//! * The target of a ref is durable before the ref moves; both become visible together.
+//! * A chunk lists its references, so that walking reachable chunks needs no knowledge of values.
 //! * Readers never wait for a write to reach the disk.
 //!
 //! On failure: a write that cannot be completed leaves nothing behind; a failed sync or a damaged record closes the
 //! store for writing and leaves it open for reading.
 //!
-//! Not here: what a record means (`content`), blobs above a few KiB (`blobs`).
+//! Not here: the meaning of a record (`content`), blobs above a few KiB (`blobs`).
 
 mod base_store;
 pub mod body;

@@ -1,14 +1,14 @@
-//! Group commit: the moves of many threads to one ref, written together.
+//! Group commit: ref updates of many threads to one ref, written together.
 //!
-//! Each thread stages its change on the state that the changes before it lead to, whether or not those are durable
-//! yet. While one group is written, the next gathers, so that one sync serves all that wait.
+//! Each thread stages its change on the state that the changes before it lead to, durable or not. While one group is
+//! written, the next is gathered, so that one sync serves all waiting threads.
 //!
 //! Invariants
-//! * A change is reported as done when it and all that it builds on are durable.
+//! * A change is reported as committed when it and everything it builds on are durable.
 //! * A change that cannot be staged leaves no trace in its group.
 //!
-//! On failure: if a group cannot be written, every change in it and in the group behind it is staged anew; one that
-//! fails again, alone, gets the reason.
+//! On failure: if a group cannot be written, every change in it and in the group after it is staged again. A change
+//! that fails again, alone, receives the error.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -30,9 +30,9 @@ use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
 use crate::root_retention::{CollectionHold, RootLease, RootPin};
 
-/// How often a change is staged anew because someone else moved the ref.
+/// The maximum number of times that a change is staged again because another writer moved the ref.
 const MAX_COMMIT_ATTEMPTS: usize = 100;
-/// Changes of one group, at most; with the longest messages they still fit one commit record.
+/// The maximum number of changes in one group; with the longest messages they still fit one commit record.
 const MAX_GROUP_CHANGES: usize = 256;
 
 /// Commits the changes of many threads to one ref.
@@ -45,23 +45,23 @@ pub struct RefCommitter {
 
 #[derive(Default)]
 struct CommitGroupState {
-    /// What the next group stores.
+    /// The contents of the next group.
     batch: ChunkBatch,
     /// The number of the next group, and of the changes in it.
     next_group: u64,
     change_count: usize,
-    /// Where the ref will be after everything staged; unknown before the first change, and after a failure.
+    /// The root of the ref after everything staged; unknown before the first change, and after a failure.
     ref_head: Option<Option<ChunkId>>,
     is_writing: bool,
-    /// Groups below are written or have failed.
+    /// Groups with lower numbers are written or have failed.
     ended_groups: u64,
-    /// Groups that failed, with the number of changes that have not noticed yet.
+    /// Failed groups, with the number of their changes that have not read the outcome yet.
     failed_groups: BTreeMap<u64, usize>,
 }
 
 impl RefCommitter {
-    /// Makes the committer of a ref. There should be one for each ref and process: two would move it from under each
-    /// other.
+    /// Creates the committer of a ref. There should be one for each ref and process, because two would cause each
+    /// other's updates to fail.
     #[must_use]
     pub fn new(store: Arc<dyn ChunkStore>, name: impl Into<String>) -> Self {
         let overlay = StagedOverlay { store, staged_chunks: RwLock::default() };
@@ -73,18 +73,19 @@ impl RefCommitter {
         }
     }
 
-    /// Returns the store as staged changes leave it; refs, history and all writes are the store's own.
+    /// Returns the store with the staged changes applied; refs, history and all writes are those of the store itself.
     #[must_use]
     pub fn staged_store(&self) -> Arc<dyn ChunkStore> {
         Arc::clone(&self.overlay) as Arc<dyn ChunkStore>
     }
 
-    /// Commits one change: `stage` gets where the ref will be, and returns what to store, with the move of the ref in
-    /// it, read through [`RefCommitter::staged_store`]. It is called again if that place turns out to be another. A batch that
-    /// moves nothing stores nothing, but the call still waits for what it was decided on.
+    /// Commits one change. `stage` receives the root that the ref will have, and returns the batch to store with the
+    /// ref update in it, read through [`RefCommitter::staged_store`]. It is called again if the ref turns out to have
+    /// another root. A batch without updates stores nothing, but the call still waits until the state it was based on
+    /// is durable.
     ///
     /// # Errors
-    /// What `stage` returns, or what the store says about this change alone.
+    /// The error that `stage` returns, or the error of the store for this change alone.
     pub fn commit_change<T, E: From<Error>>(
         &self,
         mut stage: impl FnMut(Option<ChunkId>) -> Result<(ChunkBatch, T), E>,
@@ -130,7 +131,7 @@ impl RefCommitter {
         })
     }
 
-    /// Waits until a group is written, or writes it if nobody else is writing.
+    /// Waits until a group is written, or writes it if no other thread is writing.
     fn wait_for_group(&self, group: u64) -> CommitGroupOutcome {
         let mut state = self.state.lock();
         loop {
@@ -140,13 +141,13 @@ impl RefCommitter {
             if state.is_writing {
                 self.group_ended.wait(&mut state);
             } else {
-                // Everything before this group has ended, so that it is the next one.
+                // All earlier groups have ended, so this group is the next one.
                 self.write_group(&mut state);
             }
         }
     }
 
-    /// Writes the group that gathers, while the next one can.
+    /// Writes the current group, while the next one is gathered.
     fn write_group(&self, state: &mut MutexGuard<'_, CommitGroupState>) {
         let group = state.next_group;
         let batch = std::mem::take(&mut state.batch);
@@ -156,7 +157,7 @@ impl RefCommitter {
         let chunks: Vec<ChunkId> = batch.chunks().map(|(id, _)| *id).collect();
         let store = &self.overlay.store;
         let write = || if batch.is_empty() { Ok(()) } else { store.commit(batch) };
-        // A store that panics must not leave the others waiting for a group that nobody writes.
+        // If the store panics, the other threads must not wait for a group that no thread writes.
         let written = MutexGuard::unlocked(state, || catch_unwind(AssertUnwindSafe(write)));
         state.is_writing = false;
         state.ended_groups = group + 1;
@@ -167,7 +168,7 @@ impl RefCommitter {
             }
             Ok(Err(_)) | Err(_) => self.fail_group(state, group * 2 + REASON_FAILED, members),
         }
-        // Without a move staged behind this group, the ref is asked again: others may move it.
+        // Without an update staged after this group, the ref is read again, because other writers may move it.
         if state.change_count == 0 {
             state.ref_head = None;
         }
@@ -177,7 +178,7 @@ impl RefCommitter {
         }
     }
 
-    /// Fails a group, and the one that gathers behind it.
+    /// Fails a group, and the one that is gathered after it.
     fn fail_group(&self, state: &mut CommitGroupState, group_and_reason: u64, members: usize) {
         state.failed_groups.insert(group_and_reason, members);
         if state.change_count > 0 {
@@ -192,7 +193,7 @@ impl RefCommitter {
         self.overlay.clear_staged();
     }
 
-    /// Commits a change while no other is under way, so that what fails is this one.
+    /// Commits a change while no other is in progress, so that a failure is caused by this change.
     fn commit_exclusively<T, E: From<Error>>(
         &self,
         stage: &mut impl FnMut(Option<ChunkId>) -> Result<(ChunkBatch, T), E>,
@@ -202,7 +203,7 @@ impl RefCommitter {
             if state.is_writing {
                 self.group_ended.wait(&mut state);
             } else {
-                // Its members notice by themselves what became of it.
+                // The members of the group read its outcome themselves.
                 self.write_group(&mut state);
             }
         }
@@ -223,18 +224,18 @@ impl RefCommitter {
 const REASON_FAILED: u64 = 0;
 const REASON_REF_MOVED: u64 = 1;
 
-/// What became of a group.
+/// The outcome of a group.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CommitGroupOutcome {
     Written,
-    /// Someone else moved the ref, or the group before failed: staging anew can help.
+    /// Another writer moved the ref, or the previous group failed: staging the change again can help.
     RefMoved,
-    /// The store refused.
+    /// The store returned an error.
     Failed,
 }
 
 impl CommitGroupState {
-    /// Tells a member what became of its group.
+    /// Returns the outcome of a group to one of its members.
     fn take_outcome(&mut self, group: u64) -> CommitGroupOutcome {
         for (reason, ended) in [
             (REASON_FAILED, CommitGroupOutcome::Failed),
@@ -259,7 +260,7 @@ impl fmt::Debug for RefCommitter {
     }
 }
 
-/// A store with chunks before it that are not written yet.
+/// A store layered below chunks that are not written yet.
 struct StagedOverlay {
     store: Arc<dyn ChunkStore>,
     staged_chunks: RwLock<HashMap<ChunkId, Bytes>>,

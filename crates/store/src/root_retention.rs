@@ -1,4 +1,4 @@
-//! What keeps states from being collected beside refs and their history: leases, pins and holds.
+//! Retention of states beside refs and their history: leases, pins and holds.
 //!
 //! | | kept | until |
 //! |---|---|---|
@@ -17,26 +17,26 @@ use parking_lot::Mutex;
 
 use crate::id::ChunkId;
 
-/// A root that is kept for someone outside of this process: a staging clone, a backup, a remote reader.
+/// A root that is retained for a client outside of this process: a staging clone, a backup, a remote reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RootLease {
-    /// Who holds it, 1 to 255 bytes; a later lease of the same holder replaces an earlier one.
+    /// The name of the holder, 1 to 255 bytes; a later lease of the same holder replaces an earlier one.
     pub holder: String,
-    /// The state that stays readable.
+    /// The root of the state that stays readable.
     pub root: ChunkId,
-    /// Until when; `None` for a pin that only a release ends.
+    /// The expiry time; `None` for a lease that only a release ends.
     pub expires_at: Option<SystemTime>,
 }
 
 impl RootLease {
-    /// Tells whether the lease still keeps its root.
+    /// Returns true if the lease still retains its root.
     #[must_use]
     pub fn is_live(&self, now: SystemTime) -> bool {
         self.expires_at.is_none_or(|expires| now < expires)
     }
 }
 
-/// Keeps a root readable until it is dropped. Cloning is cheap.
+/// Retains a readable root until it is dropped. Cloning is cheap.
 #[derive(Clone)]
 pub struct RootPin {
     root: ChunkId,
@@ -44,7 +44,7 @@ pub struct RootPin {
 }
 
 impl RootPin {
-    /// Returns the root that is kept.
+    /// Returns the retained root.
     #[must_use]
     pub fn root(&self) -> ChunkId {
         self.root
@@ -57,16 +57,18 @@ impl fmt::Debug for RootPin {
     }
 }
 
-/// Keeps from collection what a writer stores, or is told to be present, while the hold lives.
+/// Protects from collection the chunks and blobs that a writer stores, or that are reported to it as present, while the
+/// hold is alive.
 ///
-/// A writer that stores chunks or blobs in one call and refers to them in a later one takes a hold before the first
-/// and drops it after the last. What it takes over from an older state, unasked, is kept by a [`RootPin`] of that state.
+/// A writer that stores chunks or blobs in one call and refers to them in a later one takes a hold before the first and
+/// drops it after the last. Content that it reuses from an older state without a presence check is retained by a
+/// [`RootPin`] of that state.
 pub struct CollectionHold {
     _guard: Box<dyn Send + Sync>,
 }
 
 impl CollectionHold {
-    /// Wraps whatever ends the hold on being dropped.
+    /// Wraps a guard that ends the hold when it is dropped.
     #[must_use]
     pub fn new(guard: impl Send + Sync + 'static) -> Self {
         Self { _guard: Box::new(guard) }
@@ -93,7 +95,7 @@ impl RootPins {
         RootPin { root, _guard: Arc::new(RootPinGuard { root, pins: self.clone() }) }
     }
 
-    /// Returns the roots that are pinned now.
+    /// Returns the currently pinned roots.
     #[must_use]
     pub fn pinned_roots(&self) -> Vec<ChunkId> {
         self.counts.lock().keys().copied().collect()

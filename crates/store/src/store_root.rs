@@ -1,6 +1,6 @@
 //! The state of one branch: a set of named maps under one id.
 //!
-//! Not here: which maps there are and what they mean (`content`).
+//! Not here: the names of the maps and their meaning (`content`).
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl StoreRoot {
         self.maps.get(name).copied().unwrap_or(SortedMap::EMPTY_MAP)
     }
 
-    /// Stages the root and returns its id. Empty maps leave no trace, so that equal content has one id.
+    /// Stages the root and returns its id. Empty maps are omitted, so that equal content has one id.
     ///
     /// # Errors
     /// [`Error::TooLong`] for a name of more than 255 bytes, or more than 200 maps.
@@ -82,7 +82,7 @@ fn check_limit(what: &'static str, length: usize, limit: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks the structure of a root chunk.
+/// Checks the structure of a root chunk; the error states the fault.
 pub(crate) fn check_root_chunk(chunk: &Chunk) -> Result<(), &'static str> {
     if chunk.blob_ref_count() > 0 {
         return Err("a root refers to no blobs");

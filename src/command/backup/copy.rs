@@ -21,7 +21,7 @@ use crate::command::{CommandFault, CommandOutcome};
 use crate::home_origin::MAIN_BRANCH;
 use crate::say;
 
-/// The name of the log of copies, among those of vaults.
+/// The name of the run log of copies, among those of vaults.
 pub(super) const COPY_LOG_NAME: &str = "copies";
 
 /// Copies a repository.
@@ -41,7 +41,7 @@ pub(super) fn run_repository_copy(arguments: &BackupSaveArgs, place: &Path) -> C
         CopyTarget::Folder(place.to_owned())
     };
     let depth = if arguments.force { CopyDepth::Everything } else { CopyDepth::MissingOnly };
-    // A copy is whole by itself.
+    // A copy is self-contained.
     let opened = repository_source::open_source(name, arguments, BaseCoverage::SavedHere)?;
     let source = BackupRepositorySource {
         base: &*opened.base,
@@ -73,7 +73,7 @@ pub(super) fn run_repository_copy(arguments: &BackupSaveArgs, place: &Path) -> C
     })
 }
 
-/// Writes the run into the log.
+/// Appends the run to the log.
 fn record_copy_run(
     copied: &Result<CopyReport, CommandFault>,
     (start, path, place): (jiff::Timestamp, &str, &Path),

@@ -1,4 +1,4 @@
-//! What people read of a repository in a snapshot: each document's docview and its files, named as FileVault names them.
+//! The human-readable view of a repository in a snapshot: each document's docview and its files, named as in FileVault.
 
 use std::sync::Arc;
 
@@ -15,29 +15,29 @@ use tympan_store::ChunkStore;
 
 use crate::home::error_chain_text;
 
-/// The file with a document's nodes and values.
+/// The name of the file with a document's nodes and values.
 const DOCVIEW_FILE: &str = ".content.xml";
 const JCR_DATA: &str = "jcr:data";
-/// Where the uploaded bytes of an asset are.
+/// The path of an asset's original below the asset.
 const ORIGINAL_PATH: &str = "jcr:content/renditions/original";
-/// File systems take no longer names.
+/// A limit that file systems accept.
 const MAX_FILE_NAME_BYTES: usize = 200;
 
 /// The documents of a repository.
 pub(crate) struct ContentDocumentView(Repository);
 
 impl ContentDocumentView {
-    /// Reads them from a repository that this process has open.
+    /// Creates the view of a repository that this process has open.
     pub(crate) const fn from_repository(repository: Repository) -> Self {
         Self(repository)
     }
 
-    /// Reads them from a store.
+    /// Creates the view of a store.
     ///
     /// # Errors
-    /// If the store holds no content.
+    /// If the store contains no content.
     pub(crate) fn new(chunks: Arc<dyn ChunkStore>) -> tympan_content::Result<Self> {
-        // Blobs are named, and not read.
+        // The view names blobs, and does not read them.
         Ok(Self(Repository::open(chunks, Arc::new(MemoryBlobStore::default()))?))
     }
 }
@@ -56,7 +56,7 @@ struct ContentDocuments<'a> {
 
 impl RootDocuments for ContentDocuments<'_> {
     fn changes_since(&self, since: &ChunkId) -> Result<Option<Vec<DocumentChange>>, Error> {
-        // What is collected by now can be compared with no more.
+        // A state that was collected in the meantime can no longer be compared with.
         let Ok(before) = self.repository.snapshot_at(*since) else { return Ok(None) };
         let changes = before.changed_documents(&self.snapshot).map(|change| {
             let change = change?;
@@ -105,7 +105,7 @@ fn read_document(node: &Node) -> tympan_content::Result<Subtree> {
     let mut document = Subtree::new(node.name(), node.primary_type());
     document.properties.extend(node.properties());
     if node.as_borrowed().is_none() {
-        // What is wrong with its body is told by reading it.
+        // Reading the body reports its damage.
         return node.read_subtree();
     }
     if node.is_page()
@@ -118,13 +118,13 @@ fn read_document(node: &Node) -> tympan_content::Result<Subtree> {
 
 fn document_error(path: &str, error: tympan_content::Error) -> Error {
     if error.is_transient() {
-        // Nothing is wrong with the document: it can only not be read now.
+        // The document is not damaged: it only cannot be read at the moment.
         return Error::Source { path: path.into(), source: std::io::Error::other(error) };
     }
     Error::Document { path: path.to_owned(), reason: error_chain_text(&error) }
 }
 
-/// Adds the files of a node, which `relative` leads to in its document, and of what is below it.
+/// Adds the files of a node, whose path in its document is `relative`, and of its descendants.
 fn add_binaries(document: &Subtree, node: &Subtree, relative: &str, files: &mut Vec<RenderedFile>) {
     for (name, property) in &node.properties {
         for (number, value) in property.values().iter().enumerate() {
@@ -139,8 +139,8 @@ fn add_binaries(document: &Subtree, node: &Subtree, relative: &str, files: &mut 
     }
 }
 
-/// Returns where the bytes of a value stand: those of a file under the file's own name, and the original of an asset under
-/// the asset's.
+/// Returns the path of a value's bytes: those of a file have the file's own name, and the original of an asset has the
+/// asset's.
 fn value_file_path(
     document: &Subtree,
     relative: &str,
@@ -161,7 +161,7 @@ fn value_file_path(
     names.chain([last]).collect()
 }
 
-/// Returns the name of a file for the name of a node: `_jcr_content` for `jcr:content`, as FileVault has it.
+/// Returns the file name for a node name, as in FileVault: `_jcr_content` for `jcr:content`.
 fn file_name_of_node(name: &str) -> Vec<u8> {
     let mut text = match name.split_once(':') {
         Some((prefix, local)) if !prefix.is_empty() => format!("_{prefix}_{local}"),

@@ -1,7 +1,7 @@
-//! `tympan backup estimate`: what the next save, and a first one, would take in time and room.
+//! `tympan backup estimate`: the time and space of the next save, and of a first one.
 //!
-//! The next save is carried out but for writing. A first save of folders is extrapolated from a part of the files, one of a
-//! repository from the last one in the log of runs, or carried out but for writing where there is none.
+//! The next save is performed without writing. A first save of folders is extrapolated from a part of the files. A
+//! first save of a repository is taken from the last one in the run log, or performed without writing if there is none.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -27,11 +27,11 @@ pub(super) fn run_save_estimate(arguments: &BackupSaveArgs) -> CommandOutcome {
     let lock = opened.lock(VaultLockMode::Shared)?;
     let vault = Arc::new(opened.vault.to_dry_run());
     let index = Arc::new(VaultIndex::load(&vault).map_err(backup_fault)?);
-    // A save opens the vault, too.
+    // A save opens the vault as well.
     let opening = begin.elapsed();
     let log = vault_session::run_log_file(vault.id()).map(BackupRunLog::new);
     let runs = log.and_then(|log| log.read().ok()).unwrap_or_default();
-    // A carried out save sends nothing; to a disk of this machine, packs are written beside the work.
+    // A dry run uploads nothing; on a local disk, packs are written in parallel with other work.
     let rate = if vault.is_remote() { upload_bytes_per_second(&runs) } else { None };
     let options = save::save_options(arguments)?;
     let SaveSources { repositories, folders: paths } = SaveSources::from_args(arguments)?;
@@ -84,7 +84,7 @@ pub(super) fn run_save_estimate(arguments: &BackupSaveArgs) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a save would take.
+/// The estimate of a save.
 struct SourceSaveEstimate {
     items: u64,
     bytes: u64,
@@ -103,7 +103,7 @@ impl SourceSaveEstimate {
         }
     }
 
-    /// Takes no less time than the bytes need on their way to the vault, at so many a second.
+    /// Raises the estimated time to at least the upload time of the bytes at the given bytes per second.
     fn limit_to_rate(self, rate: Option<f64>) -> Self {
         let sent = rate.map(|rate| Duration::from_secs_f64(self.stored_bytes as f64 / rate));
         Self { duration: self.duration.max(sent.unwrap_or_default()), ..self }
@@ -115,10 +115,10 @@ impl SourceSaveEstimate {
     }
 }
 
-/// Less says nothing about how fast a line is.
+/// Smaller amounts are no measure of a connection's speed.
 const MIN_RATE_SAMPLE_BYTES: u64 = 4 << 20;
 
-/// Returns how many bytes a second the last saves brought to the vault; nothing if none brought many.
+/// Returns the upload rate of the last saves in bytes per second; `None` if none uploaded enough.
 fn upload_bytes_per_second(runs: &[BackupRunRecord]) -> Option<f64> {
     let telling = runs.iter().rev().filter(|run| run.stored_bytes >= MIN_RATE_SAMPLE_BYTES).take(5);
     let (bytes, seconds) = telling.fold((0, 0.0), |(bytes, seconds), run| {
@@ -128,7 +128,7 @@ fn upload_bytes_per_second(runs: &[BackupRunRecord]) -> Option<f64> {
     (bytes > 0).then(|| bytes as f64 / seconds)
 }
 
-/// Returns how many bytes a day the vault has grown by for these paths; nothing before the second save.
+/// Returns the growth of the vault for these paths in bytes per day; `None` before the second save.
 fn growth_bytes_per_day(runs: &[BackupRunRecord], paths: &[String]) -> Option<f64> {
     let own: Vec<&BackupRunRecord> = runs.iter().filter(|run| run.paths == paths).collect();
     let (first, last) = (own.first()?, own.last()?);

@@ -1,9 +1,10 @@
-//! Files of a home that are saved with its repository, so that an instance can go on from a backup.
+//! Files of a home that are saved with its repository, so that an instance can continue from a backup.
 //!
-//! Its configuration and its keys, which the vault seals as all else; where that is asked for, also the state database with
-//! jobs and logins, as it is at one moment.
+//! Saved are its configuration and its keys, which the vault encrypts like all data; if requested, also the state
+//! database with jobs and logins, as a consistent copy.
 //!
-//! Not here: what a home has derived from content (the full-text index, the ledger of a publisher), and its logs.
+//! Not saved are data that a home has derived from content (the full-text index, the ledger of a publisher), and its
+//! logs.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -16,19 +17,19 @@ use crate::command::CommandFault;
 use crate::config::{TympanConfig, parse_config_text};
 use crate::home::error_chain_text;
 
-/// The configuration.
+/// The name of the configuration file.
 const CONFIG_FILE: &str = "tympan.toml";
-/// What is saved of each home that has it.
+/// The files that are saved of each home that has them.
 const SAVED_FILES: [&str; 2] = [CONFIG_FILE, "replication.key"];
-/// The state database.
+/// The name of the state database.
 const STATE_FILE: &str = "state.db";
 
-/// Whether jobs and logins are saved.
+/// Whether a save includes jobs and logins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateDatabaseInclusion {
-    /// They are.
+    /// They are saved.
     Included,
-    /// They are not: who restores begins without them.
+    /// They are not saved: a restored home starts without them.
     Excluded,
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn read_home_files(
     Ok(files)
 }
 
-/// Reads the state database as it is at one moment, beside the instance that may be writing it.
+/// Reads a consistent copy of the state database, even while the instance writes it.
 fn read_state_database(home: &Path) -> Result<Vec<u8>, CommandFault> {
     let file = home.join(STATE_FILE);
     let cannot = |reason: String| {
@@ -68,7 +69,7 @@ fn read_state_database(home: &Path) -> Result<Vec<u8>, CommandFault> {
     };
     let dir = tempfile::tempdir().map_err(|error| cannot(error.to_string()))?;
     let copy = dir.path().join(STATE_FILE);
-    // Whoever calls may be on a thread of another runtime, which no second one may be entered from.
+    // The caller may run on a thread of another runtime, where a second runtime cannot be entered.
     let copied = std::thread::scope(|scope| {
         let run = || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -83,8 +84,9 @@ fn read_state_database(home: &Path) -> Result<Vec<u8>, CommandFault> {
     fs::read(&copy).map_err(|error| cannot(error.to_string()))
 }
 
-/// Writes saved files into a home that was restored; returns under which names. A configuration by which the repository or
-/// its blobs lie elsewhere is not that of the new home, which has them in its folder: it is put beside.
+/// Writes saved files into a restored home; returns the names of the written files. A configuration that stores the
+/// repository or its blobs outside the home does not apply to the new home, which has them in its folder: it is written
+/// under another name.
 ///
 /// # Errors
 /// If one cannot be written.
@@ -94,7 +96,7 @@ pub(super) fn write_home_files(
 ) -> Result<Vec<String>, CommandFault> {
     let mut names = Vec::new();
     for HomeFile { name, bytes } in files {
-        // What a vault says is not to be trusted with the place of a file.
+        // File names from a vault are not trusted as paths.
         if name != STATE_FILE && !SAVED_FILES.contains(&name.as_str()) {
             continue;
         }
@@ -115,7 +117,7 @@ pub(super) fn write_home_files(
     Ok(names)
 }
 
-/// Tells whether a configuration puts the repository or its blobs elsewhere than into the home; also where it cannot be read.
+/// Returns true if a configuration stores the repository or its blobs outside the home, or if it cannot be parsed.
 fn is_stored_elsewhere(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let config: Result<TympanConfig, _> = parse_config_text(CONFIG_FILE, &text);

@@ -15,7 +15,7 @@ use crate::args::backup::{SnapshotClientArgs, VaultArgs};
 use crate::command::{CommandFault, CommandOutcome};
 use crate::say;
 
-/// In which vault to look, and at whose snapshots.
+/// The vault, and the clients whose snapshots are searched.
 type VaultSelection<'a> = (&'a VaultArgs, &'a SnapshotClientArgs);
 
 /// Lists the snapshots.
@@ -51,7 +51,7 @@ pub(super) fn list_clients(arguments: &VaultArgs) -> CommandOutcome {
     let mut clients: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
     for snapshot in &snapshots {
         let (count, last) = clients.entry(&snapshot.hostname).or_default();
-        // They come oldest first.
+        // Snapshots are sorted from old to new.
         (*count, *last) = (*count + 1, &snapshot.time);
     }
     for (name, (count, last)) in clients {
@@ -64,7 +64,7 @@ pub(super) fn list_clients(arguments: &VaultArgs) -> CommandOutcome {
     faults.into_iter().next().map_or(Ok(ExitCode::SUCCESS), |fault| Err(backup_fault(fault)))
 }
 
-/// Counts what snapshots hold, and what the vault does.
+/// Prints the size of the snapshots' contents, and of the vault.
 pub(super) fn print_snapshot_stats(
     (arguments, clients): VaultSelection<'_>,
     names: &[String],
@@ -119,7 +119,7 @@ fn load_vault(arguments: &VaultArgs) -> Result<(std::sync::Arc<Vault>, VaultInde
     Ok((vault, index))
 }
 
-/// Finds a path in a snapshot; for `latest`, in the first of those that were saved together which has it.
+/// Finds a path in a snapshot; for `latest`, in the first snapshot of the last save that has it.
 fn find_snapshot_node(
     (vault, index): (&Vault, &VaultIndex),
     (snapshot, clients): (&str, &SnapshotClientArgs),
@@ -160,7 +160,7 @@ fn print_node(path: &str, node: &SnapshotNode, json: bool) {
     }
 }
 
-/// Lists what is below a path.
+/// Lists the contents below a path.
 pub(super) fn list_snapshot_path(
     (arguments, clients): VaultSelection<'_>,
     snapshot: &str,
@@ -181,7 +181,7 @@ pub(super) fn list_snapshot_path(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Finds names in all snapshots of the clients. Exit code 1 if there is none.
+/// Finds names in all snapshots of the clients. Exit code 1 if there is no match.
 pub(super) fn find_names(
     (arguments, clients): VaultSelection<'_>,
     pattern: &str,
@@ -213,7 +213,8 @@ pub(super) fn find_names(
     Ok(if found { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Finds the two snapshots to compare. `latest` is all that one save has made: of that, what has the paths of the other one.
+/// Finds the two snapshots to compare. `latest` stands for all snapshots of one save: of these, the one with the paths
+/// of the other snapshot is used.
 fn find_snapshot_pair(
     vault: &Vault,
     (old, new): (&str, &str),
@@ -239,7 +240,7 @@ fn find_snapshot_pair(
     })
 }
 
-/// Tells how two snapshots differ.
+/// Prints the differences between two snapshots.
 pub(super) fn diff_snapshots(
     (arguments, clients): VaultSelection<'_>,
     old: &str,

@@ -1,10 +1,10 @@
-//! Signals that ask a command to end: it stops what it is at, gives back what it holds, and says that it was interrupted.
+//! Signals that interrupt a command: it stops its work, releases its locks, and reports that it was interrupted.
 //!
-//! In: SIGINT, SIGTERM and SIGHUP. Out: runs that are told to stop, and whoever asks hears of it.
+//! Input: SIGINT, SIGTERM and SIGHUP. Output: stopped runs, and a flag that callers can check.
 //!
 //! Invariants
-//! * A signal that this process was told to ignore when it began, as by `nohup`, asks for nothing.
-//! * Whoever is impatient is heard: another SIGINT, a second later, ends the process where it is.
+//! * A signal that this process was started to ignore, as by `nohup`, has no effect.
+//! * A second SIGINT, at least one second later, ends the process immediately.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
@@ -19,7 +19,7 @@ use crate::command::CommandFault;
 
 /// The exit code of a command that was interrupted.
 pub(super) const INTERRUPTED_EXIT_CODE: u8 = 130;
-/// Two signals within this time are one wish: a terminal, a shell and a supervisor may all pass it on.
+/// Two signals within this time count as one: a terminal, a shell and a supervisor may all forward it.
 const SIGNAL_DEBOUNCE: Duration = Duration::from_secs(1);
 
 static INTERRUPT_STATE: Mutex<InterruptState> = Mutex::new(InterruptState {
@@ -28,7 +28,7 @@ static INTERRUPT_STATE: Mutex<InterruptState> = Mutex::new(InterruptState {
     stop_callbacks: Vec::new(),
 });
 
-/// What is stopped when somebody asks.
+/// A callback that runs on an interrupt.
 type StopCallback = Box<dyn Fn() + Send>;
 
 struct InterruptState {
@@ -37,10 +37,10 @@ struct InterruptState {
     stop_callbacks: Vec<StopCallback>,
 }
 
-/// Listens from now on: a signal ends nothing by itself any more.
+/// Handles signals from now on: they no longer end the process by themselves.
 ///
 /// # Errors
-/// What the system says.
+/// If the system refuses.
 pub(super) fn listen_for_interrupts() -> Result<(), CommandFault> {
     let mut state = INTERRUPT_STATE.lock();
     if state.is_listening {
@@ -63,12 +63,12 @@ pub(super) fn listen_for_interrupts() -> Result<(), CommandFault> {
     Ok(())
 }
 
-/// Tells whether somebody has asked for an end.
+/// Returns true if the process was interrupted.
 pub(super) fn is_interrupted() -> bool {
     INTERRUPT_STATE.lock().is_interrupted
 }
 
-/// Stops a run when somebody asks, or now if somebody has.
+/// Stops a run on an interrupt, or at once if there was one already.
 ///
 /// # Errors
 /// As [`listen_for_interrupts`].
@@ -81,7 +81,7 @@ pub(super) fn stop_on_interrupt(progress: &Arc<BackupProgress>) -> Result<(), Co
     }))
 }
 
-/// Calls something at each signal, and now if somebody has asked already.
+/// Calls a function at each interrupt, and at once if there was one already.
 ///
 /// # Errors
 /// As [`listen_for_interrupts`].
@@ -100,7 +100,8 @@ pub(super) fn interrupted_fault() -> CommandFault {
     CommandFault::with_code("interrupted".to_owned(), INTERRUPTED_EXIT_CODE)
 }
 
-/// Returns the signals that this process ignores since it began, as bits; none where the system does not say.
+/// Returns a bit set of the signals that this process has ignored since its start; empty if the system does not report
+/// them.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

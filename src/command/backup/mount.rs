@@ -12,20 +12,20 @@ use crate::args::backup::{SnapshotClientArgs, VaultArgs, VaultReadArgs};
 use crate::command::{CommandFault, CommandOutcome};
 use crate::say;
 
-/// How soon it is seen that somebody took the mount down, or asks for its end.
+/// The interval at which an unmount or an interrupt is checked for.
 const UNMOUNT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Shows the snapshots until the person ends it.
+/// Mounts the snapshots until the user ends the mount.
 pub(super) fn run_mount(
     (arguments, clients, reading): (&VaultArgs, &SnapshotClientArgs, VaultReadArgs),
     dir: &Path,
     allow_other: bool,
 ) -> CommandOutcome {
     let opened = vault_session::open_vault(arguments)?;
-    // Others may save meanwhile; what is looked at must not be pruned.
+    // Other processes may save during the mount; the data that is being read must not be pruned.
     let _lock = opened.lock_for_reading(reading)?;
     let onlookers = if allow_other { MountAccess::All } else { MountAccess::Owner };
-    // Before the mount, so that no signal leaves one behind.
+    // Registered before the mount, so that no signal leaves a mount behind.
     interrupt_signal::listen_for_interrupts()?;
     let mounted = mount_vault(
         opened.vault.clone(),

@@ -1,4 +1,4 @@
-//! A store of someone else as one that content can be read from, and from which nothing can be written.
+//! A store of another party as a read-only base for content.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tympan_store::{
     Result, Revision, RootLease, RootPin, RootPins,
 };
 
-/// The store. What is read from it is kept by whoever holds a lease there: a pin keeps nothing.
+/// The wrapped store. A lease there protects the data that is read from it: a pin has no effect.
 pub(super) struct ReadOnlyBase {
     base: Arc<dyn BaseStore>,
     pins: RootPins,

@@ -1,4 +1,4 @@
-//! Repositories that are saved: of homes, whatever they lie in, and of running instances by their URL.
+//! Repositories to save: of homes, in any storage, and of running instances by their URL.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use crate::home::{error_chain_text, require_home};
 use crate::home_chunk_store::{self, HomeChunkStore};
 use crate::home_origin::{self, HomeOrigin, is_instance_url};
 
-/// Bytes of chunks of another machine that stay at hand during a save.
+/// Bytes of chunks of another machine that are cached during a save.
 const NEAR_CACHE_BYTES: u64 = 1 << 30;
 
 /// An opened repository.
@@ -35,18 +35,19 @@ pub(super) struct OpenRepositorySource {
     pub(super) base: Arc<dyn BaseStore>,
     /// Its large blobs.
     pub(super) blobs: Arc<dyn ReadBlobs>,
-    /// The path of its snapshots.
+    /// The path that its snapshots have.
     pub(super) snapshot_path: String,
-    /// What it stands on, if its owner saves that.
+    /// The base of a clone, if the base's owner saves it.
     pub(super) separate_base: Option<SeparatelySavedBase>,
-    /// Its home, if that is on this machine.
+    /// Its home, if it is on this machine.
     pub(super) home: Option<PathBuf>,
-    /// Large blobs of another machine lie here while they are saved.
+    /// Stores large blobs of another machine while they are saved.
     _spool_dir: Option<tempfile::TempDir>,
 }
 
 impl OpenRepositorySource {
-    /// Opens what people read of it; nothing if it cannot be read as content, or a part of it is another's.
+    /// Opens the human-readable view; `None` if the repository cannot be read as content, or if a part of it belongs to
+    /// another home.
     pub(super) fn document_view(&self) -> Option<ContentDocumentView> {
         if self.separate_base.is_some() {
             return None;
@@ -62,15 +63,15 @@ impl OpenRepositorySource {
     }
 }
 
-/// The content of a home whose instance may run. Nothing can be written to it.
+/// The content of a home whose instance may be running. It is read-only.
 pub(crate) struct LiveHomeContent {
     pub(crate) repository: Repository,
-    /// Large blobs of another machine lie here while they are read.
+    /// Stores large blobs of another machine while they are read.
     _spool_dir: Option<tempfile::TempDir>,
 }
 
 impl LiveHomeContent {
-    /// Opens it.
+    /// Opens the content of a home.
     ///
     /// # Errors
     /// If the folder is no home, or cannot be read.
@@ -91,17 +92,17 @@ impl LiveHomeContent {
     }
 }
 
-/// What a clone stands on, and somebody else saves.
+/// The base of a clone, which its owner saves.
 pub(crate) struct SeparatelySavedBase {
     reference: BaseStoreReference,
     open_base: Option<home_origin::BaseWithBlobs>,
 }
 
 impl SeparatelySavedBase {
-    /// Opens what a home stands on; nothing if it is no clone. A base that cannot be reached now is not asked.
+    /// Opens the base of a home; `None` if the home is no clone. A base that cannot be reached now is not queried.
     ///
     /// # Errors
-    /// If the home does not say what it stands on.
+    /// If the home does not name its base.
     pub(crate) fn of_home(home: &Path) -> Result<Option<Self>, CommandFault> {
         let Some(origin) = HomeOrigin::read_clone(home)? else { return Ok(None) };
         let root = leased_root(&origin, home)?.to_string();
@@ -118,7 +119,7 @@ impl SeparatelySavedBase {
         }))
     }
 
-    /// Returns it as a save takes it.
+    /// Returns the base in the form that a save takes.
     pub(crate) fn as_separate_base(&self) -> SeparateBase<'_> {
         let reach = self.open_base.as_ref().map(|(base, blobs)| (&**base, &**blobs));
         SeparateBase { reference: &self.reference, stores: reach }
@@ -132,7 +133,7 @@ fn leased_root(origin: &HomeOrigin, home: &Path) -> Result<ChunkId, CommandFault
     })
 }
 
-/// Who saves what a clone reads of its base.
+/// The party that saves the data that a clone reads from its base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BaseCoverage {
     /// The base's owner.
@@ -141,7 +142,7 @@ pub(super) enum BaseCoverage {
     SavedHere,
 }
 
-/// Opens the home behind `repo:HOME`, or the running instance at a URL, which gives what it has of its base too.
+/// Opens the home of `repo:HOME`, or the running instance at a URL, which serves the data of its base as well.
 ///
 /// # Errors
 /// If it is no repository, or cannot be reached.
@@ -156,7 +157,7 @@ pub(super) fn open_source(
     open_home_source(Path::new(source.strip_prefix("repo:").unwrap_or(source)), of_base)
 }
 
-/// Opens the repository whose snapshots have a path: that of a home here, or of the instance at a URL.
+/// Opens the repository whose snapshots have a path: that of a local home, or of the instance at a URL.
 ///
 /// # Errors
 /// As [`open_source`].
@@ -232,7 +233,7 @@ pub(crate) fn new_spool_dir() -> Result<tempfile::TempDir, CommandFault> {
     })
 }
 
-/// Reads what an instance is asked with from the file of a key, or of a token.
+/// Reads the credentials for an instance from a key file or a token file.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -272,7 +273,7 @@ fn open_instance_source(
         })?;
         TlsTrust::from_pem(&pem).map_err(|error| CommandFault::usage(error_chain_text(&error)))
     });
-    // Who asks is told by the key or the token; a name in the URL is for people.
+    // The key or the token identifies the client; a user name in the URL is for display.
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
     let (authority, folder) = rest.split_once('/').unwrap_or((rest, ""));
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
@@ -286,7 +287,7 @@ fn open_instance_source(
     let store = RemoteStore::new(&plain, &secret, trust.transpose()?, spool.path());
     let store = Arc::new(store.map_err(|error| CommandFault::usage(error_chain_text(&error)))?);
     let path = format!("/tympan/{}", plain.replace("://", "/").trim_end_matches('/'));
-    // What is read for the import is read again for people.
+    // The human-readable view reads again the chunks that the import reads.
     let cache = ChunkDiskCacheOptions {
         dir: spool.path().join("near"),
         max_size: ByteSize::from_bytes(NEAR_CACHE_BYTES),
@@ -302,12 +303,12 @@ fn open_instance_source(
     })
 }
 
-/// The packs of a clone over what it stands on, read together.
+/// The packs of a clone layered over its base.
 #[derive(Debug)]
 struct SavedCloneStore {
     own_store: ReadOnlyLocalStore,
     base: Arc<dyn BaseStore>,
-    /// What of it the clone stands on.
+    /// The root of the base that the clone depends on.
     base_root: ChunkId,
 }
 
@@ -380,7 +381,7 @@ impl BaseStore for SavedCloneStore {
         self.own_store.find_lease(holder)
     }
 
-    /// Keeps what the clone has of its own, and what it stands on.
+    /// Grants a lease on the clone's own data, and on its base.
     fn grant_lease(&self, lease: &RootLease) -> Result<()> {
         self.base.grant_lease(&RootLease { root: self.base_root, ..lease.clone() })?;
         self.own_store.grant_lease(lease)

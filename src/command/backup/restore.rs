@@ -29,10 +29,10 @@ use crate::home_chunk_store::HomeChunkStore;
 use crate::home_origin::{self, BaseAccess, HomeOrigin};
 use crate::say;
 
-/// A vault that is restored from, and its index.
+/// A vault to restore from, and its index.
 type RestoreVault<'a> = (&'a Arc<Vault>, &'a VaultIndex);
 
-/// Restores into a folder, or makes a home.
+/// Restores into a folder, or creates a home.
 pub(super) fn run_restore(arguments: &BackupRestoreArgs) -> CommandOutcome {
     if let (Some(folder), Some(home)) = (&arguments.unpacked, &arguments.home) {
         let progress = BackupProgress::default();
@@ -67,7 +67,7 @@ pub(super) fn run_restore(arguments: &BackupRestoreArgs) -> CommandOutcome {
     }
 }
 
-/// Makes a home of the repository among snapshots that were saved together.
+/// Creates a home from the repository among the snapshots of one save.
 fn restore_to_home_from_repository(
     (home, arguments): (&Path, &BackupRestoreArgs),
     from: RestoreVault<'_>,
@@ -88,7 +88,7 @@ fn restore_to_home_from_repository(
     Ok(code)
 }
 
-/// Restores snapshots that were saved together into a folder.
+/// Restores the snapshots of one save into a folder.
 fn restore_to_folder(
     (target, arguments): (&Path, &BackupRestoreArgs),
     (vault, index): RestoreVault<'_>,
@@ -116,7 +116,7 @@ fn restore_to_folder(
         let part =
             tympan_backup::restore_snapshot((vault, index), &node, &target, (&options, &progress));
         restored.add(part.map_err(backup_fault)?);
-        // What the first has restored is no reason to refuse the next.
+        // Files that the first snapshot restored must not make the next one fail.
         if existing == ExistingFilePolicy::Refuse {
             options.existing = ExistingFilePolicy::Replace;
         }
@@ -168,7 +168,7 @@ fn print_restore_report(
     }
 }
 
-/// Tells of an index file that is damaged, by which something may be missing.
+/// Reports a damaged index file, because of which data may be missing.
 fn print_index_damage(fault: &tympan_backup::BackupFault, json: bool) {
     if json {
         say!("{}", json!({ "message_type": "error", "item": fault.path, "error": fault.message }));
@@ -177,7 +177,7 @@ fn print_index_damage(fault: &tympan_backup::BackupFault, json: bool) {
     }
 }
 
-/// Returns what of a snapshot is restored.
+/// Returns the part of a snapshot to restore.
 fn restore_selection(arguments: &BackupRestoreArgs) -> Result<RestoreSelection, CommandFault> {
     let BackupRestoreArgs { include, iinclude, exclude, iexclude, .. } = arguments;
     let patterns = |exact: &[String], any_case: &[String]| {
@@ -194,7 +194,7 @@ fn restore_selection(arguments: &BackupRestoreArgs) -> Result<RestoreSelection, 
     Ok(RestoreSelection::Everything)
 }
 
-/// Finds the snapshot of a repository among those that were saved together.
+/// Finds the snapshot of a repository among the snapshots of one save.
 fn repository_snapshot(together: &[VaultSnapshot]) -> Result<&VaultSnapshot, CommandFault> {
     let mut repositories = together.iter().filter(|one| one.repository_root().is_some());
     match (repositories.next(), repositories.next(), together) {
@@ -215,8 +215,8 @@ fn repository_snapshot(together: &[VaultSnapshot]) -> Result<&VaultSnapshot, Com
     }
 }
 
-/// Finds what is restored of snapshots that were saved together, and into which folders below the target. Of several, a
-/// repository gets one named by its path: what is in it has the same names in each.
+/// Finds the parts of the snapshots of one save to restore, and the folder of each below the target. If there are
+/// several, a repository gets a folder named after its path: all repositories have the same names inside.
 fn restorable_parts(
     (vault, index): RestoreVault<'_>,
     together: &[VaultSnapshot],
@@ -239,7 +239,7 @@ fn restorable_parts(
         let folder = apart.map_or("", |path| path.trim_start_matches('/'));
         parts.push((node, PathBuf::from(folder)));
     }
-    // A path is meant in one snapshot; folders come first, as people name files in these.
+    // A path applies to one snapshot; folders come first, because users name files in these.
     parts.truncate(if is_whole { parts.len() } else { 1 });
     match (parts.is_empty(), missing) {
         (true, Some(error)) => Err(backup_fault(error)),
@@ -247,7 +247,7 @@ fn restorable_parts(
     }
 }
 
-/// Tells which files a restored home has besides its repository.
+/// Prints the files that a restored home has besides its repository.
 fn print_restored_files(names: &[String], json: bool) {
     if json {
         say!("{}", json!({ "message_type": "home_files", "files": names }));
@@ -268,14 +268,14 @@ fn print_restored_files(names: &[String], json: bool) {
     );
 }
 
-/// Fills a new home.
+/// A function that fills a new home.
 type HomeFiller<'a> = dyn FnMut(
         (&dyn ChunkStore, &dyn BlobStore),
         ImportOptions<'_>,
     ) -> Result<ImportReport, CommandFault>
     + 'a;
 
-/// Makes a new home and fills it: a clone, if what it is filled with stood on a base.
+/// Creates a new home and fills it: as a clone, if its source had a base.
 fn restore_to_home(
     (home, arguments): (&Path, &BackupRestoreArgs),
     reference: Option<&BaseStoreReference>,
@@ -308,7 +308,7 @@ fn restore_to_home(
     match clone.fill_home((home, missing), fill) {
         Ok(imported) => Ok(print_restored_home((home, Some(&clone)), &imported, json)),
         Err(fault) => {
-            // Nothing half-done is left: neither the lease nor what was empty before.
+            // On failure, release the lease and restore the empty folder, so that nothing incomplete remains.
             clone.release_lease();
             std::fs::remove_dir_all(home).ok();
             Err(fault)
@@ -316,16 +316,16 @@ fn restore_to_home(
     }
 }
 
-/// A home that is to stand on another one again.
+/// A home to restore as a clone of a base.
 struct CloneRestoration {
     origin: HomeOrigin,
     access: BaseAccess,
-    /// What it stands on, and the lease there; nothing if that cannot be had, and need not be.
+    /// The base, and the lease on it; `None` if the base is unavailable and not required.
     base_and_lease: Option<(home_origin::BaseWithBlobs, RootLease)>,
 }
 
 impl CloneRestoration {
-    /// Takes a lease on what a clone stood on when it was saved.
+    /// Takes a lease on the base that a clone had when it was saved.
     fn lease_base(
         (home, arguments): (&Path, &BackupRestoreArgs),
         reference: &BaseStoreReference,
@@ -381,7 +381,7 @@ impl CloneRestoration {
         (home, missing): (&Path, MissingContentPolicy),
         fill: &mut HomeFiller<'_>,
     ) -> Result<ImportReport, CommandFault> {
-        // The file comes first: a store without it would pass for a home of its own.
+        // The file is written first: a store without it would be taken for an independent home.
         home_origin::create_home_dir(home)?;
         home_origin::write_credentials(home, &self.access)?;
         self.origin.write_clone(home)?;
@@ -395,7 +395,7 @@ impl CloneRestoration {
         };
         let blobs = backend.open_blobs(home, &TympanConfig::default())?.store;
         let below = self.base_and_lease.as_ref().map(|((base, blobs), lease)| {
-            // From now on the own refs may reach what only the base has.
+            // From now on the clone's own refs may reach data that only the base has.
             let over = LayeredStore::new(own.clone(), base.clone(), lease.clone());
             over.map(|_| (&**base, &**blobs))
         });
@@ -470,7 +470,7 @@ fn print_restored_home(
     }
 }
 
-/// Compares snapshots with what is there now; for `latest`, all that one save has made.
+/// Compares snapshots with the current data; for `latest`, all snapshots of one save.
 pub(super) fn run_verify(
     (arguments, clients, reading): (&VaultArgs, &SnapshotClientArgs, VaultReadArgs),
     (snapshot, instance): (&str, &RepositoryInstanceArgs),
@@ -503,7 +503,7 @@ pub(super) fn run_verify(
     Ok(if differences == 0 { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
 }
 
-/// Returns how a snapshot differs from what is there now.
+/// Returns the differences between a snapshot and the current data.
 fn verify_findings(
     opened: &vault_session::VaultSession,
     snapshot: &VaultSnapshot,

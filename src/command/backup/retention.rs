@@ -29,7 +29,7 @@ pub(super) fn forget_snapshots(arguments: &ForgetSnapshotsArgs) -> CommandOutcom
     let (own, others): (Vec<VaultSnapshot>, Vec<VaultSnapshot>) =
         snapshots.into_iter().partition(|one| clients.includes(one));
     let json = arguments.vault.json;
-    // By what they are called: a damaged one says nothing else.
+    // By the names given: a damaged snapshot has no other identification.
     let mut gone: Vec<(VaultObjectId, String)> = Vec::new();
     let named = |one: &VaultSnapshot| (one.id, format!("{} of {}", one.id.short(), one.time));
     if let Some(rule) = &arguments.keep {
@@ -40,7 +40,7 @@ pub(super) fn forget_snapshots(arguments: &ForgetSnapshotsArgs) -> CommandOutcom
                 "the rule keeps nothing in particular; write `--keep 7d,4w,12m`",
             ));
         }
-        // A rule must not count without those that cannot be read.
+        // A policy must not be applied while some snapshots cannot be read.
         if let Some(fault) = faults.into_iter().next() {
             return Err(backup_fault(fault));
         }
@@ -56,7 +56,7 @@ pub(super) fn forget_snapshots(arguments: &ForgetSnapshotsArgs) -> CommandOutcom
             gone.push(known.map_or_else(damaged, named));
         }
     }
-    // Together, so that a vault that cannot be pruned keeps its snapshots, too.
+    // Forget and prune are one step, so that a vault that cannot be pruned also keeps its snapshots.
     let pruned = if arguments.prune && !arguments.dry_run {
         let forget = gone.iter().map(|(id, _)| *id).collect();
         Some(prune_with_lock(&opened, &lock, (forget, arguments.grace.grace), json)?)
@@ -105,7 +105,8 @@ pub(super) fn forget_snapshots(arguments: &ForgetSnapshotsArgs) -> CommandOutcom
     Ok(ExitCode::SUCCESS)
 }
 
-/// Finds the ids of what is named: of all that one save has made for `latest`, of one that may be damaged otherwise.
+/// Finds the ids of the named snapshots: for `latest`, of all snapshots of one save; otherwise of one snapshot, which
+/// may be damaged.
 fn matching_snapshot_ids(
     vault: &Vault,
     name: &str,
@@ -118,7 +119,7 @@ fn matching_snapshot_ids(
     Ok(vec![vault.find_snapshot_id(name, clients).map_err(backup_fault)?])
 }
 
-/// Refuses at the start what could not be carried through.
+/// Refuses early an operation that an append-only vault could not complete.
 fn refuse_append_only(arguments: &VaultArgs) -> Result<(), CommandFault> {
     if arguments.place.append_only {
         return Err(CommandFault::usage(
@@ -128,7 +129,7 @@ fn refuse_append_only(arguments: &VaultArgs) -> Result<(), CommandFault> {
     Ok(())
 }
 
-/// Removes what no snapshot refers to.
+/// Removes data that no snapshot refers to.
 pub(super) fn prune_vault(arguments: &VaultArgs, grace: Duration) -> CommandOutcome {
     refuse_append_only(arguments)?;
     let opened = vault_session::open_vault(arguments)?;
@@ -156,7 +157,7 @@ fn prune_with_lock(
     tympan_backup::prune_snapshots(&opened.vault, lock, &options, &progress).map_err(backup_fault)
 }
 
-/// Returns the time by which a grace is over.
+/// Returns the time that the grace period is measured against.
 fn trusted_now_for_grace(
     opened: &vault_session::VaultSession,
     grace: Duration,
@@ -223,7 +224,7 @@ pub(super) fn check_vault(
             }
         }
     };
-    // What is kept here tells nothing about what is there.
+    // The local cache says nothing about the state of the vault.
     let mut there = arguments.clone();
     there.place.tree_cache = Some(0);
     let opened = vault_session::open_vault(&there)?;
@@ -262,10 +263,10 @@ pub(super) fn check_vault(
     })
 }
 
-/// Makes a damaged vault sound again; exit code 3 if something is lost.
+/// Repairs a damaged vault; exit code 3 if data is lost.
 pub(super) fn repair_vault(arguments: &VaultArgs, read_data: bool) -> CommandOutcome {
     refuse_append_only(arguments)?;
-    // What is kept here tells nothing about what is there.
+    // The local cache says nothing about the state of the vault.
     let mut there = arguments.clone();
     there.place.tree_cache = Some(0);
     let opened = vault_session::open_vault(&there)?;

@@ -30,8 +30,8 @@ use crate::config;
 use crate::home_origin::{MAIN_BRANCH, is_instance_url};
 use crate::say;
 
-/// Saves folders as one snapshot, and each repository as one of its own. What is wrong with one source does not keep the
-/// others from being saved.
+/// Saves all folders as one snapshot, and each repository as a snapshot of its own. An error in one source does not
+/// prevent the others from being saved.
 pub(super) fn run_save(arguments: &BackupSaveArgs) -> CommandOutcome {
     if let Some(place) = &arguments.to {
         return copy::run_repository_copy(arguments, place);
@@ -39,9 +39,9 @@ pub(super) fn run_save(arguments: &BackupSaveArgs) -> CommandOutcome {
     let SaveSources { repositories, folders } = SaveSources::from_args(arguments)?;
     let options = save_options(arguments)?;
     let found = TunedSaveSettings::read(&arguments.vault.vault);
-    // The lock tells others which process to look for, whatever host the snapshot is to name.
+    // The lock shows other processes who holds it, regardless of the host name in the snapshot.
     let who = tympan_backup::VaultUser::this_process();
-    // The password's key takes long to derive; a repository is opened meanwhile.
+    // Deriving the key from the password takes long; a repository is opened in parallel.
     let (vault, mut ahead) = std::thread::scope(|scope| {
         let first = repositories
             .first()
@@ -73,7 +73,7 @@ pub(super) fn run_save(arguments: &BackupSaveArgs) -> CommandOutcome {
     report.into_outcome()
 }
 
-/// Saves the sources, one after another.
+/// Saves the sources one after another.
 fn save_sources(
     runner: &SourceSaver<'_>,
     (repositories, folders): (&[String], &[PathBuf]),
@@ -97,7 +97,7 @@ fn save_sources(
         }))?;
     }
     for source in repositories {
-        // How much has changed in it is known when it is saved.
+        // The amount of changes is known only after the save.
         let done = runner.save_source((vec![redact_address(source)], None), &mut |session| {
             let ready =
                 ahead.take().unwrap_or_else(|| OpenSaveSource::open_source(source, arguments));
@@ -111,11 +111,11 @@ fn save_sources(
     Ok(())
 }
 
-/// Why a source was not saved.
+/// The reason why a source was not saved.
 enum SaveFailure {
-    /// Something is wrong with the source: others can still be saved.
+    /// The source has an error: others can still be saved.
     Source(CommandFault),
-    /// Something is wrong with the vault or the run.
+    /// The vault or the run has an error.
     Run(CommandFault),
 }
 
@@ -134,14 +134,14 @@ impl SaveFailure {
     }
 }
 
-/// What came of all sources.
+/// The result of all sources.
 struct SaveSourcesReport<'a> {
     arguments: &'a BackupSaveArgs,
     is_complete: bool,
     saved_sources: usize,
-    /// What is wrong with sources that were not saved.
+    /// The errors of sources that were not saved.
     failed_sources: Vec<CommandFault>,
-    /// What is wrong with the vault; each run tells the same.
+    /// The errors of the vault; each run reports the same ones.
     vault_faults: Vec<tympan_backup::BackupFault>,
 }
 
@@ -156,7 +156,7 @@ impl<'a> SaveSourcesReport<'a> {
         }
     }
 
-    /// Adds what came of a source; fails if no other can be saved either.
+    /// Adds the result of a source; fails if no other source can be saved either.
     fn add_result(&mut self, done: Result<SavedSource, SaveFailure>) -> Result<(), CommandFault> {
         match done {
             Ok(done) => {
@@ -184,7 +184,7 @@ impl<'a> SaveSourcesReport<'a> {
         self.failed_sources.iter().for_each(CommandFault::print);
         let is_whole = self.is_complete && last.is_none() && self.vault_faults.is_empty();
         match last {
-            // Nothing is saved: the command has failed.
+            // Nothing was saved: the command has failed.
             Some(fault) if self.saved_sources == 0 => return Err(fault),
             Some(fault) => fault.print(),
             None => {}
@@ -193,12 +193,12 @@ impl<'a> SaveSourcesReport<'a> {
     }
 }
 
-/// Tells whether a source is a repository; all others are folders.
+/// Returns true if a source is a repository; all others are folders.
 pub(super) fn is_repository_source(source: &str) -> bool {
     source.starts_with("repo:") || is_instance_url(source)
 }
 
-/// A vault that several sources are saved into, one after another.
+/// Saves several sources into a vault, one after another.
 struct SourceSaver<'a> {
     vault: Arc<Vault>,
     lock: VaultLock,
@@ -206,7 +206,7 @@ struct SourceSaver<'a> {
     arguments: &'a BackupSaveArgs,
 }
 
-/// Returns the last save of the same folders that went well.
+/// Returns the last successful save of the same folders.
 fn last_similar_run(runs: &[BackupRunRecord], folders: &[PathBuf]) -> Option<BackupRunRecord> {
     let named = |folder: &PathBuf| source_path(folder).to_string_lossy().into_owned();
     let mut paths: Vec<String> = folders.iter().map(named).collect();
@@ -215,16 +215,16 @@ fn last_similar_run(runs: &[BackupRunRecord], folders: &[PathBuf]) -> Option<Bac
     runs.iter().rfind(|run| run.kind.is_success() && run.paths == paths).cloned()
 }
 
-/// What came of one source.
+/// The result of one source.
 struct SavedSource {
     summary: Option<SaveSummary>,
     elapsed_ms: u128,
-    /// Index files that could not be read: what they list was saved again.
+    /// Index files that could not be read: the data that they list was saved again.
     vault_faults: Vec<tympan_backup::BackupFault>,
 }
 
 impl SourceSaver<'_> {
-    /// Saves one source, and notes the run. It will look at about as much as one that is `like` it.
+    /// Saves one source, and logs the run. The run `like` it gives the expected amount of work.
     fn save_source(
         &self,
         (names, like): (Vec<String>, Option<&BackupRunRecord>),
@@ -295,9 +295,9 @@ impl SourceSaver<'_> {
     }
 }
 
-/// Lists what this user has saved into the vault from this machine.
+/// Lists the saves that this user made into the vault from this machine.
 pub(super) fn list_runs(arguments: &VaultArgs) -> CommandOutcome {
-    // Without a vault, the plain copies.
+    // Without a vault, list the plain copies.
     let name = match arguments.vault.as_str() {
         "" => copy::COPY_LOG_NAME.to_owned(),
         _ => vault_session::open_vault(arguments)?.vault.id().to_owned(),
@@ -327,7 +327,7 @@ pub(super) fn list_runs(arguments: &VaultArgs) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Bounds how fast sources are read.
+/// Limits the rate at which sources are read.
 pub(super) fn limit_reading(progress: &BackupProgress, tuning: &backup::SaveTuningArgs) {
     progress.set_read_limits(SourceReadLimits {
         bytes: tuning.limit_read.map(RateLimit),
@@ -335,7 +335,7 @@ pub(super) fn limit_reading(progress: &BackupProgress, tuning: &backup::SaveTuni
     });
 }
 
-/// Returns what a save is asked for.
+/// Returns the options of a save.
 pub(super) fn save_options(arguments: &BackupSaveArgs) -> Result<SaveOptions, CommandFault> {
     let mut options = SaveOptions::new(
         tympan_backup::VaultUser::this_process(),
@@ -355,10 +355,10 @@ pub(super) fn save_options(arguments: &BackupSaveArgs) -> Result<SaveOptions, Co
     Ok(options)
 }
 
-/// Obnam counted in nodes of this size.
+/// The size of a node in Obnam, the unit of its options.
 const OBNAM_NODE_BYTES: u64 = 256 << 10;
 
-/// Returns how the vault is opened; Obnam's word for what is kept of its folders counts in nodes.
+/// Returns the arguments that open the vault; Obnam's option for the tree cache counts in nodes.
 fn effective_vault_args(arguments: &BackupSaveArgs, found: &TunedSaveSettings) -> VaultArgs {
     let mut vault = arguments.vault.clone();
     vault.place.connections = vault.place.connections.or(found.connection_count());
@@ -367,7 +367,7 @@ fn effective_vault_args(arguments: &BackupSaveArgs, found: &TunedSaveSettings) -
     vault
 }
 
-/// What is given outdoes what was found by `tune`.
+/// Command-line arguments take precedence over the settings that `tune` found.
 fn effective_tuning(arguments: &BackupSaveArgs, found: &TunedSaveSettings) -> WriterTuning {
     let given = &arguments.tuning;
     let nodes = given.upload_queue_size.map(|nodes| nodes.saturating_mul(OBNAM_NODE_BYTES));
@@ -398,7 +398,7 @@ const fn to_compression(level: CompressionLevel) -> CompressionMode {
     }
 }
 
-/// Saves a repository, beside the instance that may be writing it; returns the path of its snapshots, too.
+/// Saves a repository, even while its instance writes it; also returns the path of its snapshots.
 pub(super) fn save_source(
     session: &SaveSession<'_>,
     source: &str,
@@ -408,12 +408,12 @@ pub(super) fn save_source(
     Ok((ready.save(session, options).map_err(backup_fault)?, ready.repository.snapshot_path))
 }
 
-/// A repository that can be saved.
+/// An opened repository, ready to be saved.
 struct OpenSaveSource {
     repository: repository_source::OpenRepositorySource,
     view: Option<ContentDocumentView>,
     files: Vec<HomeFile>,
-    /// Which earlier revisions are saved.
+    /// The earlier revisions to save.
     history: Option<RevisionRetention>,
 }
 
@@ -438,7 +438,7 @@ impl OpenSaveSource {
         Ok(Self { repository: opened, view, files, history })
     }
 
-    /// Says what of a home is not in its snapshot.
+    /// Prints the parts of a home that its snapshot does not include.
     fn print_excluded_parts(&self, arguments: &BackupSaveArgs) {
         if arguments.tuning.quiet || arguments.vault.json {
             return;
@@ -475,14 +475,14 @@ impl OpenSaveSource {
     }
 }
 
-/// Returns how much memory this process has used at most; nothing where the system does not say.
+/// Returns the peak memory of this process; `None` if the system does not report it.
 fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(peak.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }
 
-/// Tells what a run looked at, and what it took.
+/// Prints the items that a run read, and the resources that it used.
 fn print_run_details(progress: &BackupProgress) {
     let count = |number: &std::sync::atomic::AtomicU64| number.load(Ordering::Relaxed);
     let peak = peak_memory_bytes().map(|bytes| format!("{} kB", bytes / 1024));
@@ -495,7 +495,7 @@ fn print_run_details(progress: &BackupProgress) {
     );
 }
 
-/// Tells what is wrong with one thing.
+/// Prints the fault of one item.
 fn print_item_fault((what, fault): (&str, &tympan_backup::BackupFault), json: bool) {
     if json {
         say!("{}", json!({ "message_type": "error", "item": fault.path, "error": fault.message }));
@@ -504,7 +504,7 @@ fn print_item_fault((what, fault): (&str, &tympan_backup::BackupFault), json: bo
     }
 }
 
-/// Says what came of a source, and tells whether it is saved whole.
+/// Prints the result of a source, and returns true if it was saved completely.
 fn print_saved_source(
     SavedSource { summary: saved, elapsed_ms, .. }: &SavedSource,
     arguments: &BackupSaveArgs,
@@ -587,7 +587,7 @@ mod tests {
             run(&[&path], 1, Err("cut off".to_owned())),
             run(&[&path, "/other"], 9, Ok(None)),
         ];
-        // However it is written.
+        // Accept every spelling.
         let written = [PathBuf::from(format!("{path}/")), PathBuf::from(format!("{path}/."))];
         assert_eq!(last_similar_run(&runs, &written).map(|run| run.items), Some(8));
         assert_eq!(last_similar_run(&runs, &[dir.path().join("lost")]), None);

@@ -1,7 +1,8 @@
-//! Giving way to visitors: a save beside an instance works less while the instance's answers take longer than before.
+//! Throttling for visitors: a save of a running instance slows down while the instance's responses take longer than
+//! before.
 //!
-//! In: the instance's `request.log`, as it grows. Out: the share of its time that the save works, and what the visitors
-//! lost all the same.
+//! Input: the instance's `request.log`, as it grows. Output: the share of time in which the save works, and the
+//! slowdown that visitors still had.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,24 +22,24 @@ use tympan_web::request_log::{RequestLogEvent, parse_request_log_line};
 
 use crate::command::CommandFault;
 
-/// For how long the instance is watched before the save begins.
+/// The duration of the baseline measurement before the save begins.
 const BASELINE_DURATION: Duration = Duration::from_secs(5);
-/// So many answers in that time tell what is usual; otherwise the last minutes are looked at.
+/// The number of responses in that time that suffices for a baseline; otherwise the log of the last minutes is used.
 const SUFFICIENT_RESPONSE_COUNT: usize = 100;
-/// Fewer in the last minutes tell nothing.
+/// The minimum number of responses in the last minutes for a baseline.
 const MIN_RESPONSE_COUNT: usize = 20;
-/// How long ago is too long.
+/// The age up to which log entries are used.
 const LOG_WINDOW: Duration = Duration::from_mins(5);
-/// The end of the log that is looked at for them, at most.
+/// The maximum size of the end of the log that is read for them.
 const MAX_LOG_TAIL_BYTES: u64 = 8 << 20;
-/// How often the share is decided about.
+/// The interval at which the share is adjusted.
 const THROTTLE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The end of a log that others write.
+/// The end of a log that another process writes.
 struct RequestLogTail {
     path: PathBuf,
     file: File,
-    /// The beginning of a line that is not complete.
+    /// The beginning of an incomplete line.
     partial_line: Vec<u8>,
 }
 
@@ -49,10 +50,10 @@ impl RequestLogTail {
         Ok(Self { path, file, partial_line: Vec::new() })
     }
 
-    /// Returns the response times that were written since the last call. What cannot be read is left out.
+    /// Returns the response times that were written since the last call. Lines that cannot be parsed are skipped.
     fn read_new_times(&mut self) -> Vec<Duration> {
         self.file.read_to_end(&mut self.partial_line).ok();
-        // A log that was rotated goes on under the same name.
+        // A rotated log continues in a new file with the same name.
         let is_other =
             |path: &Path| Some(path.metadata().ok()?.ino() != self.file.metadata().ok()?.ino());
         if is_other(&self.path) == Some(true)
@@ -77,7 +78,7 @@ impl RequestLogTail {
     }
 }
 
-/// Returns what was served in the last minutes, as far back as the log goes.
+/// Returns the responses of the last minutes, as far back as the log goes.
 fn recent_log_responses(log: &Path, now: SystemTime) -> std::io::Result<ServedInterval> {
     let mut file = File::open(log)?;
     let length = file.seek(SeekFrom::End(0))?;
@@ -102,7 +103,7 @@ fn recent_log_responses(log: &Path, now: SystemTime) -> std::io::Result<ServedIn
     Ok(ServedInterval { duration: Duration::from_secs(span), response_times: times })
 }
 
-/// How many answers took how long, to three digits: its size does not grow with their number.
+/// A histogram of response times to three significant digits: its size does not grow with the number of responses.
 #[derive(Debug, Default)]
 struct ResponseTimeHistogram(BTreeMap<u64, u64>);
 
@@ -116,7 +117,7 @@ impl ResponseTimeHistogram {
         *self.0.entry(micros / unit * unit).or_default() += 1;
     }
 
-    /// Returns the 95th percentile; nothing if nobody was served.
+    /// Returns the 95th percentile; `None` if there was no response.
     fn p95(&self) -> Option<Duration> {
         let at = (self.0.values().sum::<u64>() * 95).div_ceil(100);
         let mut passed = 0;
@@ -128,23 +129,23 @@ impl ResponseTimeHistogram {
     }
 }
 
-/// From what it is known what is usual.
+/// The source of the baseline of response times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BaselineSource {
-    /// The instance is watched for a moment before the save.
+    /// A measurement of the instance before the save.
     LiveMeasurement,
-    /// Its log of the last minutes.
+    /// The instance's log of the last minutes.
     RequestLog,
 }
 
-/// A save that gives way.
+/// A save that is throttled for visitors.
 pub(crate) struct ThrottledSave {
     stop_sender: Sender<()>,
     thread: JoinHandle<(ThrottleController, ResponseTimeHistogram)>,
     throttle: Arc<RunThrottle>,
 }
 
-/// What came of it.
+/// The result of throttling.
 pub(crate) struct ThrottleReport {
     baseline_p95: Option<Duration>,
     p95_during_save: Option<Duration>,
@@ -153,7 +154,7 @@ pub(crate) struct ThrottleReport {
 }
 
 impl ThrottledSave {
-    /// Finds out how an instance serves, and then begins to brake the run.
+    /// Measures the response times of an instance, and then starts to throttle the run.
     ///
     /// # Errors
     /// If the home has no log of requests.
@@ -180,7 +181,7 @@ impl ThrottledSave {
         let before = if watched.response_times.len() >= SUFFICIENT_RESPONSE_COUNT {
             watched
         } else {
-            // What few visitors saw, and what cannot be read, is learned from pauses.
+            // If there are few visitors, or the log cannot be read, the baseline is learned from pauses of the save.
             let minutes = recent_log_responses(&log, SystemTime::now()).unwrap_or_default();
             if minutes.response_times.len() >= MIN_RESPONSE_COUNT {
                 minutes
@@ -212,7 +213,7 @@ impl ThrottledSave {
         Ok(Self { stop_sender: stop, thread, throttle })
     }
 
-    /// Ends with the run.
+    /// Ends the throttling with the run.
     pub(crate) fn finish(self) -> Option<ThrottleReport> {
         drop(self.stop_sender);
         let (controller, all) = self.thread.join().ok()?;
@@ -225,7 +226,7 @@ impl ThrottledSave {
     }
 }
 
-/// Returns how much of a run is done, if it knows how much there is.
+/// Returns the completed share of a run, if its total is known.
 fn progress_share(progress: &BackupProgress) -> Option<f64> {
     let expected = progress.expected_items.load(Ordering::Relaxed);
     let done = progress.items.load(Ordering::Relaxed);
@@ -233,7 +234,7 @@ fn progress_share(progress: &BackupProgress) -> Option<f64> {
 }
 
 impl ThrottleReport {
-    /// Tells whether the save had to wait for anybody.
+    /// Returns true if the save was slowed down.
     pub(crate) fn was_slowed(&self) -> bool {
         !self.paused_time.is_zero()
     }

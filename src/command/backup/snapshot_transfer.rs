@@ -14,7 +14,7 @@ use crate::args::backup::{CopySnapshotsArgs, TagSnapshotsArgs, VaultArgs};
 use crate::command::{CommandFault, CommandOutcome};
 use crate::say;
 
-/// Finds the snapshots that are named; all of the clients if none is.
+/// Finds the named snapshots; all snapshots of the clients if none is named.
 fn find_snapshots(
     vault: &Vault,
     names: &[String],
@@ -57,7 +57,7 @@ pub(super) fn copy_snapshots(arguments: &CopySnapshotsArgs) -> CommandOutcome {
     let watch = ProgressDisplay::start(&progress, vault.json);
     let mut said = Vec::new();
     for snapshot in &snapshots {
-        // What an earlier one has brought is listed by now.
+        // The index now also lists the data that an earlier copy brought.
         let index = Arc::new(VaultIndex::load(&to.vault).map_err(backup_fault)?);
         let session = SaveSession::new((&to.vault, &index), &lock, &progress);
         let copied = copy_snapshot((&from.vault, &from_index), snapshot, &session);
@@ -97,7 +97,7 @@ pub(super) fn tag_snapshots(arguments: &TagSnapshotsArgs) -> CommandOutcome {
     let change = if arguments.set.is_empty() {
         TagChange::Edit { add: arguments.add.clone(), remove: arguments.remove.clone() }
     } else {
-        // As for restic, an empty word takes all away.
+        // As in restic, an empty tag removes all tags.
         TagChange::Set(arguments.set.iter().filter(|word| !word.is_empty()).cloned().collect())
     };
     let mut changed = 0;

@@ -1,4 +1,4 @@
-//! What a save takes up: its sources, and what stays out, from arguments and the files that they name.
+//! The selection of a save: its sources and its exclusions, from arguments and the files that they name.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,17 +14,17 @@ use crate::args::backup::BackupSaveArgs;
 use crate::args::exclude::ExcludeArgs;
 use crate::command::CommandFault;
 
-/// The sources of a save, by what they are.
+/// The sources of a save, by kind.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SaveSources {
-    /// Repositories, as they were named.
+    /// Repositories, as given.
     pub(super) repositories: Vec<String>,
     /// Folders and files.
     pub(super) folders: Vec<PathBuf>,
 }
 
 impl SaveSources {
-    /// Reads the sources that the arguments name, or files that these name.
+    /// Reads the sources from the arguments and from the files that they name.
     ///
     /// # Errors
     /// If a file cannot be read, or there are no sources in it.
@@ -57,7 +57,7 @@ impl SaveSources {
     }
 }
 
-/// Finds the sources that patterns in the lines of a text stand for.
+/// Finds the sources that match the patterns in the lines of a text.
 fn sources_from_patterns(text: &str) -> Result<Vec<OsString>, CommandFault> {
     let mut names = Vec::new();
     for line in text.lines().map(str::trim).filter(|line| is_content_line(line)) {
@@ -94,10 +94,10 @@ fn sources_from_zero_terminated(bytes: &[u8], file: &Path) -> Result<Vec<OsStrin
         .collect()
 }
 
-/// Reads what stays out of a save.
+/// Reads the exclusions of a save.
 ///
 /// # Errors
-/// If a file cannot be read, or a pattern cannot be understood.
+/// If a file cannot be read, or a pattern is invalid.
 pub(super) fn read_excludes(arguments: &ExcludeArgs) -> Result<ExcludeRules, CommandFault> {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let with_files = |given: &[String], files: &[PathBuf]| {
@@ -126,7 +126,7 @@ pub(super) fn read_excludes(arguments: &ExcludeArgs) -> Result<ExcludeRules, Com
     Ok(excludes)
 }
 
-/// Reads `NAME` or `NAME:HEADER`.
+/// Parses `NAME` or `NAME:HEADER`.
 fn parse_folder_mark(text: &str) -> Result<FolderMark, CommandFault> {
     let (name, header) = text.split_once(':').unwrap_or((text, ""));
     if name.is_empty() || name.contains('/') {
@@ -137,7 +137,7 @@ fn parse_folder_mark(text: &str) -> Result<FolderMark, CommandFault> {
     Ok(FolderMark { name: name.to_owned(), header: header.as_bytes().to_vec() })
 }
 
-/// Reads the patterns in the lines of a text.
+/// Parses the patterns in the lines of a text.
 fn parse_pattern_lines(text: &str, variable: &dyn Fn(&str) -> String) -> Vec<String> {
     let lines = text.lines().map(str::trim).filter(|line| is_content_line(line));
     lines.map(|line| expand_variables(line, variable)).collect()

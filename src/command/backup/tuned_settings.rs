@@ -1,4 +1,4 @@
-//! The settings that `tympan backup tune` found for a vault, and that saves of this user use unless they say otherwise.
+//! The settings that `tympan backup tune` found for a vault, which saves of this user use by default.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use crate::command::CommandFault;
 
 const BYTES_PER_MIB: u64 = 1 << 20;
 
-/// What was found.
+/// The settings that were found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TunedSaveSettings {
@@ -35,7 +35,7 @@ impl TunedSaveSettings {
         }
     }
 
-    /// Returns them with what was found `before` in place of what is lacking.
+    /// Returns these settings, with missing values taken from `before`.
     pub(super) fn merged_over(&self, before: &Self) -> Self {
         Self {
             upload_queue_mib: self.upload_queue_mib.or(before.upload_queue_mib),
@@ -44,27 +44,27 @@ impl TunedSaveSettings {
         }
     }
 
-    /// Returns the bytes that may wait to be written.
+    /// Returns the maximum number of bytes that may wait to be written.
     pub(crate) fn queue_bytes(&self) -> Option<u64> {
         self.upload_queue_mib.map(|mib| mib.saturating_mul(BYTES_PER_MIB))
     }
 
-    /// Returns how many calls are on their way at once.
+    /// Returns the number of concurrent requests.
     pub(crate) fn connection_count(&self) -> Option<u8> {
         self.connections.filter(|count| (1..=64).contains(count))
     }
 
-    /// Returns how much of a vault on another machine is kept here.
+    /// Returns the size of the local cache of a vault on another machine.
     pub(crate) fn tree_cache_bytes(&self) -> Option<u64> {
         self.tree_cache_mib.map(|mib| mib.saturating_mul(BYTES_PER_MIB))
     }
 
-    /// Returns what the folder is called that keeps what trials with these settings need not fetch again.
+    /// Returns the name of the cache folder of trials with these settings.
     pub(super) fn trial_cache_name(&self) -> String {
         self.tree_cache_mib.map_or_else(|| "cache".to_owned(), |mib| format!("cache-{mib}"))
     }
 
-    /// Writes them as options.
+    /// Returns the settings as command-line options.
     pub(super) fn to_command_options(&self) -> Vec<String> {
         let mut options = Vec::new();
         if let Some(mib) = self.upload_queue_mib {
@@ -79,7 +79,7 @@ impl TunedSaveSettings {
         options
     }
 
-    /// Reads what was found for a vault; nothing if nobody has searched.
+    /// Reads the settings of a vault; empty if there was no search.
     pub(crate) fn read(place: &str) -> Self {
         let Some(file) = settings_file(place) else { return Self::default() };
         match fs::read(&file) {
@@ -96,7 +96,7 @@ impl TunedSaveSettings {
         }
     }
 
-    /// Keeps them for a vault; returns where.
+    /// Stores the settings of a vault; returns the file.
     pub(super) fn write(&self, place: &str) -> Result<PathBuf, CommandFault> {
         let file = settings_file(place).ok_or_else(|| {
             CommandFault::usage("neither XDG_CONFIG_HOME nor HOME says where settings are kept")
@@ -110,7 +110,7 @@ impl TunedSaveSettings {
     }
 }
 
-/// Names the file by the place: how a vault is reached decides about what is fast.
+/// Returns the settings file of a vault location: the connection determines which settings are fast.
 fn settings_file(place: &str) -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let config = variable("XDG_CONFIG_HOME").filter(|folder| folder.is_absolute());
@@ -141,10 +141,10 @@ mod tests {
         let kept: TunedSaveSettings =
             serde_json::from_slice(&serde_json::to_vec(&found).unwrap()).unwrap();
         assert_eq!(kept, found);
-        // What an earlier program has found is still good.
+        // Settings of an earlier version of the program remain valid.
         let old: TunedSaveSettings = serde_json::from_str(r#"{"connections":3}"#).unwrap();
         assert_eq!((old.connection_count(), old.tree_cache_bytes()), (Some(3), None));
-        // A first save reads nothing, so that a search for it finds no cache.
+        // A first save reads nothing, so that a search for it finds no cache size.
         let mut first = TunedSaveSettings::default();
         first.set_value("connections", 5);
         let both = first.merged_over(&found);

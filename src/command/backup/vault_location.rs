@@ -1,5 +1,5 @@
-//! Where a vault is: a folder here, one on a host with SSH, a bucket; with the files and variables that say how to get
-//! there.
+//! The location of a vault: a local folder, a folder on an SSH host, a bucket or a REST server; with the files and
+//! variables that configure the access.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::args::vault::{HostKeyCheckMode, VaultLocationArgs};
 use crate::command::CommandFault;
 use crate::home::error_chain_text;
 
-/// Calls to a bucket or a host that are on their way at once.
+/// The default number of concurrent requests to a bucket or a host.
 const DEFAULT_CONNECTIONS: u8 = 5;
-/// The private keys that are tried, as by OpenSSH.
+/// The private keys that are tried, as in OpenSSH.
 const SSH_KEY_FILES: [&str; 3] = ["id_ed25519", "id_ecdsa", "id_rsa"];
 
-/// Names the place of a vault; nothing is connected yet.
+/// Returns the backend of a vault; does not connect yet.
 pub(super) fn vault_backend(arguments: &VaultArgs) -> Result<Arc<dyn VaultBackend>, CommandFault> {
     if arguments.vault.is_empty() {
         return Err(CommandFault::usage("no vault: name one with `-r VAULT`, or set TYMPAN_VAULT"));
@@ -31,10 +31,10 @@ pub(super) fn vault_backend(arguments: &VaultArgs) -> Result<Arc<dyn VaultBacken
     vault_backend_at(&arguments.vault, &arguments.place)
 }
 
-/// As [`vault_backend`], for whoever has no command line.
+/// Returns the backend as [`vault_backend`] does, for callers without a command line.
 ///
 /// # Errors
-/// If the address, or a file that says how to get there, makes no sense.
+/// If the address, or a file that configures the access, is invalid.
 pub(crate) fn vault_backend_at(
     place: &str,
     options: &VaultLocationArgs,
@@ -81,7 +81,7 @@ fn uncached_backend_at(
     Ok(Arc::new(LocalBackend::new(place.strip_prefix("file://").unwrap_or(place))))
 }
 
-/// Names a server, with the user and password that a file or the environment has.
+/// Returns a REST server, with the user and password from a file or the environment.
 fn rest_backend(
     address: RestAddress,
     (options, connections): (&VaultLocationArgs, usize),
@@ -89,7 +89,7 @@ fn rest_backend(
     let text = |names: [&str; 2]| {
         names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
     };
-    // restic's own words are understood, too.
+    // The variables of restic are accepted as well.
     let user = address.user.clone().or_else(|| text(["TYMPAN_REST_USER", "RESTIC_REST_USERNAME"]));
     let password =
         match &options.rest_password_file {
@@ -128,7 +128,7 @@ fn path_variable(name: &str) -> Option<PathBuf> {
 }
 
 fn sftp_options(options: &VaultLocationArgs) -> SftpOptions {
-    // Without a home nothing is taken from the folder that the program happens to run in.
+    // Without a home directory, nothing is read from the current working directory instead.
     let ssh = path_variable("HOME").map(|home| home.join(".ssh"));
     let known_hosts = match &options.ssh_known_hosts {
         Some(file) => vec![file.clone()],
@@ -152,7 +152,7 @@ fn sftp_options(options: &VaultLocationArgs) -> SftpOptions {
     }
 }
 
-/// Tells whether a setting of the environment would lead elsewhere than the address of a vault.
+/// Returns true if a setting of the environment would override the address of a vault.
 fn is_location_setting(setting: &str) -> bool {
     let places = [
         "aws_endpoint",
@@ -164,21 +164,21 @@ fn is_location_setting(setting: &str) -> bool {
     places.iter().any(|place| setting.eq_ignore_ascii_case(place))
 }
 
-/// For how long a vault's bucket is asked before a command fails.
+/// The timeout of a request to a vault's bucket, including retries, before a command fails.
 const BUCKET_REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
-/// How long one of its answers may be silent.
+/// The maximum time without data in a response of a bucket.
 const BUCKET_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn open_bucket(address: S3Address) -> Result<ObjectBucket, CommandFault> {
     let url = format!("s3://{}/{}", address.bucket, address.prefix);
     let mut options = BucketOptions::new(url, "");
-    // No visitor waits for a backup.
+    // No visitor waits for a backup, so that longer timeouts are acceptable.
     options.request_timeout = BUCKET_REQUEST_TIMEOUT;
     options.idle_timeout = BUCKET_IDLE_TIMEOUT;
-    // What is given here outdoes what is usual.
+    // Settings given here take precedence over the defaults.
     options.settings.push(("AWS_REGION".to_owned(), "us-east-1".to_owned()));
     let usual = crate::blob_storage::default_bucket_settings().map_err(CommandFault::usage)?;
-    // The address alone says where the vault is.
+    // Only the address determines where the vault is.
     options.settings.extend(usual.into_iter().filter(|(name, _)| !is_location_setting(name)));
     if let Some(region) = address.region {
         options.settings.push(("AWS_REGION".to_owned(), region));
@@ -192,8 +192,8 @@ fn open_bucket(address: S3Address) -> Result<ObjectBucket, CommandFault> {
     ObjectBucket::open(&options).map_err(|error| CommandFault::usage(error_chain_text(&error)))
 }
 
-/// Returns the folder for what vaults elsewhere hold and is needed again; nothing if there is no place for it, or nothing
-/// is to be kept.
+/// Returns the folder that caches data of remote vaults; `None` if there is no location for it, or if the cache is
+/// disabled.
 pub(crate) fn vault_cache_dir(max_bytes: u64) -> Option<PathBuf> {
     let caches = path_variable("XDG_CACHE_HOME")
         .or_else(|| path_variable("HOME").map(|home| home.join(".cache")))
@@ -201,7 +201,7 @@ pub(crate) fn vault_cache_dir(max_bytes: u64) -> Option<PathBuf> {
     caches.filter(|_| max_bytes > 0)
 }
 
-/// Keeps here what a vault elsewhere holds and that is needed again; without a place for it, nothing is kept.
+/// Enables the local cache of a remote vault; does nothing if there is no location for it.
 pub(crate) fn enable_vault_cache(vault: &mut Vault, max_bytes: u64) {
     let Some(dir) = vault_cache_dir(max_bytes) else { return };
     if let Err(error) = vault.enable_cache(&dir, max_bytes) {

@@ -1,4 +1,4 @@
-//! Opening a vault: where it is, and its password, which never comes from the command line itself.
+//! Opening a vault: its location, and its password, which is never a command-line argument.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,9 @@ use super::{backup_fault, interrupt_signal, vault_location};
 use crate::args::backup::{SnapshotClientArgs, VaultArgs, VaultReadArgs};
 use crate::command::CommandFault;
 
-/// The variable that has the password.
+/// The environment variable with the password.
 const PASSWORD_VARIABLE: &str = "TYMPAN_VAULT_PASSWORD";
-/// How often it is tried again to lock a vault that others use.
+/// The interval at which locking a vault in use is retried.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// An opened vault.
@@ -33,7 +33,7 @@ impl VaultSession {
         lock_vault(&self.vault, &self.user, (mode, self.lock_timeout))
     }
 
-    /// Keeps prunes away while the vault is read, unless nothing may be written there.
+    /// Prevents prunes while the vault is read, unless nothing may be written there.
     pub(super) fn lock_for_reading(
         &self,
         reading: VaultReadArgs,
@@ -50,7 +50,7 @@ impl VaultSession {
     }
 }
 
-/// Says what else helps who only reads.
+/// Extends the message of a failed lock with the alternative for commands that only read.
 fn read_only_lock_fault(error: Error) -> CommandFault {
     let is_fixed = matches!(&error, Error::Backend { source, .. }
         if matches!(source.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied));
@@ -62,8 +62,8 @@ fn read_only_lock_fault(error: Error) -> CommandFault {
     CommandFault::with_code(format!("{text}; `--no-lock` reads a vault that cannot be written"), 1)
 }
 
-/// Locks a vault, waiting for others for at most `wait`. From now on a signal does not end the process by itself, so that
-/// none leaves a lock behind; who holds the lock looks whether somebody has asked.
+/// Locks a vault, waiting for other processes for at most `wait`. From now on a signal does not end the process by
+/// itself, so that no lock is left behind; the holder of the lock must check for interrupts.
 pub(super) fn lock_vault(
     vault: &Arc<Vault>,
     who: &VaultUser,
@@ -72,7 +72,7 @@ pub(super) fn lock_vault(
     lock_vault_with_error(vault, who, (mode, wait, backup_fault))
 }
 
-/// As [`lock_vault`], by somebody who says what a failure means.
+/// Locks as [`lock_vault`] does, for callers that map errors themselves.
 fn lock_vault_with_error(
     vault: &Arc<Vault>,
     who: &VaultUser,
@@ -93,7 +93,7 @@ fn lock_vault_with_error(
     }
 }
 
-/// Returns whose snapshots are meant: those of this host unless something else is said.
+/// Returns the filter of clients: by default this host.
 pub(super) fn selected_clients(arguments: &SnapshotClientArgs) -> ClientFilter {
     if arguments.all_clients {
         return ClientFilter::All;
@@ -103,7 +103,7 @@ pub(super) fn selected_clients(arguments: &SnapshotClientArgs) -> ClientFilter {
     ClientFilter::Named(if named.is_empty() { vec![VaultUser::this_process().host] } else { named })
 }
 
-/// Returns the folder for what spares work and may be thrown away at any time; nothing if this user has none.
+/// Returns the folder for caches that may be deleted at any time; `None` if this user has none.
 pub(super) fn cache_dir() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let cache = variable("XDG_CACHE_HOME").filter(|folder| folder.is_absolute());
@@ -111,12 +111,12 @@ pub(super) fn cache_dir() -> Option<PathBuf> {
     cache.is_absolute().then(|| cache.join("tympan/backup"))
 }
 
-/// Returns the file with the log of this user's runs; nothing if this user has no place for it.
+/// Returns the file with the log of this user's runs; `None` if this user has no location for it.
 pub(super) fn run_log_file(vault: &str) -> Option<PathBuf> {
     user_state_file(&format!("{vault}.jsonl"))
 }
 
-/// Returns the file that notes what this machine's clock said when the vault was pruned; nothing if this user has no place
+/// Returns the file that records this machine's clock at each prune of the vault; `None` if this user has no location
 /// for it.
 pub(super) fn clock_record_file(vault: &str) -> Option<PathBuf> {
     user_state_file(&format!("{vault}.clock"))
@@ -129,12 +129,12 @@ fn user_state_file(name: &str) -> Option<PathBuf> {
     state.is_absolute().then(|| state.join("tympan/backup").join(name))
 }
 
-/// Returns the time now.
+/// Returns the current time.
 pub(super) fn current_timestamp() -> jiff::Timestamp {
     SystemTime::now().try_into().unwrap_or(jiff::Timestamp::UNIX_EPOCH)
 }
 
-/// Makes a vault.
+/// Creates a vault.
 pub(super) fn init_vault(arguments: &VaultArgs) -> Result<Vault, CommandFault> {
     let backend = vault_location::vault_backend(arguments)?;
     let password = read_vault_password(arguments)?;
@@ -155,12 +155,12 @@ pub(super) fn open_vault(arguments: &VaultArgs) -> Result<VaultSession, CommandF
     Ok(VaultSession { vault, user: VaultUser::this_process(), lock_timeout: wait })
 }
 
-/// Opens a vault that nothing else in this process uses.
+/// Opens a vault that no other part of this process uses.
 pub(super) fn open_vault_exclusively(arguments: &VaultArgs) -> Result<Vault, CommandFault> {
     open_vault_with(arguments, VaultOpening::default())
 }
 
-/// As [`open_vault_exclusively`], for somebody who takes a shared lock next, and saves.
+/// Opens as [`open_vault_exclusively`] does, for callers that take a shared lock next, and save.
 pub(super) fn open_vault_to_save(
     arguments: &VaultArgs,
     who: &VaultUser,
@@ -182,7 +182,7 @@ fn open_vault_with(
     if backend.is_remote() {
         vault_location::enable_vault_cache(&mut vault, arguments.place.tree_cache_bytes());
     } else if let Err(error) = backend.remove_leftovers(SystemTime::now()) {
-        // Elsewhere that costs time, and is left to a prune.
+        // On a remote vault the removal takes time, and is left to a prune.
         tracing::warn!(%error, "what an earlier run left in the vault could not be removed");
     }
     Ok(vault)
@@ -190,9 +190,9 @@ fn open_vault_with(
 
 /// A vault's password.
 pub(crate) struct VaultPassword {
-    /// Without what is blank around it.
+    /// The password without surrounding whitespace.
     trimmed_line: Vec<u8>,
-    /// With that, as vaults may have been made; nothing if it is the same.
+    /// The line with its whitespace, as some vaults may have been created; `None` if it is the same.
     untrimmed_line: Option<Vec<u8>>,
 }
 
@@ -205,7 +205,7 @@ impl VaultPassword {
         Ok(Self { untrimmed_line: is_other.then(|| whole.to_vec()), trimmed_line: line })
     }
 
-    /// Reads the password in a file, as [`read_password_file`].
+    /// Reads the password from a file, like [`read_password_file`].
     ///
     /// # Errors
     /// As there.
@@ -216,10 +216,11 @@ impl VaultPassword {
         )
     }
 
-    /// Opens a vault by it, and by the whole line with its blanks if that is what opens it.
+    /// Opens a vault with the password, or with the whole line including its whitespace if the password does not open
+    /// it.
     ///
     /// # Errors
-    /// What `open` says.
+    /// The error of `open`.
     pub(crate) fn open_with<T>(
         &self,
         open: impl Fn(&[u8]) -> tympan_backup::Result<T>,
@@ -267,7 +268,7 @@ fn read_vault_password(arguments: &VaultArgs) -> Result<VaultPassword, CommandFa
     }
 }
 
-/// Reads the password in a file: its first line, without what is blank around it, as restic reads it.
+/// Reads the password from a file: its first line without surrounding whitespace, as restic does.
 ///
 /// # Errors
 /// If the file cannot be read, or has none.

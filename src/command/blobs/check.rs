@@ -1,4 +1,4 @@
-//! `tympan blobs check`: whether every blob that content refers to is there, and whole.
+//! `tympan blobs check`: checks that every blob that content refers to exists and is intact.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -15,22 +15,22 @@ use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
 use crate::home::{Home, error_chain_text};
 use crate::say;
 
-/// Missing blobs that are named; the others are counted.
+/// The maximum number of missing blobs that are listed; further ones are only counted.
 const MAX_NAMED_MISSING: usize = 10_000;
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Default)]
 struct BlobCheckReport {
-    /// Blobs that content refers to.
+    /// The number of blobs that content refers to.
     checked_count: u64,
-    /// What is wrong, by blob.
+    /// The faults, by blob.
     faults: BTreeMap<BlobId, String>,
     missing_count: u64,
-    /// Who refers to a blob of which something is wrong: a branch and a path, or nothing but history.
+    /// The referrers of a faulty blob: branches and paths, or only history.
     referrers: BTreeMap<BlobId, Vec<String>>,
 }
 
-/// Looks for all blobs.
+/// Checks all blobs.
 pub(super) fn run_blob_check(home: &Path, rehash: bool, json: bool) -> CommandOutcome {
     let home = Home::open_existing(home)?;
     let found = check_blobs(&home, rehash)?;
@@ -100,7 +100,7 @@ fn check_blobs(home: &Home, rehash: bool) -> Result<BlobCheckReport, CommandFaul
     Ok(found)
 }
 
-/// Reads a blob; returns what is wrong with it.
+/// Reads a blob; returns its fault, if any.
 fn blob_damage(home: &Home, id: &BlobId) -> Option<String> {
     match home.repository.blobs().open(id) {
         Ok(Some(content)) => match compute_blob_id(&mut content.into_reader()) {
@@ -115,7 +115,7 @@ fn blob_damage(home: &Home, id: &BlobId) -> Option<String> {
     }
 }
 
-/// Finds out which nodes refer to what is wrong.
+/// Finds the nodes that refer to faulty blobs.
 fn find_referrers(home: &Home, found: &mut BlobCheckReport) -> Result<(), CommandFault> {
     let failed = |error: tympan_content::Error| CommandFault::cannot_run(error_chain_text(&error));
     for branch in home.repository.branches().map_err(failed)? {

@@ -16,14 +16,14 @@ use crate::home::Home;
 use crate::say;
 use crate::trusted_clock::trusted_now;
 
-/// How much is done.
+/// The extent of a garbage collection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum BlobGcMode {
-    /// Nothing; what would be is said.
+    /// Changes nothing; prints what would be done.
     DryRun,
-    /// This repository says what it needs.
+    /// Only marks the blobs that this repository needs.
     Mark,
-    /// And what nobody needs goes to the trash.
+    /// Also moves blobs that no repository needs to the trash.
     Sweep,
 }
 

@@ -1,4 +1,4 @@
-//! `tympan blobs list`: what each place holds, as it comes.
+//! `tympan blobs list`: lists the contents of each storage as a stream.
 
 use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
@@ -34,7 +34,7 @@ pub(super) fn run_blob_list(home: &Path, trash: bool, json: bool) -> CommandOutc
         listed.map_err(|error| storage_fault(role, &error))?;
     }
     match written.and_then(|()| out.flush()) {
-        // Whoever reads has seen enough.
+        // The reader closed the pipe, which is no failure.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         Err(error) => Err(CommandFault::cannot_run(format!("cannot write the list: {error}"))),
         Ok(()) => Ok(ExitCode::SUCCESS),

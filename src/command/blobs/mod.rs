@@ -1,4 +1,4 @@
-//! `tympan blobs`: large blobs, who shares them, and their garbage.
+//! `tympan blobs`: large blobs, the repositories that share them, and their garbage.
 
 mod check;
 mod gc;
@@ -45,7 +45,7 @@ pub(crate) fn run_blobs_command(arguments: &BlobsArgs) -> CommandOutcome {
     }
 }
 
-/// Counts what each place holds.
+/// Prints the counts of each storage.
 fn print_blob_stats(home: &Path, json: bool) -> CommandOutcome {
     let home = Home::open_existing(home)?;
     let mut bodies = Vec::new();
@@ -93,7 +93,7 @@ fn member_json(one: &RegisteredMember) -> Value {
     })
 }
 
-/// Takes blobs back out of the trash.
+/// Restores blobs from the trash.
 fn undelete_blobs(home: &Path, blobs: &[String], all: bool) -> CommandOutcome {
     let home = Home::open_existing(home)?;
     let mut wanted: Vec<BlobId> = Vec::new();
@@ -126,14 +126,15 @@ fn undelete_blobs(home: &Path, blobs: &[String], all: bool) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Takes a repository out.
+/// Removes a repository from the members of a storage.
 fn unregister_repository(home: &Path, repository: &str) -> CommandOutcome {
     let home = Home::open_existing(home)?;
     let mut known = Vec::new();
     let mut is_known = false;
     for (role, place) in &home.blobs.writable {
         let failed = |error: tympan_blobs::Error| storage_fault(role, &error);
-        // Listed first, so that a slip of the hand is told with the names that there are; damaged notes must not stop it.
+        // The members are listed first, so that the error for a wrong name can show the existing ones; damaged notes
+        // must not prevent the removal.
         let members = list_members(&**place).unwrap_or_default();
         known.extend(members.into_iter().map(|one| one.member.id));
         if unregister_member(&**place, repository).map_err(failed)? {
@@ -150,7 +151,7 @@ fn unregister_repository(home: &Path, repository: &str) -> CommandOutcome {
     )))
 }
 
-/// Returns a time as people read it.
+/// Formats a time for display.
 fn format_time(at: SystemTime) -> String {
     JcrDate::from_system_time(at).to_string()
 }

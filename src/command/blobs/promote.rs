@@ -1,4 +1,4 @@
-//! `tympan blobs promote`: chosen blobs go to where a package that names them will be installed.
+//! `tympan blobs promote`: copies selected blobs to the target of a package that refers to them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -24,19 +24,19 @@ use crate::home_origin::is_instance_url;
 use crate::say;
 
 const KEY_HEADER: &str = "x-tympan-replication-key";
-/// No answer that is read is longer.
+/// The maximum size of a response that is read.
 const MAX_RESPONSE_BYTES: u64 = 64 * 1024;
 
 type BlobRequestBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// What was done.
+/// The result of a promotion.
 #[derive(Debug, Default)]
 struct BlobPromotionReport {
     blob_count: u64,
     byte_count: u64,
-    /// Those that were there already.
+    /// The number of blobs that the target already had.
     present_count: u64,
-    /// Small ones, which the place does not take: they go with a package.
+    /// The number of small blobs, which the target does not accept: a package contains them.
     small_count: u64,
 }
 
@@ -161,7 +161,7 @@ fn promote_to_instance(
     })
 }
 
-/// The instance that gets the blobs.
+/// The instance that receives the blobs.
 struct PromotionTarget {
     client: HttpClient,
     url: String,
@@ -179,7 +179,7 @@ impl PromotionTarget {
         Ok(self.send_request(Method::HEAD, &place, body).await? != StatusCode::NOT_FOUND)
     }
 
-    /// Sends a request; an answer that is neither good nor 404 is a fault.
+    /// Sends a request; a response that is neither a success nor 404 is a fault.
     async fn send_request(
         &self,
         method: Method,

@@ -1,7 +1,7 @@
-//! Reading the configuration again: on SIGHUP, and when a file of it changed.
+//! Reloading of the configuration: on SIGHUP, and when one of its files changes.
 //!
 //! Invariants
-//! * A configuration with errors, or one that cannot be read, never takes the place of one that works.
+//! * A configuration with errors, or one that cannot be read, never replaces a working one.
 
 use std::path::PathBuf;
 
@@ -14,13 +14,13 @@ use crate::command::CommandFault;
 use crate::command::file_watch::{FileWatch, POLL_INTERVAL};
 use crate::home::error_chain_text;
 
-/// Waits for reasons to read the configuration again.
+/// Waits for events that require a reload of the configuration.
 pub(super) struct ConfigReloadWatcher {
     hangup_signal: Option<Signal>,
 }
 
 impl ConfigReloadWatcher {
-    /// Begins to listen for SIGHUP, which would end the process otherwise.
+    /// Installs a handler for SIGHUP, which would end the process otherwise.
     ///
     /// # Errors
     /// If the system refuses.
@@ -31,12 +31,12 @@ impl ConfigReloadWatcher {
         Ok(Self { hangup_signal: Some(hangup) })
     }
 
-    /// Looks at the files only: a program that belongs to a terminal ends with it.
+    /// Watches only the files: a program that belongs to a terminal ends on SIGHUP.
     pub(super) fn without_hangup() -> Self {
         Self { hangup_signal: None }
     }
 
-    /// Reads the configuration again whenever there is a reason to, for as long as the dispatcher serves.
+    /// Reloads the configuration on each event, for as long as the dispatcher serves.
     pub(super) async fn run(
         mut self,
         files: DispatcherConfigFiles,

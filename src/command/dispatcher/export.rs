@@ -1,4 +1,4 @@
-//! `tympan dispatcher export`: what the cache serves, as an archive or a folder.
+//! `tympan dispatcher export`: exports the servable content of the cache as an archive or a folder.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,7 +14,7 @@ use crate::command::{CommandFault, CommandOutcome};
 use crate::home::error_chain_text;
 use crate::say;
 
-/// What is exported.
+/// The options of an export.
 pub(super) struct CacheExportOptions<'a> {
     pub(super) farm: Option<&'a str>,
     pub(super) includes_stale: bool,
@@ -22,7 +22,7 @@ pub(super) struct CacheExportOptions<'a> {
     pub(super) time: u64,
 }
 
-/// Runs the command; one of archive and folder is given.
+/// Runs the command; either an archive or a folder is given.
 pub(super) fn run_cache_export(
     config: &DispatcherConfig,
     what: &CacheExportOptions<'_>,
@@ -76,10 +76,10 @@ fn find_farm<'a>(
     }
 }
 
-/// Writes beside the file first, so that nobody takes a part for the whole.
+/// Writes to a temporary file first, so that an incomplete archive is never visible under the final name.
 fn export_to_file(export: &CacheExport<'_>, file: &Path) -> Result<ExportSummary, CommandFault> {
     let part = partial_path(file);
-    // Another export may write there, and a link would lead elsewhere.
+    // Another export may write there, and a symbolic link would redirect the output.
     let to = File::create_new(&part).map_err(|error| create_fault(&part, &error))?;
     let written = tympan_dispatcher::export_cache(export, ExportSink::Tar(BufWriter::new(&to)))
         .map_err(|error| export_fault(&error));
@@ -126,7 +126,7 @@ fn export_to_folder(
     placed
 }
 
-/// Gives what is on the disk already its name, for good.
+/// Renames a synced file to its final name, durably.
 fn publish_partial_file(part: &Path, path: &Path) -> Result<(), CommandFault> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
@@ -141,7 +141,7 @@ fn partial_path(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Tells why what is written first cannot be made.
+/// Returns the fault for a temporary file that cannot be created.
 fn create_fault(part: &Path, error: &std::io::Error) -> CommandFault {
     if error.kind() != std::io::ErrorKind::AlreadyExists {
         return write_fault(part, error);

@@ -1,4 +1,4 @@
-//! The sockets of a dispatcher: bound, or taken over from the one that serves, and handed over to the next.
+//! The sockets of a dispatcher: bound, or taken over from the process that serves, and handed over to the next one.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::DispatcherPlacement;
 use crate::command::CommandFault;
 use crate::home::error_chain_text;
 
-/// How long visitors may use connections to a dispatcher that was relieved.
+/// The time for which clients may use connections to a dispatcher after a handover.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The sockets of a dispatcher.
@@ -22,18 +22,18 @@ pub(super) struct DispatcherSockets {
     pub(super) visitors: TcpListener,
     pub(super) admin: Option<TcpListener>,
     pub(super) https_redirect: Option<TcpListener>,
-    /// For the next process.
+    /// The offer to the next process.
     pub(super) offer: Option<OpenSocketOffer>,
 }
 
-/// Where a dispatcher listens besides for visitors.
+/// The addresses of a dispatcher's listeners besides the main one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ExtraListenAddresses {
     pub(super) admin: Option<SocketAddr>,
     pub(super) https_redirect: Option<SocketAddr>,
 }
 
-/// What is bound already, and what another process still serves.
+/// Sockets that are bound already, and those that another process still serves.
 pub(super) struct SocketAcquisition {
     takeover: Option<InheritedSockets>,
     socket_path: Option<PathBuf>,
@@ -42,24 +42,24 @@ pub(super) struct SocketAcquisition {
     https_redirect: Option<SocketSource>,
 }
 
-/// A socket to be.
+/// The source of a socket.
 enum SocketSource {
     Bound(TcpListener),
-    /// The other process has the socket with this address.
+    /// The other process holds the socket with this address.
     HeldByPredecessor(SocketAddr),
 }
 
-/// An offer with the sockets that belong to it.
+/// An offer with its sockets.
 pub(super) struct OpenSocketOffer {
     offer: SocketOffer,
     sockets: Vec<TcpListener>,
 }
 
 impl DispatcherSockets {
-    /// Asks whether another process serves, and fails early if an address is taken by a stranger.
+    /// Checks whether another process serves, and fails early if an unrelated process uses an address.
     ///
     /// # Errors
-    /// If a process is there that does not hand over.
+    /// If there is a process that does not hand over.
     pub(super) fn prepare(
         place: &DispatcherPlacement,
         others: ExtraListenAddresses,
@@ -75,7 +75,7 @@ impl DispatcherSockets {
         };
         let held = taken.iter().flat_map(|taken| &taken.sockets);
         let held: Vec<SocketAddr> = held.filter_map(|socket| socket.local_addr().ok()).collect();
-        // Bound before the other process stops, so that it goes on if this fails.
+        // Bind before the other process stops, so that it continues if this fails.
         let open = |address: SocketAddr| {
             if held.contains(&address) {
                 return Ok(SocketSource::HeldByPredecessor(address));
@@ -99,10 +99,10 @@ impl DispatcherSockets {
 }
 
 impl SocketAcquisition {
-    /// Returns the sockets, when no other process accepts from them any more.
+    /// Returns the sockets after the other process has stopped accepting from them.
     ///
     /// # Errors
-    /// If the other process goes on.
+    /// If the other process does not stop.
     pub(super) async fn acquire(self) -> Result<DispatcherSockets, CommandFault> {
         let mut sockets = match self.takeover {
             None => Vec::new(),
@@ -137,7 +137,7 @@ impl SocketAcquisition {
             let offer = own.map(TcpListener::try_clone).collect::<std::io::Result<_>>().and_then(
                 |sockets| Ok(OpenSocketOffer { offer: SocketOffer::open(&path)?, sockets }),
             );
-            // To serve goes first; the next start then needs a stop before it.
+            // Serving takes priority; the next start then requires a stop of this process.
             offer
                 .inspect_err(|error| {
                     tracing::warn!(file = %path.display(), reason = %error, "cannot offer to hand over");
@@ -148,7 +148,7 @@ impl SocketAcquisition {
     }
 }
 
-/// Copies of the sockets, which go when the waiting ends: a socket that nobody accepts from must not gather clients.
+/// Copies of the sockets, dropped when the wait ends: clients must not queue on a socket that no process accepts from.
 struct OfferedSocketCopies(Arc<Mutex<Vec<TcpListener>>>);
 
 impl Drop for OfferedSocketCopies {
@@ -158,7 +158,7 @@ impl Drop for OfferedSocketCopies {
 }
 
 impl OpenSocketOffer {
-    /// Waits for a process that takes this one's place, and lets it.
+    /// Waits for a successor process, and hands over to it.
     pub(super) async fn hand_over(
         self,
         dispatcher: Dispatcher,
@@ -169,7 +169,8 @@ impl OpenSocketOffer {
         let Self { offer, sockets } = self;
         let copies = OfferedSocketCopies(Arc::new(Mutex::new(sockets)));
         let sockets = Arc::clone(&copies.0);
-        // A thread of its own: it waits for as long as the process lives, and the process does not wait for it.
+        // This is a detached thread: it waits for the whole lifetime of the process, and the process does not wait for
+        // it.
         std::thread::spawn(move || {
             loop {
                 match offer.wait_for_successor() {
@@ -193,7 +194,8 @@ impl OpenSocketOffer {
             return std::future::pending().await;
         };
         tracing::info!("another process takes over");
-        // From now on flushes go to the other process, so nothing that is being fetched here may be kept.
+        // From now on flushes go to the other process, so that this one must not cache anything that it is still
+        // fetching.
         let leave = tokio::task::spawn_blocking(move || dispatcher.leave_cache());
         leave.await.ok();
         drain.set_linger_time(DRAIN_TIMEOUT);

@@ -1,4 +1,4 @@
-//! `tympan lab ab`: from ab's options to a load, and its text on the way.
+//! `tympan lab ab`: converts ab's options to a load, and prints ab's output.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use crate::args::lab::LabAbArgs;
 use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
 use crate::say;
 
-/// Prints what ab says while it runs: how far it has come at standard error, where nobody need listen.
+/// Prints a message of ab during a run: progress goes to standard error, which may be closed.
 fn print_ab_message(word: ab::AbMessage<'_>) {
     match word {
         ab::AbMessage::Progress(text) => drop(writeln!(std::io::stderr(), "{text}")),
@@ -22,7 +22,7 @@ fn print_ab_message(word: ab::AbMessage<'_>) {
     }
 }
 
-/// Returns the attributes of ab's table, if one is wanted: each of them asks for it.
+/// Returns the attributes of ab's table, if any of the options requests one.
 fn table_attributes(arguments: &LabAbArgs) -> Option<ab::AbTableAttributes> {
     let given = [&arguments.table, &arguments.row, &arguments.cell];
     let is_wanted = arguments.is_markup || given.iter().any(|attributes| attributes.is_some());
@@ -34,7 +34,7 @@ fn table_attributes(arguments: &LabAbArgs) -> Option<ab::AbTableAttributes> {
     })
 }
 
-/// Returns the load that the options ask for.
+/// Returns the load that the options specify.
 fn ab_options(arguments: &LabAbArgs) -> Result<ab::AbOptions, CommandFault> {
     use base64::Engine as _;
     let base64 = base64::engine::general_purpose::STANDARD;
@@ -97,7 +97,8 @@ pub(super) fn run_ab(arguments: &LabAbArgs) -> CommandOutcome {
     let logs = WatchedLogs::start(&arguments.logs)?;
     let (line, end) = load.opening_line().map_err(|error| lab_fault(&error))?;
     say!("{}", load.banner());
-    // A run that tells meanwhile how far it has come, or what comes back, begins with its line; else that is told whole.
+    // A run that prints progress or responses prints the first part of its line at the start; otherwise the line is
+    // printed as a whole.
     let is_told_before = end.is_empty() || load.verbosity >= 2;
     if is_told_before {
         say!("{line}");
@@ -116,7 +117,7 @@ pub(super) fn run_ab(arguments: &LabAbArgs) -> CommandOutcome {
     if let Some(path) = &arguments.gnuplot {
         write_text(path, &run.to_gnuplot())?;
     }
-    // A table in HTML is to stay one.
+    // An HTML table must remain one.
     if load.html_table.is_none() {
         print_ab_details(&run, arguments);
     }
@@ -126,7 +127,7 @@ pub(super) fn run_ab(arguments: &LabAbArgs) -> CommandOutcome {
     conclude_ab(&run, &logged)
 }
 
-/// Tells what ab's text has no line for.
+/// Prints details that ab's output has no line for.
 fn print_ab_details(run: &ab::AbRun, arguments: &LabAbArgs) {
     if run.length_mismatch_count() > 0 && !arguments.strict_ab {
         say!(

@@ -1,4 +1,4 @@
-//! Loads that several processes or machines make together.
+//! Loads that several processes or machines generate together.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -22,11 +22,11 @@ use crate::command::{CommandFault, CommandOutcome};
 use crate::program_file::PROGRAM_FILE;
 use crate::say;
 
-/// How long agents may take to come.
+/// The default time until all agents must be connected.
 const AGENT_START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the pods of a manifest may.
+/// The default time until all pods of a manifest must be connected.
 const POD_START_TIMEOUT: Duration = Duration::from_secs(600);
-/// Most agents that one controller gathers.
+/// The maximum number of agents of one controller.
 const MAX_AGENT_COUNT: usize = 1000;
 
 pub(super) fn run_agent(arguments: &LabAgentArgs) -> CommandOutcome {
@@ -62,7 +62,7 @@ fn new_token() -> Result<FleetToken, CommandFault> {
     Ok(FleetToken::new(random))
 }
 
-/// Returns how long controller and agents wait for each other.
+/// Returns the maximum time that controller and agents wait for each other.
 fn agent_start_timeout(
     arguments: &LabAgentsArgs,
     otherwise: Duration,
@@ -70,7 +70,7 @@ fn agent_start_timeout(
     arguments.agent_wait.as_deref().map_or(Ok(otherwise), duration_from_text)
 }
 
-/// Returns the agents that the arguments ask for; `None` if the load stays in this process.
+/// Returns the agents that the arguments request; `None` if the load stays in this process.
 pub(super) fn create_fleet(arguments: &LabAgentsArgs) -> Result<Option<AgentFleet>, CommandFault> {
     let Some(agents) = &arguments.agents else { return Ok(None) };
     let count = agents.parse::<usize>().ok();
@@ -118,8 +118,8 @@ pub(super) fn create_fleet(arguments: &LabAgentsArgs) -> Result<Option<AgentFlee
     Ok(Some(fleet))
 }
 
-/// Returns the agents of JMeter's `-R` and `-r`: each runs all threads of the plan with all rows of its data, unless the load
-/// is to be divided.
+/// Returns the agents of JMeter's `-R` and `-r`: each runs all threads of the plan with all rows of its data, unless
+/// the load is divided.
 pub(super) fn create_remote_engine_fleet(
     arguments: &LabJmeterArgs,
     hosts: &str,
@@ -133,7 +133,7 @@ pub(super) fn create_remote_engine_fleet(
     }
     let place = |host: &&str| AgentPlacement::Ssh {
         ssh_program: arguments.ssh.clone().into_os_string(),
-        // JMeter's hosts may have the port of its registry, which nobody speaks to here.
+        // JMeter's hosts may include the port of its RMI registry, which is not used here.
         host: host.split(':').next().unwrap_or(host).to_owned(),
         program: arguments.agent_program.clone(),
     };
@@ -146,7 +146,7 @@ pub(super) fn create_remote_engine_fleet(
     })
 }
 
-/// Tells where agents dial in, on standard error: standard output is for what was measured.
+/// Prints the address that agents connect to, on standard error: standard output is for results.
 #[expect(clippy::print_stderr, reason = "a command speaks to the person who called it")]
 fn print_agent_address(listener: &TcpListener, token: Option<&FleetToken>) {
     let Ok(address) = listener.local_addr() else { return };
@@ -250,7 +250,7 @@ pub(super) fn print_manifest(arguments: &LabRunArgs, run: &RunOptions) -> Comman
         None => new_token()?,
     };
     let mut files = plan.file_paths(run).map_err(|error| lab_fault(&error))?;
-    // With what `--target` means for the plan.
+    // Includes the effect of `--target` on the plan.
     let mut words: Vec<String> =
         run.properties.iter().map(|(name, value)| format!("-J{name}={value}")).collect();
     words.extend(run.excluded_classes.iter().map(|class| format!("--allow-ignore={class}")));

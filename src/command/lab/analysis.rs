@@ -1,4 +1,4 @@
-//! The commands that prove, tune and look at a site: who does which, and `verify`.
+//! The commands that verify, tune and analyze a site: the dispatch to them, and `verify`.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -150,7 +150,7 @@ fn print_site_comparison_json(verdict: &SiteComparisonResult, logged: &[LogWatch
         .iter()
         .flat_map(|log| log.errors.first_lines.iter().map(|text| line(log, text)))
         .collect();
-    // Of very many, the first ones are kept.
+    // Only the first ones of a large number are stored.
     let count: u64 = logged.iter().map(|log| log.errors.error_count).sum();
     let unread: Vec<&String> = logged.iter().filter_map(|log| log.read_failure.as_ref()).collect();
     say!(

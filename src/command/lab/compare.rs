@@ -1,4 +1,4 @@
-//! `compare`: two series side by side, from numbers, reports, or programs that run in turn.
+//! `compare`: compares two series of numbers, reports, or programs that run alternately.
 
 use std::io::IsTerminal as _;
 use std::path::Path;
@@ -42,7 +42,7 @@ pub(super) fn run_compare(arguments: &LabCompareArgs) -> CommandOutcome {
     })
 }
 
-/// Returns a comparison as a line; green and red tell the direction of goodness to those who see colors.
+/// Formats a comparison as a line; green marks an improvement and red a degradation if colors are enabled.
 fn comparison_line(row: &MetricComparison, is_colored: bool) -> String {
     match (is_colored, row.is_improvement()) {
         (false, _) => row.to_string(),
@@ -130,7 +130,7 @@ fn compare_numbers(arguments: &LabCompareArgs) -> Result<Vec<MetricComparison>, 
         .collect())
 }
 
-/// Reads numbers: one run per line, columns parted by spaces, commas, tabs or `|`; a line with a word is a heading.
+/// Reads numbers: one run per line, columns separated by spaces, commas, tabs or `|`; a line with a word is a heading.
 fn read_number_columns(path: &Path) -> Result<(Vec<String>, Vec<Vec<f64>>), CommandFault> {
     let mut names = Vec::new();
     let mut columns: Vec<Vec<f64>> = Vec::new();

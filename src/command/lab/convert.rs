@@ -1,4 +1,4 @@
-//! The commands that write plans in another form: `convert` and `export`.
+//! The commands that convert plans: `convert` and `export`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ pub(super) fn convert_plan(arguments: &LabConvertArgs) -> CommandOutcome {
     };
     let text = plan.to_toml(&run).map_err(|error| lab_fault(&error))?;
     let out = output_path(&arguments.plan, arguments.out.as_deref(), ("toml", arguments.force))?;
-    // Data files are looked for beside a plan; what does not read there is told, and nothing is written.
+    // Data files are resolved relative to a plan; if one cannot be read there, this is reported and nothing is written.
     let folder = out.parent().map(Path::to_owned).unwrap_or_default();
     TestPlan::parse(text.as_bytes(), &out.display().to_string(), folder)
         .map_err(|error| lab_fault(&error))?;
@@ -58,7 +58,7 @@ pub(super) fn export_plan(arguments: &LabExportArgs) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns where the other form goes, which must be free unless it is to be replaced.
+/// Returns the output path, which must not exist unless it may be replaced.
 fn output_path(
     plan: &Path,
     out: Option<&Path>,

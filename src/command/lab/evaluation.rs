@@ -1,4 +1,4 @@
-//! The commands that read what was measured elsewhere, and those that only calculate.
+//! The commands that evaluate existing measurements, and those that only calculate.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ pub(super) fn check_plans(arguments: &LabCheckArgs) -> CommandOutcome {
     Ok(if problems == 0 { ExitCode::SUCCESS } else { ExitCode::from(2) })
 }
 
-/// What plans were refused for, and how often.
+/// The reasons why plans were refused, with their counts.
 #[derive(Debug, Default)]
 struct PlanRefusals(BTreeMap<String, (usize, usize)>);
 
@@ -83,7 +83,7 @@ impl PlanRefusals {
         }
     }
 
-    /// Returns reasons with the plans that have them and how often they occur in all, the most frequent first.
+    /// Returns the reasons with the number of plans that have them and of all occurrences, the most frequent first.
     fn by_frequency(&self) -> Vec<(&str, usize, usize)> {
         let mut all: Vec<_> =
             self.0.iter().map(|(reason, (plans, all))| (reason.as_str(), *plans, *all)).collect();
@@ -110,7 +110,7 @@ impl PlanRefusals {
     }
 }
 
-/// Returns what a finding is about without the element's own name and the line in its script.
+/// Returns the subject of a finding without the element's own name and the line in its script.
 fn finding_reason(message: &str) -> String {
     let (class, rest) = match message.split_once(" \"") {
         Some((class, rest)) if class.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
@@ -140,7 +140,7 @@ fn plan_check_json(path: &Path, check: &plan::PlanCheck, is_jmx: bool) -> serde_
         "functions": inventory.functions,
         "listeners": inventory.ignored_listeners,
     });
-    // Plans in TOML are made of other things.
+    // TOML plans have a different structure.
     if is_jmx && let Some(fields) = told.as_object_mut() {
         fields.insert("subset".to_owned(), json!(inventory.required_subset()));
         fields
@@ -149,7 +149,7 @@ fn plan_check_json(path: &Path, check: &plan::PlanCheck, is_jmx: bool) -> serde_
     told
 }
 
-/// Says in words which subset of JMeter's elements a plan needs.
+/// Returns a description of the subset of JMeter's elements that a plan needs.
 fn element_subset(inventory: &PlanInventory) -> String {
     match inventory.required_subset() {
         Some(number) => format!(" (subset {number} of {})", plan::HIGHEST_SUBSET),
@@ -160,7 +160,7 @@ fn element_subset(inventory: &PlanInventory) -> String {
     }
 }
 
-/// Prints what a plan is made of, for one of JMeter with the subset of each.
+/// Prints the structure of a plan; for a JMeter plan with the subset of each element.
 fn print_inventory(inventory: &PlanInventory, is_jmx: bool) {
     for (name, count) in inventory.elements.iter().chain(&inventory.functions) {
         match plan::subset_of(name).filter(|_| is_jmx) {
@@ -223,7 +223,7 @@ pub(super) fn report_results(arguments: &LabReportArgs) -> CommandOutcome {
     )
 }
 
-/// Reads the marks of logs of the server; nothing if there are none to read.
+/// Reads the marks from server logs; `None` if no logs are given.
 fn read_server_logs(paths: &[PathBuf]) -> Result<Option<ServerLogJoin>, CommandFault> {
     let read = |path: &PathBuf| {
         let name = path.display().to_string();
@@ -320,7 +320,7 @@ pub(super) fn summarize_request_log(arguments: &LabLogArgs) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints where the time goes: `most` paths, types, and the latency goal.
+/// Prints where the time is spent: `most` paths, types, and the latency goal.
 fn print_log_summary(log: &RequestLog, rows: &[LatencyGoalRow], most: usize) {
     say!("\nat most {} requests at a time", log.max_concurrent);
     say!("\nmost time in all:");

@@ -1,4 +1,4 @@
-//! `journal`: adds steps by running this program itself, and shows them.
+//! `journal`: adds steps by running this program itself, and prints them.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -56,7 +56,7 @@ fn print_ab_diary(file: &Path) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The words of a step, read as this program reads them.
+/// The arguments of a step, parsed by this program's own parser.
 #[derive(Debug, Parser)]
 #[command(name = "lab", no_binary_name = true)]
 struct StepArgs {
@@ -80,7 +80,7 @@ fn add_journal_step(arguments: &JournalAddArgs) -> CommandOutcome {
     }
     let (output, code) = run_own_program(&words)?;
     if !matches!(code, 0 | 1) {
-        // What was not measured is no step.
+        // Without a measurement there is no step.
         let report: Option<Value> = serde_json::from_str(output.trim()).ok();
         match report.filter(|_| !arguments.book.json) {
             Some(report) => say!(
@@ -125,7 +125,7 @@ fn add_journal_step(arguments: &JournalAddArgs) -> CommandOutcome {
     Ok(ExitCode::from(code))
 }
 
-/// Returns why a report is no measurement.
+/// Returns the reason why a report is no measurement.
 fn invalid_measurement_reason(report: &Value) -> String {
     let texts = |name: &str| -> Vec<String> {
         let all = report.get(name).and_then(Value::as_array).into_iter().flatten();
@@ -138,7 +138,7 @@ fn invalid_measurement_reason(report: &Value) -> String {
     if reasons.is_empty() { "the target never answered".to_owned() } else { reasons.join("; ") }
 }
 
-/// Keeps a step's whole report in the folder beside the journal, for `lab compare`.
+/// Stores a step's complete report in the folder next to the journal, for `lab compare`.
 fn store_step_report(journal: &Path, number: usize, report: &Value) -> Result<(), CommandFault> {
     let folder = journal.with_extension("runs");
     std::fs::create_dir_all(&folder).map_err(|error| {
@@ -147,7 +147,7 @@ fn store_step_report(journal: &Path, number: usize, report: &Value) -> Result<()
     write_text(&folder.join(format!("step-{number:03}.json")), &report.to_string())
 }
 
-/// Runs this program with words of its own; returns what it printed and its exit code.
+/// Runs this program with the given arguments; returns its output and its exit code.
 fn run_own_program(words: &[String]) -> Result<(String, u8), CommandFault> {
     let lost =
         |error: std::io::Error| CommandFault::cannot_run(format!("cannot run the step: {error}"));
@@ -162,7 +162,7 @@ fn run_own_program(words: &[String]) -> Result<(String, u8), CommandFault> {
     Ok((String::from_utf8_lossy(&output.stdout).into_owned(), code))
 }
 
-/// What a command asks for, by name.
+/// The load settings of a command, by name.
 #[derive(Debug, Default)]
 struct LoadCommandSettings(BTreeMap<String, String>);
 
@@ -178,7 +178,7 @@ impl LoadCommandSettings {
         }
     }
 
-    /// Agents share a load, and make another one if each has all rows.
+    /// Agents share a load, and generate a different one if each has all rows.
     fn add_agents(&mut self, agents: &LabAgentsArgs) {
         let count = agents.agents.as_deref().map(|text| match text.parse::<usize>() {
             Ok(count) => count,
@@ -283,7 +283,7 @@ impl LoadCommandSettings {
     }
 }
 
-/// Returns what a command asks for: two runs may be compared only where all of it is the same.
+/// Returns the load settings of a command: two runs may be compared only if all of them are equal.
 fn load_command_settings(lab: &LabCommand) -> Result<BTreeMap<String, String>, CommandFault> {
     let mut asked = LoadCommandSettings::default();
     match lab {
@@ -301,7 +301,7 @@ fn load_command_settings(lab: &LabCommand) -> Result<BTreeMap<String, String>, C
     Ok(asked.0)
 }
 
-/// Returns a file's name with the sum of its content: a changed plan is another plan, wherever it lies.
+/// Returns a file's name with the hash of its content: a changed plan counts as another plan, regardless of its folder.
 fn file_digest(path: &Path) -> Result<String, CommandFault> {
     let bytes = std::fs::read(path).map_err(|error| {
         CommandFault::usage(format!("cannot read `{}`: {error}", path.display()))
@@ -319,7 +319,7 @@ fn sort_and_join(texts: impl Iterator<Item = String>) -> String {
     if texts.is_empty() { "-".to_owned() } else { texts.join(", ") }
 }
 
-/// Returns the machine that measures.
+/// Returns a description of the measuring machine.
 fn client_machine() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();

@@ -1,4 +1,4 @@
-//! The tests of several phases: breakpoint, endure, golive, errors, component.
+//! The tests with several phases: breakpoint, endure, golive, errors, component.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -104,7 +104,7 @@ pub(super) fn run_go_live(arguments: &LabGoliveArgs) -> CommandOutcome {
     })
 }
 
-/// Most bytes of an upload, as in plans.
+/// The maximum size of an upload, as in plans.
 const MAX_UPLOAD_BYTES: u64 = 1024 << 20;
 
 pub(super) fn run_error_test(arguments: &LabErrorsArgs) -> CommandOutcome {
@@ -151,7 +151,7 @@ pub(super) fn run_error_test(arguments: &LabErrorsArgs) -> CommandOutcome {
     })
 }
 
-/// Returns where slow clients go, and how many.
+/// Returns the target and the number of slow clients.
 fn slow_client_options(arguments: &LabErrorsArgs) -> Result<Option<(String, usize)>, CommandFault> {
     let Some(clients) = arguments.slow else { return Ok(None) };
     let site = arguments.site.as_ref().unwrap_or(&arguments.subject.plan);
@@ -163,7 +163,7 @@ fn slow_client_options(arguments: &LabErrorsArgs) -> Result<Option<(String, usiz
     Ok(Some((site.clone(), clients)))
 }
 
-/// Returns the back ends that go away.
+/// Returns the outages of back ends.
 fn outage_options(arguments: &LabErrorsArgs) -> Result<Option<OutageOptions>, CommandFault> {
     let Some(restore) = &arguments.restore else { return Ok(None) };
     let kind = |text: &String| match text.split_once('=') {
@@ -191,7 +191,7 @@ fn outage_options(arguments: &LabErrorsArgs) -> Result<Option<OutageOptions>, Co
     }))
 }
 
-/// Draws each component of a page alone, and the page.
+/// Renders each component of a page alone, and the page.
 fn measure_all_components(arguments: &LabComponentArgs) -> CommandOutcome {
     let [url] = arguments.urls.as_slice() else {
         return Err(CommandFault::usage("--all takes one page"));
@@ -246,7 +246,7 @@ pub(super) fn run_component_test(arguments: &LabComponentArgs) -> CommandOutcome
     finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }
 
-/// Refuses goals where nothing would judge them.
+/// Refuses goals in tests that do not evaluate them.
 fn refuse_goals(arguments: &PhasePlanArgs, why: &str) -> Result<(), CommandFault> {
     match arguments.output.goals {
         Some(_) => Err(CommandFault::usage(format!("--goals is of no use here: {why}"))),
@@ -254,7 +254,7 @@ fn refuse_goals(arguments: &PhasePlanArgs, why: &str) -> Result<(), CommandFault
     }
 }
 
-/// Loads the plan, runs a test over it, and tells what came out.
+/// Loads the plan, runs a test with it, and reports the result.
 fn run_phase_test(
     arguments: &PhasePlanArgs,
     test: impl FnOnce(
@@ -292,7 +292,7 @@ fn run_phase_test(
     finish_phase_test(&sheet, &arguments.output, arguments.keep.as_deref(), file)
 }
 
-/// Shows a phase at standard error.
+/// Shows the progress of a phase on standard error.
 fn phase_display(name: &str, lasts: Duration) -> LiveDisplay {
     super::live_display(name, Some(lasts))
 }
@@ -317,7 +317,7 @@ fn load_phase_plan(text: &str, classes: &[String]) -> Result<TestPlan, CommandFa
     super::load_run::load_plan(Path::new(text), classes)
 }
 
-/// Returns `http://host:port` and the rest.
+/// Splits a URL into `http://host:port` and the rest.
 fn split_url(url: &str) -> (&str, &str) {
     let start = url.find("://").map_or(0, |at| at + 3);
     let end = url.get(start..).and_then(|rest| rest.find('/')).map_or(url.len(), |at| start + at);
@@ -325,7 +325,7 @@ fn split_url(url: &str) -> (&str, &str) {
     (origin, if page.is_empty() { "/" } else { page })
 }
 
-/// Returns the properties by which a plan in TOML goes to another target.
+/// Returns the properties that direct a TOML plan to another target.
 pub(super) fn target_properties(
     url: &str,
     plan: &str,
@@ -361,7 +361,7 @@ fn offer_from_args(load: &PhaseLoadArgs) -> Result<LoadOffer, CommandFault> {
     load_offer(load.rate.as_deref(), load.users, ("--for", &load.lasts))
 }
 
-/// Returns a load of visits per second, or of users; the time is an argument's name and its text.
+/// Returns a load of visits per second, or of users; the time is the name of an argument and its value.
 pub(super) fn load_offer(
     per_second: Option<&str>,
     users: Option<u64>,
@@ -421,7 +421,7 @@ fn parse_load_growth(text: &str) -> Result<breakpoint::LoadGrowth, CommandFault>
     }
 }
 
-/// Writes the reports and decides the exit code.
+/// Writes the reports and determines the exit code.
 pub(super) fn finish_phase_test(
     sheet: &ReportSheet,
     output: &LabOutputArgs,
@@ -454,7 +454,7 @@ pub(super) fn finish_phase_test(
     })
 }
 
-/// Keeps a run: what was asked, the plan, and what came out.
+/// Stores a run: the arguments, the plan, and the results.
 fn store_run(sheet: &ReportSheet, folder: &Path, plan: Option<&Path>) -> Result<(), CommandFault> {
     let run = create_run_folder(folder, plan)?;
     write_text(&run.join("summary.json"), &format!("{}\n", sheet.to_json()))?;

@@ -1,4 +1,4 @@
-//! The commands that send.
+//! The commands that generate load.
 
 use std::collections::HashMap;
 use std::io::IsTerminal as _;
@@ -73,7 +73,7 @@ pub(super) fn run_get(arguments: &LabGetArgs) -> CommandOutcome {
         trace: arguments.trace,
         mark: new_run_mark(arguments.mark),
     };
-    // The heading of reports, which are passed on.
+    // The heading of reports, which are passed on to others.
     let title =
         load.urls.first().map_or_else(|| "get".to_owned(), |url| redaction::redact_text(url));
     let title = title.as_str();
@@ -129,7 +129,7 @@ pub(super) fn parse_properties(texts: &[String]) -> Result<HashMap<String, Strin
         .collect()
 }
 
-/// Returns how the arguments run their plan.
+/// Returns the run options from the arguments.
 pub(super) fn plan_run_from_args(arguments: &LabRunArgs) -> Result<RunOptions, CommandFault> {
     let mut properties = parse_properties(&arguments.properties)?;
     if let Some(target) = &arguments.target {
@@ -166,7 +166,7 @@ pub(super) fn plan_run_from_args(arguments: &LabRunArgs) -> Result<RunOptions, C
     })
 }
 
-/// Returns what the random numbers of a run derive from where nobody says it.
+/// Returns a random seed for a run without a given one.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::hash::RandomState::new().build_hasher().finish()
@@ -176,12 +176,12 @@ fn extra_columns(microseconds: bool, mark: bool) -> JtlExtraColumns {
     JtlExtraColumns { microseconds, mark }
 }
 
-/// Returns the name of a run that begins now, if servers are told which sample a request belongs to.
+/// Returns the identifier of a new run, if requests carry marks.
 fn new_run_mark(is_marked: bool) -> Option<String> {
     is_marked.then(|| run_name(SystemTime::now()))
 }
 
-/// Reads a plan for a run; where it is refused, says how what cannot be run could be left out.
+/// Loads a plan for a run; if it is refused, the fault names the options that leave out what cannot be run.
 pub(super) fn load_plan(path: &Path, classes: &[String]) -> Result<TestPlan, CommandFault> {
     TestPlan::load_without_classes(path, classes).map_err(|error| match &error {
         Error::InvalidFile(findings) if !element_classes(findings).is_empty() => CommandFault::usage(format!(
@@ -193,7 +193,7 @@ pub(super) fn load_plan(path: &Path, classes: &[String]) -> Result<TestPlan, Com
     })
 }
 
-/// Returns the classes of the elements that findings are about; they begin with them: `JDBCSampler "load users": ...`.
+/// Returns the classes of the elements in findings, which begin with the class: `JDBCSampler "load users": ...`.
 fn element_classes(findings: &[FileFinding]) -> Vec<&str> {
     let starts = findings.iter().filter_map(|finding| finding.message.split_once(" \""));
     let is_class = |class: &&str| class.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -203,7 +203,7 @@ fn element_classes(findings: &[FileFinding]) -> Vec<&str> {
     classes
 }
 
-/// Names what was left out of a plan, and what nobody knows in it.
+/// Prints the elements of a plan that were left out, and the unknown ones.
 pub(super) fn print_omitted_elements(plan: &TestPlan, tell: &mut dyn FnMut(&str)) {
     for place in &plan.inventory.excluded_elements {
         tell(&format!("LEFT OUT {place}"));
@@ -213,7 +213,7 @@ pub(super) fn print_omitted_elements(plan: &TestPlan, tell: &mut dyn FnMut(&str)
     }
 }
 
-/// Reads names with the addresses that they have for this run.
+/// Parses host names with their addresses for this run.
 fn parse_host_overrides(texts: &[String]) -> Result<HashMap<String, String>, CommandFault> {
     let read = |text: &String| match text.split_once('=') {
         Some((name, address)) if !name.is_empty() && !address.is_empty() => {
@@ -276,7 +276,7 @@ fn execute_plan(
         ));
     }
     let title = if plan.name().is_empty() { "plan" } else { plan.name() };
-    // Where there is no terminal, JMeter's summary lines tell how the run goes on.
+    // Without a terminal, JMeter's summary lines show the progress.
     let mut outcome = if std::io::stderr().is_terminal() {
         let mut live =
             super::live_display(title, run.load_offer.as_ref().map(|offer| offer.duration));
@@ -364,7 +364,8 @@ fn delete_output(path: &Path) -> Result<(), CommandFault> {
     }
 }
 
-/// JMeter makes a folder with an index; here the report is one file, in that folder if it is one.
+/// Returns the path of the report: JMeter creates a folder with an index, while this report is one file, inside the
+/// folder if the path is a folder.
 fn jmeter_report_path(arguments: &LabJmeterArgs) -> Option<std::path::PathBuf> {
     let path = arguments.output.as_ref()?;
     if path.extension().is_some_and(|extension| extension == "html") {

@@ -1,4 +1,4 @@
-//! Logs that are watched while a load runs: what is written to them as an error misses a goal.
+//! Logs that are watched during a load: an error that is logged fails a goal.
 
 use std::path::Path;
 
@@ -10,24 +10,24 @@ use crate::args::lab::WatchedLogArgs;
 use crate::command::CommandFault;
 use crate::home::error_chain_text;
 
-/// The logs of a command, from before its load begins.
+/// The logs of a command, watched from before its load begins.
 #[derive(Debug, Default)]
 pub(super) struct WatchedLogs(Vec<LogWatch>);
 
 impl WatchedLogs {
-    /// Begins to watch.
+    /// Starts to watch the logs.
     pub(super) fn start(logs: &WatchedLogArgs) -> Result<Self, CommandFault> {
         let begin = |path| LogWatch::start(path, logs.log_pattern.as_deref());
         let watches: Result<_, _> = logs.watch_log.iter().map(|path| begin(path)).collect();
         watches.map(Self).map_err(|error| lab_fault(&error))
     }
 
-    /// Returns what was written since.
+    /// Returns the log lines since the start.
     pub(super) fn log_results(&self) -> Vec<LogWatchResult> {
         self.0.iter().map(|watch| log_result(watch.log_path(), watch.read_errors())).collect()
     }
 
-    /// Returns what was written since it was asked for last.
+    /// Returns the log lines since the last call.
     pub(super) fn take_log_results(&mut self) -> Vec<LogWatchResult> {
         let take = |watch: &mut LogWatch| {
             let errors = watch.take_errors();
@@ -36,7 +36,7 @@ impl WatchedLogs {
         self.0.iter_mut().map(take).collect()
     }
 
-    /// Adds to a report what was written since.
+    /// Adds the log lines since the start to a report.
     pub(super) fn add_to_sheet(&self, sheet: &mut ReportSheet) {
         sheet.add_log_watches(&self.log_results());
     }
@@ -45,7 +45,7 @@ impl WatchedLogs {
 fn log_result(path: &Path, errors: tympan_lab::Result<LogErrors>) -> LogWatchResult {
     let (errors, unread) = match errors {
         Ok(errors) => (errors, None),
-        // A log that is not there tells nothing: that nothing was logged is not known then.
+        // A missing log is a fault: it does not show that no errors were logged.
         Err(error) => (LogErrors::default(), Some(error_chain_text(&error))),
     };
     LogWatchResult { log_file: path.display().to_string(), errors, read_failure: unread }

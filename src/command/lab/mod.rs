@@ -1,5 +1,5 @@
-//! `tympan lab`: from words to the performance lab, and from its verdicts to exit codes: 0 goals met, 1 a goal missed,
-//! 2 refused, 3 could not measure.
+//! `tympan lab`: converts arguments to calls of the performance lab, and its results to exit codes: 0 goals met, 1 a
+//! goal missed, 2 refused, 3 could not measure.
 
 mod ab;
 mod agent_fleet;
@@ -116,7 +116,7 @@ fn read_goals(path: Option<&Path>) -> Result<Vec<LoadGoal>, CommandFault> {
     }
 }
 
-/// Shows a run at standard error while it goes on: a board on a terminal, a line now and then elsewhere.
+/// Shows the progress of a run on standard error: a live display on a terminal, periodic lines otherwise.
 fn live_display(title: &str, lasts: Option<Duration>) -> LiveDisplay {
     let is_terminal = std::io::stderr().is_terminal()
         && std::env::var_os("TERM").is_some_and(|kind| kind != "dumb");
@@ -124,16 +124,16 @@ fn live_display(title: &str, lasts: Option<Duration>) -> LiveDisplay {
     LiveDisplay::new(Box::new(std::io::stderr()), form, title, lasts)
 }
 
-/// What a run is told with.
+/// The options of a run's report.
 struct RunReportOptions<'a> {
     title: &'a str,
     goals: &'a [LoadGoal],
     output: &'a LabOutputArgs,
-    /// The lab made the load itself.
+    /// True if the lab generated the load itself.
     is_generated_load: bool,
-    /// What is kept of the run.
+    /// The stored data of the run.
     finished_run: run_folder::FinishedRun<'a>,
-    /// What nothing may be logged to.
+    /// The logs in which no error may appear.
     watched_logs: WatchedLogs,
 }
 
@@ -168,7 +168,7 @@ fn conclude_run(results: &mut RunResults, telling: &RunReportOptions<'_>) -> Com
     Ok(run_exit_code(results, &judged, telling.is_generated_load))
 }
 
-/// Writes a report; beside the index of a folder, as JMeter makes one, its numbers too.
+/// Writes a report; if it is the index of a folder, as JMeter creates, also a file with its numbers.
 fn write_html_report(path: &Path, report: &RunReport<'_>) -> Result<(), CommandFault> {
     write_text(path, &report::render_report_html(report))?;
     if path.file_name().is_some_and(|name| name == "index.html") {
@@ -180,10 +180,11 @@ fn write_html_report(path: &Path, report: &RunReport<'_>) -> Result<(), CommandF
     Ok(())
 }
 
-/// Tells "slow" from "not measured": a saturated generator, or a target that never answered, measures nothing.
+/// Distinguishes "slow" from "not measured": with a saturated generator, or a target that never responded, there is no
+/// measurement.
 fn run_exit_code(results: &RunResults, judged: &[GoalResult], is_own: bool) -> ExitCode {
     let total = results.total_stats();
-    // Of nothing at all, too.
+    // Also applies to an empty result.
     let is_unreachable = total.status_counts.keys().all(|status| *status == 0);
     let is_doubtful = !tympan_lab::result_validity::validity_doubts(results).is_empty();
     let is_incomplete = !tympan_lab::result_validity::agent_losses(results).is_empty()

@@ -1,4 +1,4 @@
-//! The commands that look at single pages: page, components, slo.
+//! The commands that analyze single pages: page, components, slo.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -72,7 +72,7 @@ pub(super) fn run_slo(arguments: &LabSloArgs) -> CommandOutcome {
     finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }
 
-/// Returns addresses; a word that is none is a file with one per line.
+/// Returns the URLs; an argument that is no URL is a file with one URL per line.
 pub(super) fn read_addresses(words: &[String]) -> Result<Vec<String>, CommandFault> {
     let mut all = Vec::new();
     for word in words {
@@ -104,18 +104,18 @@ fn is_true_in_sheet(sheet: &ReportSheet, key: &str) -> bool {
     sheet.json_result.get(key).and_then(Value::as_bool) == Some(true)
 }
 
-/// How often a folder is looked at, and how long to wait where none is.
+/// The polling interval of a folder, and the pause without one.
 const FOLDER_POLL_INTERVAL: Duration = Duration::from_secs(1);
 const MEASUREMENT_PAUSE: Duration = Duration::from_secs(5);
 
-/// Measures again and again, and tells each time whether the goal is met and what was logged as an error since.
+/// Measures repeatedly, and prints each time whether the goal is met and which errors were logged since.
 fn watch_slo(
     arguments: &LabSloArgs,
     pages: &latency::SloCheck,
     mut logs: WatchedLogs,
 ) -> CommandOutcome {
     let mut round = 0;
-    // What was logged in an earlier round fails the whole watch: it does not come again.
+    // An error logged in an earlier round fails the whole watch, because it does not appear again.
     let mut has_logged = false;
     loop {
         round += 1;
@@ -159,7 +159,7 @@ fn watch_slo(
         }
         match &arguments.watch_dir {
             None => std::thread::sleep(MEASUREMENT_PAUSE),
-            // What changed during the measurement counts for the next one.
+            // A change during the measurement triggers the next one.
             Some(folder) => {
                 while Some(newest_change(folder)) == seen {
                     std::thread::sleep(FOLDER_POLL_INTERVAL);
@@ -169,7 +169,7 @@ fn watch_slo(
     }
 }
 
-/// Returns the newest change below a folder, and how many files there are.
+/// Returns the newest modification time below a folder, and the number of files.
 fn newest_change(folder: &Path) -> (Option<SystemTime>, u64) {
     let (mut newest, mut count) = (None, 0);
     let mut folders = vec![folder.to_owned()];

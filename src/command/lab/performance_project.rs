@@ -192,7 +192,7 @@ pub(super) fn draw_application_map(arguments: &args::LabMapArgs) -> CommandOutco
     Ok(project_exit_code(&project))
 }
 
-/// Writes the report of a project, and tells its use cases.
+/// Writes the report of a project, and prints its use cases.
 pub(super) fn report_project(file: &Path, out: Option<&Path>, is_json: bool) -> CommandOutcome {
     let project = load_project(file)?;
     if let Some(path) = out {

@@ -1,4 +1,4 @@
-//! Folders that keep a run: what was asked, the plan without its secrets, and what came out.
+//! Folders that store a run: the arguments, the plan without its secrets, and the results.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -13,7 +13,7 @@ use super::write_text;
 use crate::args::lab::{RunFolderArgs, WatchedProcessArgs};
 use crate::command::CommandFault;
 
-/// A run that may be kept, and the process that is watched meanwhile.
+/// Records a run, if requested, and the process that is monitored during it.
 pub(super) struct RunRecorder<'a> {
     folder: Option<&'a Path>,
     plan: Option<&'a Path>,
@@ -21,7 +21,7 @@ pub(super) struct RunRecorder<'a> {
 }
 
 impl<'a> RunRecorder<'a> {
-    /// Begins to watch the process that is named.
+    /// Starts to monitor the given process.
     pub(super) fn start(
         kept: &'a RunFolderArgs,
         plan: Option<&'a Path>,
@@ -30,28 +30,28 @@ impl<'a> RunRecorder<'a> {
         Ok(Self { folder: kept.keep.as_deref(), plan, watch })
     }
 
-    /// Keeps nothing.
+    /// Returns a recorder that stores nothing.
     pub(super) fn disabled() -> Self {
         Self { folder: None, plan: None, watch: None }
     }
 
-    /// Ends watching; returns what is to be written of a run.
+    /// Ends the monitoring; returns the data to write.
     pub(super) fn finish(self) -> FinishedRun<'a> {
         let watched = self.watch.map(|watch| warn_if_unobserved(watch.stop())).unwrap_or_default();
         FinishedRun { folder: self.folder, plan: self.plan, process_metrics: watched }
     }
 }
 
-/// A run that is over.
+/// A completed run.
 pub(super) struct FinishedRun<'a> {
     folder: Option<&'a Path>,
     plan: Option<&'a Path>,
-    /// What was seen of the process, if one was watched.
+    /// The metrics of the monitored process, if any.
     pub(super) process_metrics: Vec<ProcessMetrics>,
 }
 
 impl FinishedRun<'_> {
-    /// Writes the folder, if one is wanted.
+    /// Writes the folder, if requested.
     pub(super) fn write_folder(
         &self,
         results: &RunResults,
@@ -66,23 +66,23 @@ impl FinishedRun<'_> {
     }
 }
 
-/// Returns what arguments ask to watch.
+/// Returns the source of metrics that the arguments select.
 pub(super) fn metrics_source(watched: &WatchedProcessArgs) -> Option<ProcessMetricsSource> {
     let metrics = watched.metrics.clone().map(ProcessMetricsSource::Metrics);
     metrics.or(watched.pid.map(ProcessMetricsSource::Process))
 }
 
-/// A target that is watched while a command runs whose report is a sheet.
+/// Monitors a target during a command whose report is a sheet.
 pub(super) struct TargetWatch(Option<ProcessWatch>);
 
 impl TargetWatch {
-    /// Begins to watch what the arguments name.
+    /// Starts to monitor the target of the arguments.
     pub(super) fn start(watched: &WatchedProcessArgs) -> Result<Self, CommandFault> {
         let watch = metrics_source(watched).as_ref().map(ProcessWatch::start).transpose();
         watch.map(Self).map_err(|error| super::lab_fault(&error))
     }
 
-    /// Ends watching, and adds to a report what was seen.
+    /// Ends the monitoring, and adds its metrics to a report.
     pub(super) fn add_to_sheet(self, sheet: &mut ReportSheet) {
         if let Some(watch) = self.0 {
             sheet.add_target_facts(&warn_if_unobserved(watch.stop()));
@@ -90,7 +90,7 @@ impl TargetWatch {
     }
 }
 
-/// Warns where nothing was seen: a process that is not there, or metrics that nobody answers with.
+/// Warns if there are no metrics: because the process does not exist, or the metrics URL does not respond.
 fn warn_if_unobserved(watched: Vec<ProcessMetrics>) -> Vec<ProcessMetrics> {
     if watched.is_empty() {
         tracing::warn!("nothing could be seen of the tested process");
@@ -98,7 +98,7 @@ fn warn_if_unobserved(watched: Vec<ProcessMetrics>) -> Vec<ProcessMetrics> {
     watched
 }
 
-/// Makes a new folder `run-...` with what was asked and a copy of the plan.
+/// Creates a new folder `run-...` with the arguments and a copy of the plan.
 pub(super) fn create_run_folder(
     folder: &Path,
     plan: Option<&Path>,
@@ -109,7 +109,7 @@ pub(super) fn create_run_folder(
     std::fs::create_dir_all(folder).map_err(|error| lost(folder, error))?;
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut number = since.as_secs();
-    // Runs of the same second are told apart.
+    // Runs of the same second get different names.
     let run = loop {
         let run = folder.join(format!("run-{number}"));
         match std::fs::create_dir(&run) {
@@ -139,7 +139,7 @@ pub(super) fn create_run_folder(
             "toml" => plan_redaction::redact_toml_plan(&text).map(|kept| kept.text),
             _ => plan_redaction::redact_jmx_plan(&text).map(|kept| kept.text),
         };
-        // It was read as a plan before, so that it can be read now.
+        // The file was parsed as a plan before, so that it is readable.
         let kept = kept.ok_or_else(|| {
             CommandFault::cannot_run(format!(
                 "cannot keep `{}`: it has changed meanwhile",

@@ -1,4 +1,4 @@
-//! The commands that look at a site and its visitors: `cacheability`, `profile`, `replay`, `record`.
+//! The commands that analyze a site and its visitors: `cacheability`, `profile`, `replay`, `record`.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -199,10 +199,10 @@ pub(super) fn run_replay(arguments: &args::LabReplayArgs) -> CommandOutcome {
     )
 }
 
-/// How many exchanges were recorded, for the one who waits.
+/// The recorded exchanges, with a condition variable for the waiting thread.
 type SharedExchangeList = Arc<(Mutex<Vec<ProxyExchange>>, Condvar)>;
 
-/// Makes a plan of what a browser saved; a plan that cannot be run is not written.
+/// Creates a plan from a browser's HAR file; a plan that cannot be run is not written.
 fn record_from_har(file: &Path, arguments: &args::LabRecordArgs) -> CommandOutcome {
     let name = file.display().to_string();
     let har = har::parse_har(&read_text(file)?, &name, arguments.target.as_deref());
@@ -237,7 +237,7 @@ pub(super) fn run_recorder(arguments: &args::LabRecordArgs) -> CommandOutcome {
         Duration::from_secs(60),
         move |exchange| {
             say!("{} {} {}", exchange.status, exchange.method, exchange.url);
-            // Of the answers only what they are enters the plan.
+            // Response bodies are not part of the plan.
             let kept = ProxyExchange { response_body: Vec::new(), ..exchange.clone() };
             seen.0.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
             seen.1.notify_all();
@@ -274,7 +274,7 @@ fn wait_for_exchanges(
     waited.unwrap_or_else(PoisonError::into_inner).0.clone()
 }
 
-/// Writes the plan beside its place and moves it there, so that it is whole at any moment.
+/// Writes the plan to a temporary file and renames it, so that the plan is complete at any time.
 fn write_plan(
     arguments: &args::LabRecordArgs,
     exchanges: &[ProxyExchange],

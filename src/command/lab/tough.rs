@@ -1,4 +1,4 @@
-//! The commands that load an author: `tough` and `backup-impact`.
+//! The commands that put an author under load: `tough` and `backup-impact`.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -74,7 +74,7 @@ pub(super) fn run_tough(arguments: &LabToughArgs) -> CommandOutcome {
     finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), kept)
 }
 
-/// Returns what nobody can know of the passwords of users that tests make.
+/// Returns a random secret for the passwords of users that tests create.
 fn random_user_secret() -> Result<String, CommandFault> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| {
@@ -83,7 +83,7 @@ fn random_user_secret() -> Result<String, CommandFault> {
     Ok(format!("{:032x}", u128::from_le_bytes(random)))
 }
 
-/// Returns the name of a run: one that is given, or one of this second.
+/// Returns the name of a run: the given one, or one derived from the current second.
 fn run_name_or_default(given: Option<&str>, kind: &str) -> Result<String, CommandFault> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let name = given.map_or_else(|| format!("{kind}-{}", since.as_secs()), str::to_owned);
@@ -162,7 +162,7 @@ pub(super) fn run_backup_impact(arguments: &LabBackupImpactArgs) -> CommandOutco
     finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }
 
-/// Puts the load of the arguments in the place of that of the file.
+/// Replaces the load of the file with that of the arguments.
 fn override_load(arguments: &LabToughArgs, config: &mut ToughConfig) -> Result<(), CommandFault> {
     let lasts = arguments.duration.as_deref().map(duration_from_text).transpose()?;
     if lasts.is_some_and(|lasts: Duration| lasts.is_zero()) {

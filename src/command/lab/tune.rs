@@ -1,4 +1,4 @@
-//! `sweep` and `tune`: programs under many settings.
+//! `sweep` and `tune`: run programs with many settings.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ pub(super) fn parse_metric(text: Option<&str>) -> Result<Option<OutputMetric>, C
     text.map(OutputMetric::parse).transpose().map_err(|error| lab_fault(&error))
 }
 
-/// What both commands are told.
+/// The options that both commands share.
 struct ProgramTuningBench<'a> {
     parameters: Vec<SweepParameter>,
     metric: Option<OutputMetric>,
@@ -39,7 +39,7 @@ impl<'a> ProgramTuningBench<'a> {
                 "`{one}` is set twice; give all its values at once"
             )));
         }
-        // A place that is missing is told before anything runs.
+        // Report a missing placeholder before running anything.
         SweepSetting::at_indexes(&knobs, &[])
             .fill_placeholders(&arguments.program)
             .map_err(|error| lab_fault(&error))?;

@@ -1,4 +1,4 @@
-//! `tympan lab upload`: proves the goal that `upload-goal` calculates.
+//! `tympan lab upload`: verifies the goal that `upload-goal` calculates.
 
 use tympan_lab::calculator::{UploadWorkload, peak_factor};
 use tympan_lab::phase::upload as proof;
@@ -11,7 +11,7 @@ use super::{duration_from_text, lab_fault, read_text};
 use crate::args::lab_phases::LabUploadArgs;
 use crate::command::{CommandFault, CommandOutcome};
 
-/// The goal as words, from a file or from the arguments.
+/// The goal as text, from a file or from the arguments.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct UploadGoalText {
@@ -82,7 +82,7 @@ fn read_upload_goal(arguments: &LabUploadArgs) -> Result<UploadGoalText, Command
     })
 }
 
-/// Returns a number from a number, or from a text such as `500/day` or `12MB`.
+/// Parses a number, or a string such as `500/day` or `12MB`.
 fn parse_number_with_unit(value: &toml::Value) -> Result<f64, CommandFault> {
     let number = match value {
         toml::Value::Integer(number) => Some(*number as f64),
@@ -98,7 +98,7 @@ fn parse_number_with_unit(value: &toml::Value) -> Result<f64, CommandFault> {
     })
 }
 
-/// Shows a value as it was written, or what it is.
+/// Returns a value as it was written, or its type.
 fn plain_value_text(value: &toml::Value) -> String {
     match value {
         toml::Value::String(text) => text.clone(),

@@ -68,7 +68,7 @@ fn list_branches(home: &Path, json: bool) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lists what a branch changed.
+/// Lists the changes of a branch.
 fn diff_branch(home: &Path, name: &str, details: bool, json: bool) -> CommandOutcome {
     let home = Home::open_existing(home)?;
     let [before, after] = home.repository.branch_change_states(name).map_err(content_fault)?;
@@ -127,7 +127,7 @@ fn property_text(property: &Property) -> String {
     texts.join(", ")
 }
 
-/// Merges a branch, or tells what that would do.
+/// Merges a branch, or prints what a merge would do.
 fn merge_branch(arguments: &MergeBranchArgs) -> CommandOutcome {
     let choice = merge_choice(arguments)?;
     let MergeBranchArgs { name, into, dry_run, home, json, .. } = arguments;

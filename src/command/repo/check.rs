@@ -1,6 +1,6 @@
-//! `tympan repo check`: what is damaged, what that affects, and what a repair would do or has done.
+//! `tympan repo check`: reports damage, the affected content, and the repair that is possible or was done.
 //!
-//! The stores are opened by themselves: a home whose content cannot be read any more is what this is for.
+//! The stores are opened directly, because the command serves homes whose content can no longer be read.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,28 +21,28 @@ use crate::home::{error_chain_text, require_home};
 use crate::home_chunk_store::HomeChunkStore;
 use crate::{config, say};
 
-/// Lines of one list that are printed; the others are counted.
+/// The maximum number of lines of one list that are printed; further ones are only counted.
 const MAX_PRINTED_LINES: usize = 100;
 
-/// What is done about damage.
+/// The action on damage.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RepoCheckMode {
-    /// It is named, with what a repair would do.
+    /// Damage is reported, with the possible repair.
     ReportOnly,
-    /// It is repaired.
+    /// Damage is repaired.
     Repair,
 }
 
 /// The stores of a home.
 struct HomeStores {
     local: Arc<LocalStore>,
-    /// The packs with what they lie over, if the home is a clone.
+    /// The packs, layered over the base if the home is a clone.
     chunks: Arc<dyn ChunkStore>,
     blobs: Arc<dyn BlobStore>,
 }
 
-/// Re-hashes every record, walks every ref, lease and kept revision, looks for every blob that content names, and
-/// repairs what is damaged if that is wanted.
+/// Verifies the hash of every record, walks every ref, lease and kept revision, checks every blob that content refers
+/// to, and repairs damage if requested.
 pub(super) fn run_repository_check(home: &Path, mode: RepoCheckMode, json: bool) -> CommandOutcome {
     require_home(home)?;
     let stores = HomeStores::open(home)?;
@@ -63,7 +63,7 @@ pub(super) fn run_repository_check(home: &Path, mode: RepoCheckMode, json: bool)
         match mode {
             RepoCheckMode::ReportOnly => stores,
             RepoCheckMode::Repair => {
-                // What is left is judged by what the next start sees.
+                // The remaining damage is determined from the state that the next start sees.
                 drop(stores);
                 let stores = HomeStores::open(home)?;
                 found = stores.inspect()?;
@@ -72,7 +72,7 @@ pub(super) fn run_repository_check(home: &Path, mode: RepoCheckMode, json: bool)
         }
     };
     let mut missing = stores.check_blobs(&found.report);
-    // Indexes can be compared with content that can be read.
+    // Indexes can be compared only with readable content.
     let indexes = if found.report.is_clean() { stores.check_index_maps()? } else { Vec::new() };
     let wrong: Vec<String> = indexes.iter().map(ToString::to_string).collect();
     match mode {
@@ -144,13 +144,13 @@ impl HomeStores {
         })
     }
 
-    /// Compares the index maps of all refs with those that their content makes.
+    /// Compares the index maps of all refs with those derived from their content.
     fn check_index_maps(&self) -> Result<Vec<IndexFault>, CommandFault> {
         let compared = IndexMapRebuilder::new(&*self.chunks).find_faults();
         compared.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))
     }
 
-    /// Makes the index maps of the refs anew that have a wrong one.
+    /// Rebuilds the index maps of the refs with a wrong one.
     fn rebuild_index_maps(&self, faults: &[IndexFault]) -> Result<(), CommandFault> {
         let maps = IndexMapRebuilder::new(&*self.chunks);
         let names: BTreeSet<&str> = faults.iter().map(|fault| &*fault.ref_name).collect();
@@ -161,7 +161,7 @@ impl HomeStores {
         Ok(())
     }
 
-    /// Returns what is still wrong after indexes were made anew.
+    /// Returns the faults that remain after indexes were rebuilt.
     fn remaining_index_faults(&self, faults: &[IndexFault]) -> Result<Vec<String>, CommandFault> {
         if faults.is_empty() {
             return Ok(Vec::new());
@@ -169,7 +169,7 @@ impl HomeStores {
         Ok(self.check_index_maps()?.iter().map(ToString::to_string).collect())
     }
 
-    /// Returns what is wrong with the blobs that the packs do not hold.
+    /// Returns the faults of blobs that are not stored in the packs.
     fn check_blobs(&self, report: &StoreCheckReport) -> Vec<String> {
         let check = |blob: &BlobId| match self.blobs.open(blob) {
             Ok(Some(content)) => blob_damage(blob, content),
@@ -180,7 +180,7 @@ impl HomeStores {
     }
 }
 
-/// Re-hashes a large blob; nothing if it is what its id says.
+/// Verifies the hash of a large blob; `None` if it matches its id.
 fn blob_damage(expected: &BlobId, content: tympan_content::BlobContent) -> Option<String> {
     match tympan_blobs::compute_blob_id(&mut content.into_reader()) {
         Ok(actual) if actual == *expected => None,
@@ -193,7 +193,7 @@ fn blob_damage(expected: &BlobId, content: tympan_content::BlobContent) -> Optio
     }
 }
 
-/// Returns a key as the path that it stands for.
+/// Returns the path that a key represents.
 fn key_path_text(key: &[u8]) -> String {
     match key::parse_key(key) {
         Ok(names) => format!("/{}", names.join("/")),

@@ -1,4 +1,4 @@
-//! `tympan repo clone`: a staging home over another one, a full copy, or a standby.
+//! `tympan repo clone`: creates a staging home over another one, a full copy, or a standby.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -29,15 +29,15 @@ use crate::home_origin::{
 use crate::say;
 use crate::trusted_clock::trusted_now;
 
-/// How often a standby looks for something new.
+/// The interval at which a standby polls for changes.
 const STANDBY_POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// How long it waits after a failure, at most.
+/// The maximum delay after a failure.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
-/// How often the status file is written while nothing changes.
+/// The interval at which the status file is written without changes.
 const STATUS_WRITE_INTERVAL: Duration = Duration::from_secs(1);
-/// How often it sweeps its blobs.
+/// The interval at which a standby sweeps its blobs.
 const BLOB_SWEEP_INTERVAL: Duration = Duration::from_hours(24);
-/// Where a standby tells how far it is.
+/// The status file of a standby.
 const STANDBY_STATUS_FILE: &str = "standby.json";
 
 /// Clones, copies or follows.
@@ -64,7 +64,7 @@ pub(super) fn run_clone(clone: &RepoCloneArgs) -> CommandOutcome {
     let root = match cloned {
         Ok(root) => root,
         Err(fault) => {
-            // Nothing half-done is left: neither the lease nor what was empty before.
+            // On failure, release the lease and restore the empty folder, so that nothing incomplete remains.
             base.0.release_lease(&holder).ok();
             fs::remove_dir_all(&clone.to).ok();
             return Err(fault);
@@ -79,7 +79,7 @@ pub(super) fn run_clone(clone: &RepoCloneArgs) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Takes a lease on the newest state and makes a home whose `main` begins there.
+/// Takes a lease on the newest state and creates a home whose `main` starts there.
 fn create_clone(
     to: &Path,
     origin: HomeOrigin,
@@ -95,7 +95,7 @@ fn create_clone(
     let lease = lease.map_err(failed)?;
     let root = lease.root;
     let origin = HomeOrigin { root: Some(root.to_string()), ..origin };
-    // The file comes first: a store without it would pass for an empty home.
+    // The file is written first: a store without it would be taken for an empty home.
     create_home_dir(to)?;
     home_origin::write_credentials(to, access)?;
     origin.write_clone(to)?;
@@ -105,7 +105,7 @@ fn create_clone(
     Ok(root)
 }
 
-/// Copies everything into a home of its own.
+/// Copies everything into an independent home.
 fn copy_repository(clone: &RepoCloneArgs, from: &str, access: &BaseAccess) -> CommandOutcome {
     require_unused_home_dir(&clone.to)?;
     let base = home_origin::open_base_at(from, access, &clone.to)?;
@@ -137,7 +137,7 @@ fn copy_repository(clone: &RepoCloneArgs, from: &str, access: &BaseAccess) -> Co
     Ok(ExitCode::SUCCESS)
 }
 
-/// Follows until a signal.
+/// Follows the origin until a signal.
 fn follow_repository(clone: &RepoCloneArgs, from: &str, access: &BaseAccess) -> CommandOutcome {
     let to = &clone.to;
     let origin = match HomeOrigin::read_standby(to)? {
@@ -173,7 +173,7 @@ fn follow_repository(clone: &RepoCloneArgs, from: &str, access: &BaseAccess) -> 
     create_runtime(4)?.block_on(async {
         let mut signals = ProcessSignals::listen()?;
         let (stop, stopped) = watch::channel(false);
-        // What is in the way is in the log; a blob is stored only after it worked.
+        // Obstacles are logged; a blob is stored only after the registration has succeeded.
         drop(follower.stores.sharing.register_remotely(&stopped));
         let work = tokio::task::spawn_blocking(move || follower.follow_until_stopped(&stopped));
         signals.wait_for_end().await;
@@ -183,7 +183,7 @@ fn follow_repository(clone: &RepoCloneArgs, from: &str, access: &BaseAccess) -> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// A standby at work.
+/// A running standby.
 struct StandbyFollower {
     standby: StandbyStore,
     stores: StandbyStores,
@@ -243,7 +243,7 @@ impl StandbyFollower {
                 }
             }
             if looked.is_ok_and(|done| done.revisions > 0) {
-                // More may have come meanwhile.
+                // More may have been committed in the meantime.
                 continue;
             }
             std::thread::sleep(wait);
@@ -251,7 +251,7 @@ impl StandbyFollower {
         self.report_status(fault.as_deref(), true);
     }
 
-    /// Collects what the standby has no use for any more, as an instance does in its home.
+    /// Collects data that the standby no longer needs, as an instance does in its home.
     fn collect_garbage(&self, now: SystemTime) {
         let retention = self.config.history.retention();
         let now = trusted_now(&self.to, &*self.stores.chunks, now);
@@ -265,7 +265,7 @@ impl StandbyFollower {
         }
     }
 
-    /// Says which blobs the standby needs, and sweeps those that nobody does, as an instance does every night.
+    /// Marks the blobs that the standby needs, and sweeps those that no member needs, as an instance does every night.
     fn sweep_blobs(&self, stopped: &watch::Receiver<bool>) {
         let go_on =
             || if *stopped.borrow() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
@@ -303,7 +303,7 @@ impl StandbyFollower {
         }
     }
 
-    /// Says how far the standby is, in the status file and, if it is news, on standard output.
+    /// Writes the progress of the standby to the status file and, if it is news, to standard output.
     fn report_status(&self, fault: Option<&str>, is_news: bool) {
         let now = SystemTime::now();
         let lag = self.standby.lag();
@@ -341,19 +341,19 @@ impl StandbyFollower {
     }
 }
 
-/// Replaces the status file; it is worth nothing after a crash, so it is not synced.
+/// Replaces the status file; it has no value after a crash, so it is not synced.
 fn write_status(home: &Path, text: &str) -> std::io::Result<()> {
     let unfinished = home.join("standby.json.tmp");
     write_private_file(&unfinished, text.as_bytes())?;
     fs::rename(unfinished, home.join(STANDBY_STATUS_FILE))
 }
 
-/// Returns what a standby stated last.
+/// Returns the last status of a standby.
 pub(super) fn last_status(home: &Path) -> Option<serde_json::Value> {
     serde_json::from_str(&fs::read_to_string(home.join(STANDBY_STATUS_FILE)).ok()?).ok()
 }
 
-/// Returns what the arguments say about reading from a running instance.
+/// Returns the access to a running instance from the arguments.
 fn base_access(clone: &RepoCloneArgs, from: &str) -> Result<BaseAccess, CommandFault> {
     let read_key = |file: &PathBuf| {
         let key = fs::read_to_string(file).map_err(|error| {
@@ -373,7 +373,7 @@ fn base_access(clone: &RepoCloneArgs, from: &str) -> Result<BaseAccess, CommandF
     Ok(BaseAccess { credentials: secret, ca_file: ca, lease_dir: leases })
 }
 
-/// Returns the folder that is to hold the lease, if the home that is cloned pays heed to it.
+/// Returns the folder for the lease, if the home that is cloned honors leases in it.
 fn lease_folder(folder: &Path, from: &str) -> Result<PathBuf, CommandFault> {
     if home_origin::is_instance_url(from) {
         return Err(CommandFault::usage("`--leases` is for a home that is read by its directory"));
@@ -392,13 +392,13 @@ fn lease_folder(folder: &Path, from: &str) -> Result<PathBuf, CommandFault> {
     )))
 }
 
-/// What a standby has of its own.
+/// A standby's own stores.
 struct StandbyStores {
     chunks: Arc<LocalStore>,
     sharing: BlobSharing,
 }
 
-/// Opens a standby, with its blobs where its configuration says.
+/// Opens a standby, with its blobs in the storage of its configuration.
 fn open_standby(
     (to, config): (&Path, &TympanConfig),
     base: BaseWithBlobs,
@@ -412,12 +412,12 @@ fn open_standby(
     Ok((standby, StandbyStores { chunks, sharing: BlobSharing::new(membership, &blobs) }))
 }
 
-/// Refuses a directory in which something is.
+/// Refuses a directory that is not empty.
 fn require_empty_dir(to: &Path) -> Result<(), CommandFault> {
     require_only_known_entries(&[], to)
 }
 
-/// Refuses a directory in which something is that was not put there for the home to be.
+/// Refuses a directory with anything except files that prepare a new home.
 fn require_unused_home_dir(to: &Path) -> Result<(), CommandFault> {
     require_only_known_entries(&["tympan.toml", "replication.key"], to)
 }
@@ -434,7 +434,7 @@ fn require_only_known_entries(known: &[&str], to: &Path) -> Result<(), CommandFa
     }
 }
 
-/// Returns a directory as it is found from anywhere; a URL as it is.
+/// Returns the absolute path of a directory; a URL is returned unchanged.
 fn absolute_origin(from: &str) -> Result<String, CommandFault> {
     if home_origin::is_instance_url(from) {
         return Ok(from.trim_end_matches('/').to_owned());

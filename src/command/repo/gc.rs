@@ -1,4 +1,4 @@
-//! `tympan repo gc`: collects garbage in a home that no instance runs on.
+//! `tympan repo gc`: collects garbage in a home whose instance is not running.
 
 use std::ops::ControlFlow;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `tympan repo`: looks after a repository.
+//! `tympan repo`: manages a repository.
 
 mod branch;
 mod check;
@@ -16,7 +16,7 @@ use crate::command::{CommandFault, CommandOutcome};
 use crate::home::error_chain_text;
 use crate::home_chunk_store;
 
-/// Reads a time from the command line.
+/// Parses a time from the command line.
 fn parse_time(text: &str) -> Result<SystemTime, CommandFault> {
     let date = tympan_content::JcrDate::parse_lenient(text);
     Ok(date.map_err(|error| CommandFault::usage(error.to_string()))?.to_system_time())
@@ -52,7 +52,7 @@ pub(crate) fn run_repo_command(arguments: &RepoArgs) -> CommandOutcome {
     }
 }
 
-/// Tells a failure of the content: what cannot be asked for is the caller's mistake.
+/// Converts an error of the content to a fault: an invalid request is a usage error.
 #[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
 fn content_fault(error: tympan_content::Error) -> CommandFault {
     match error {

@@ -1,4 +1,4 @@
-//! `tympan repo promote`: a standby takes over.
+//! `tympan repo promote`: promotes a standby.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,11 +12,11 @@ use crate::home::error_chain_text;
 use crate::home_origin::{self, HomeOrigin, open_own_packs};
 use crate::say;
 
-/// Makes a standby a home of its own, which `tympan author` runs on.
+/// Makes a standby an independent home, on which `tympan author` runs.
 pub(super) fn promote_standby(home: &Path, json: bool) -> CommandOutcome {
     let origin = HomeOrigin::read_standby(home)?
         .ok_or_else(|| CommandFault::usage(format!("`{}` is no standby", home.display())))?;
-    // Whoever follows holds the lock: it must have stopped before anything is decided.
+    // A running follower holds the lock: it must have stopped before anything is decided.
     let own = open_own_packs(home)?;
     let failed = |error: tympan_store::Error| {
         CommandFault::cannot_run(format!(

@@ -1,4 +1,4 @@
-//! `tympan repo restore-path`: brings a node back as it was at a time, in a revision, or in a version of it.
+//! `tympan repo restore-path`: restores a node to its state at a time, in a revision, or in a version.
 
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -54,7 +54,7 @@ pub(super) fn run_restore_path(arguments: &RestorePathArgs) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens the state to take the node from.
+/// Opens the state that the node is taken from.
 fn open_restore_snapshot(
     repository: &Repository,
     at: Option<SystemTime>,

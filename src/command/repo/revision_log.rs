@@ -40,7 +40,7 @@ pub(super) fn print_revision_log(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lists the documents that differ.
+/// Lists the documents that differ between two states.
 pub(super) fn diff_states(home: &Path, states: [&String; 2], json: bool) -> CommandOutcome {
     let home = Home::open_existing(home)?;
     let [from, to] = states.map(|state| find_snapshot(&home.repository, state));
@@ -54,7 +54,7 @@ pub(super) fn diff_states(home: &Path, states: [&String; 2], json: bool) -> Comm
     Ok(ExitCode::SUCCESS)
 }
 
-/// Takes a branch back.
+/// Reverts a branch to an earlier state.
 pub(super) fn revert_branch(home: &Path, branch: &str, root: &str) -> CommandOutcome {
     let root: ChunkId = root
         .parse()

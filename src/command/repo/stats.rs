@@ -1,4 +1,4 @@
-//! `tympan repo stats`: how much there is.
+//! `tympan repo stats`: counts the contents of a repository.
 
 use std::path::Path;
 use std::process::ExitCode;

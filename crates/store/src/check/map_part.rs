@@ -1,4 +1,4 @@
-//! A map in parts, as far as it can be read: records in order, and the spans that cannot.
+//! Reads a map in parts as far as possible: the records in order, and the spans that cannot be read.
 
 use std::ops::Bound;
 
@@ -12,9 +12,9 @@ use crate::tree::{ExpectedChild, MapValue, SortedMap, TreeFault, check_tree_chun
 /// A span of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MapKeySpan {
-    /// The first key that can be in it.
+    /// The first key that can be in the span.
     pub(crate) start: Vec<u8>,
-    /// The first key behind it; `None` if it runs to the end.
+    /// The first key after the span; `None` if it runs to the end.
     pub(crate) end: Option<Vec<u8>>,
 }
 
@@ -37,7 +37,7 @@ impl MapKeySpan {
         key >= self.start.as_slice() && self.end.as_deref().is_none_or(|to| key < to)
     }
 
-    /// Returns what two spans share, if anything.
+    /// Returns the intersection of two spans, or `None` if they do not overlap.
     fn intersection(&self, other: &Self) -> Option<Self> {
         let from = self.start.clone().max(other.start.clone());
         let to = match (&self.end, &other.end) {
@@ -53,24 +53,25 @@ impl MapKeySpan {
 pub(crate) enum MapPart {
     /// A record, whose body may or may not be readable.
     Record(Bytes, MapValue),
-    /// A span of which nothing is known.
+    /// A span that cannot be read.
     Unreadable(UnreadableSpan),
-    /// A part that the caller passes over.
+    /// A part that the caller skips.
     Skipped,
 }
 
 /// A span of a map that cannot be read.
 pub(crate) struct UnreadableSpan {
     pub(crate) span: MapKeySpan,
-    /// How many records the chunk leads to, as far as its parent says so; otherwise 0.
+    /// The number of records below the chunk, as its parent states it; 0 if unknown.
     pub(crate) record_count: u64,
     pub(crate) fault: String,
 }
 
-/// Reads chunks: the inner error says why a chunk cannot be had, the outer one ends everything.
+/// A function that reads chunks. The inner error is the reason why one chunk cannot be read; the outer error ends the
+/// whole visit.
 pub(crate) type ChunkReadFn<'a> = dyn Fn(&ChunkId) -> Result<Result<Chunk, String>> + 'a;
 
-/// Visits what a map has in a span, in order.
+/// Visits the parts of a map in a span, in order.
 pub(crate) fn visit_map_parts(
     read: &ChunkReadFn<'_>,
     map: SortedMap,
@@ -80,7 +81,7 @@ pub(crate) fn visit_map_parts(
     visit_map_parts_except(read, map, span, &mut |_| false, visit)
 }
 
-/// Visits what a map has in a span, in order, but passes over the subtrees that `skips` tells.
+/// Visits the parts of a map in a span, in order, but skips the subtrees that `skips` selects.
 pub(crate) fn visit_map_parts_except(
     read: &ChunkReadFn<'_>,
     map: SortedMap,
@@ -102,7 +103,7 @@ struct MapPartWalk<'a> {
 }
 
 impl MapPartWalk<'_> {
-    /// Visits a subtree. Levels fall on the way down, so that this ends.
+    /// Visits a subtree. Levels decrease on the way down, so the recursion ends.
     fn visit_subtree(
         &mut self,
         id: ChunkId,
@@ -148,7 +149,7 @@ impl MapPartWalk<'_> {
     }
 }
 
-/// Reads one leaf, whatever the id.
+/// A reader that returns its one leaf for any id.
 struct SingleLeafReader<'a>(&'a Chunk);
 
 impl crate::chunk_store::ReadChunks for SingleLeafReader<'_> {

@@ -1,14 +1,14 @@
-//! The check: every record re-read, every ref, lease and kept revision walked.
+//! The check: reads every record again and walks every ref, lease and retained revision.
 //!
-//! In: a local store. Out: a [`StoreCheckReport`] of what is damaged and what that affects.
+//! In: a local store. Out: a [`StoreCheckReport`] of the damage and what it affects.
 //!
 //! Invariants
 //! * Nothing on the disk is changed.
 //! * A reachable chunk is visited once, however many states reach it, unless something below it is damaged.
-//! * Memory: a bit for each chunk, a bounded number of findings, the revisions.
+//! * Memory: a bit for each chunk, a bounded number of findings, and the revisions.
 //!
-//! Not here: large blobs; the report lists those that the store does not hold, for `blobs` to verify. What is done
-//! about damage: `repair`.
+//! Not here: large blobs; the report lists those that the store does not hold, for `blobs` to verify. `repair` handles
+//! the damage.
 
 mod map_part;
 mod state_walk;
@@ -29,48 +29,48 @@ pub(crate) use map_part::{
 };
 pub(crate) use state_walk::StateWalk;
 
-/// Places that a report lists; more are counted.
+/// The maximum number of locations that a report lists; further ones are only counted.
 const MAX_LISTED_LOCATIONS: usize = 1_000;
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreCheckReport {
-    /// Pack files.
+    /// Number of pack files.
     pub pack_count: usize,
-    /// Chunk records in them.
+    /// Number of chunk records in the packs.
     pub chunk_count: u64,
-    /// Blobs in them.
+    /// Number of blobs in the packs.
     pub blob_count: u64,
-    /// Commit records in them.
+    /// Number of commit records in the packs.
     pub commit_count: u64,
-    /// Bytes of all packs.
+    /// Total size of all packs in bytes.
     pub pack_bytes: u64,
-    /// Refs that were walked.
+    /// Number of refs that were walked.
     pub ref_count: usize,
-    /// Leases that were walked.
+    /// Number of leases that were walked.
     pub lease_count: usize,
-    /// Kept revisions that were walked, of all refs.
+    /// Number of retained revisions that were walked, of all refs.
     pub revision_count: u64,
-    /// Chunks that all of these reach.
+    /// Number of chunks reachable from all of these.
     pub reachable_chunks: u64,
-    /// What is wrong with files, with place.
+    /// The faults of files, each with its location.
     pub faults: Vec<String>,
-    /// What cannot be read because of it.
+    /// The locations in content that cannot be read because of these faults.
     pub damaged_locations: Vec<DamagedLocation>,
-    /// How many more faults and places there are than `faults` and `affected` list.
+    /// The number of faults and locations beyond those listed in `faults` and `damaged_locations`.
     pub unlisted_count: u64,
-    /// How many kept revisions of each ref cannot be read in full.
+    /// The number of retained revisions of each ref that cannot be read in full.
     pub damaged_revisions: BTreeMap<String, u64>,
-    /// What opening has undone: an unfinished write, as a crash leaves it.
+    /// Repairs made when the store was opened: unfinished writes, as a crash leaves them, that were undone.
     pub recovery_notes: Vec<String>,
-    /// Small blobs that are reached and cannot be read.
+    /// Reachable small blobs that cannot be read.
     pub damaged_blobs: BTreeSet<BlobId>,
-    /// Blobs that are reached and that the store does not hold: to be verified in the blob store.
+    /// Reachable blobs that the store does not hold, to be verified in the blob store.
     pub external_blobs: BTreeSet<BlobId>,
 }
 
 impl StoreCheckReport {
-    /// Tells whether nothing is wrong.
+    /// Returns true if no fault was found.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.faults.is_empty()
@@ -79,16 +79,16 @@ impl StoreCheckReport {
     }
 }
 
-/// What reaches a place.
+/// The root from which a location is reached.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RootOrigin {
-    /// A ref, as it is now.
+    /// A ref in its current state.
     Ref(String),
-    /// A kept revision of a ref.
+    /// A retained revision of a ref.
     Revision {
-        /// The ref.
+        /// The name of the ref.
         name: String,
-        /// The revision.
+        /// The sequence number of the revision.
         sequence: u64,
     },
     /// The lease of this holder.
@@ -108,18 +108,18 @@ impl fmt::Display for RootOrigin {
     }
 }
 
-/// One place that cannot be read.
+/// A location that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedLocation {
-    /// What reaches it. A revision only if no ref or newer revision does.
+    /// The root from which the location is reached. A revision only if no ref or newer revision reaches it.
     pub origin: RootOrigin,
-    /// The map; empty for the root itself.
+    /// The name of the map; empty for the root itself.
     pub map: String,
-    /// The key of the record whose body is affected, or where the affected part of the map begins.
+    /// The key of the record whose body is affected, or the start of the affected part of the map.
     pub key: Vec<u8>,
-    /// The chunk that cannot be read, or that names the blob which cannot.
+    /// The chunk that cannot be read, or the chunk that names the unreadable blob.
     pub chunk: ChunkId,
-    /// Why.
+    /// The reason why it cannot be read.
     pub fault: String,
 }
 
@@ -131,19 +131,19 @@ impl fmt::Display for DamagedLocation {
     }
 }
 
-/// A check's findings, and what a repair needs beside the report.
+/// The findings of a check, and the data that a repair needs beside the report.
 #[derive(Debug)]
 pub struct StoreInspection {
-    /// What was found.
+    /// The report of the check.
     pub report: StoreCheckReport,
-    /// The time by which leases are judged.
+    /// The time used to decide whether a lease has expired.
     pub(crate) checked_at: SystemTime,
-    /// Knows the records that are bad.
+    /// The damaged records.
     pub(crate) survey: PackSurvey,
 }
 
-/// Re-reads every record of every pack, then walks every ref, lease and kept revision through all that it reaches, also
-/// leases that have expired.
+/// Reads every record of every pack again, then walks every ref, lease and retained revision with everything reachable
+/// from it. Expired leases are walked, too.
 ///
 /// # Errors
 /// Only what prevents the check itself, such as a pack that cannot be opened; damage is in the report.
@@ -151,8 +151,8 @@ pub fn check_store(store: &LocalStore) -> Result<StoreCheckReport> {
     Ok(inspect_store(store, SystemTime::UNIX_EPOCH)?.report)
 }
 
-/// Does what [`check_store`] does, but for leases that have expired by `now`: they keep nothing, so that nothing of theirs can
-/// be missing. Keeps what [`repair`](crate::repair) needs.
+/// Does the same as [`check_store`], except for leases that have expired by `now`: they retain nothing, so nothing of
+/// theirs can be missing. The result holds the data that [`repair`](crate::repair) needs.
 ///
 /// # Errors
 /// As [`check_store`].

@@ -1,4 +1,4 @@
-//! Walking states: what each root reaches, and what of it cannot be read.
+//! Walks states: the chunks and blobs reachable from each root, and those among them that cannot be read.
 
 use std::collections::HashSet;
 
@@ -12,22 +12,22 @@ use crate::local::{LocalStore, PackSurvey};
 use crate::store_root::StoreRoot;
 use crate::tree::{ExpectedChild, TreeFault, check_tree_chunk};
 
-/// Levels of chunks below a root; more can only come from a hostile store.
+/// The maximum number of chunk levels below a root; only a hostile store can have more.
 const MAX_WALK_DEPTH: usize = 64;
 
-/// A walk over any number of states, which share what they have in common.
+/// A walk over any number of states; chunks that they share are walked once.
 pub(crate) struct StateWalk<'a> {
     store: &'a LocalStore,
-    /// Knows the records that are bad.
+    /// The damaged records.
     survey: &'a PackSurvey,
-    /// Chunks with nothing wrong below.
+    /// Chunks with no fault in them or below them.
     clean_chunks: VisitedChunks<'a>,
-    /// Chunks with something wrong below, of states walked before this one.
+    /// Chunks with a fault in them or below them, from states walked earlier.
     damaged_chunks: HashSet<ChunkId>,
     pub(crate) report: StoreCheckReport,
 }
 
-/// Where the walk is.
+/// The current position of the walk.
 #[derive(Clone, Copy)]
 struct WalkPosition<'a> {
     origin: &'a RootOrigin,
@@ -37,7 +37,7 @@ struct WalkPosition<'a> {
 }
 
 impl<'a> StateWalk<'a> {
-    /// Begins a walk that adds to a report.
+    /// Starts a walk that adds its findings to a report.
     pub(crate) fn new(
         store: &'a LocalStore,
         survey: &'a PackSurvey,
@@ -58,18 +58,18 @@ impl<'a> StateWalk<'a> {
         self.report
     }
 
-    /// Tells whether a chunk has been found whole with all that it reaches.
+    /// Returns true if a chunk and everything reachable from it has been found intact.
     pub(crate) fn is_chunk_clean(&self, id: &ChunkId) -> bool {
         self.clean_chunks.contains(id)
     }
 
-    /// Walks a state; tells whether all of it can be read.
+    /// Walks a state; returns true if all of it can be read.
     pub(crate) fn walk_state(&mut self, origin: &RootOrigin, root: ChunkId) -> Result<bool> {
         let at = WalkPosition { origin, map: "", key: &[], depth: 0 };
         self.walk_chunk(root, at)
     }
 
-    /// Walks a body; tells whether all of it can be read.
+    /// Walks a body; returns true if all of it can be read.
     pub(crate) fn walk_state_body(&mut self, origin: &RootOrigin, id: ChunkId) -> Result<bool> {
         self.walk_body(id, WalkPosition { origin, map: "", key: &[], depth: 0 })
     }
@@ -103,7 +103,7 @@ impl<'a> StateWalk<'a> {
         Ok(self.record_result(id, is_clean))
     }
 
-    /// Walks a part of a tree; `expected` is what the parent says about it.
+    /// Walks a part of a tree; `expected` is what the parent states about it.
     fn walk_tree(
         &mut self,
         id: ChunkId,
@@ -149,7 +149,7 @@ impl<'a> StateWalk<'a> {
         }
         let mut is_clean = true;
         for blob in chunk.blob_refs() {
-            // The body is whole all the same, so that this is noted once.
+            // The body itself is intact, so the damaged blob is recorded only once.
             if self.store.is_damaged_blob(&blob, self.survey) {
                 self.record_damage(at, id, format!("blob `{blob}` is damaged"));
                 self.report.damaged_blobs.insert(blob);
@@ -164,12 +164,12 @@ impl<'a> StateWalk<'a> {
         Ok(self.record_result(id, is_clean))
     }
 
-    /// Returns what an earlier visit has shown, if another need not tell more.
+    /// Returns the result of an earlier visit, or `None` if the chunk must be walked again.
     fn known_result(&self, id: &ChunkId, at: WalkPosition<'_>) -> Option<bool> {
         if self.clean_chunks.contains(id) {
             return Some(true);
         }
-        // Each ref and lease lists what it cannot read; revisions add what no other state does.
+        // Each ref and lease lists everything it cannot read; revisions list only what no other state lists.
         let is_listed =
             matches!(at.origin, RootOrigin::Revision { .. }) && self.damaged_chunks.contains(id);
         is_listed.then_some(false)
@@ -184,7 +184,7 @@ impl<'a> StateWalk<'a> {
         is_clean
     }
 
-    /// Reads a chunk past the cache; notes it and returns `None` if it is damaged or missing.
+    /// Reads a chunk past the cache; records the fault and returns `None` if the chunk is damaged or missing.
     fn load_chunk(&mut self, id: &ChunkId, at: WalkPosition<'_>) -> Result<Option<Chunk>> {
         if at.depth > MAX_WALK_DEPTH {
             self.record_damage(at, *id, "it is nested too deeply".to_owned());

@@ -1,4 +1,4 @@
-//! The chunks that a walk has found whole: a bit for each, as far as they lie in packs with an index file.
+//! The set of chunks that a walk has found intact: one bit for each chunk in a pack with an index file.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use crate::local::LocalStore;
 /// A set of chunks of one store.
 pub(crate) struct VisitedChunks<'a> {
     store: &'a LocalStore,
-    /// By pack, a bit for each entry of its index file.
+    /// By pack, one bit for each entry of its index file.
     pack_bits: HashMap<u32, Vec<u64>>,
     unindexed: HashSet<ChunkId>,
     chunk_count: u64,

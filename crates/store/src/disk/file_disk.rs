@@ -1,4 +1,4 @@
-//! A folder of the file system.
+//! A disk on a folder of the file system.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -11,37 +11,38 @@ use rustix::fs::FlockOperation;
 use super::{Disk, DiskFile, DiskLock, DiskLockError, MappedFile};
 
 const LOCK_FILE: &str = "lock";
-/// What others on the machine may do, and members of the group: nothing. Content holds what not everyone may read, and the
-/// hashes of passwords.
+/// The file mode: no access for the group and for other users of the machine. The content can hold confidential data
+/// and password hashes.
 const FILE_PERMISSIONS: u32 = 0o600;
 const FOLDER_PERMISSIONS: u32 = 0o700;
 
-/// A folder of the file system.
+/// A disk on a folder of the file system.
 #[derive(Clone, Debug)]
 pub struct FileDisk {
     dir: PathBuf,
-    /// Whether someone else writes the folder.
+    /// True if another process writes the folder.
     is_read_only: bool,
 }
 
 impl FileDisk {
-    /// Opens a folder, creating it and its parents where they are missing.
+    /// Opens a folder; creates it and its parents if they are missing.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the operating system.
     pub fn open(dir: impl Into<PathBuf>) -> io::Result<Self> {
         let dir = dir.into();
         create_dir_durably(&dir)?;
         Ok(Self { dir, is_read_only: false })
     }
 
-    /// Opens a folder that someone else writes: no file in it is opened for writing, whoever may.
+    /// Opens a folder that another process writes. No file in it is opened for writing, even if the permissions allow
+    /// it.
     #[must_use]
     pub fn open_read_only(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into(), is_read_only: true }
     }
 
-    /// Refuses to write to what is only read.
+    /// Returns an error if the disk is read-only.
     fn check_writable(&self) -> io::Result<()> {
         if self.is_read_only { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
     }
@@ -50,10 +51,10 @@ impl FileDisk {
         self.dir.join(name)
     }
 
-    /// Creates the folders of a file, durably.
+    /// Creates the parent folders of a file, durably.
     fn create_folders(&self, path: &Path) -> io::Result<()> {
         match path.parent() {
-            // The disk's own folder is not made again after someone has removed it.
+            // The disk's own folder is not created again if someone has removed it.
             Some(folder) if folder != self.dir && self.dir.is_dir() => create_dir_durably(folder),
             _ => Ok(()),
         }
@@ -67,7 +68,7 @@ impl Disk for FileDisk {
             return Ok(Arc::new(SystemFile { file: File::open(path)? }));
         }
         let file = match OpenOptions::new().read(true).append(true).open(&path) {
-            // A folder that is mounted for reading only can still be read.
+            // A folder that is mounted read-only can still be read.
             Err(error) if is_read_only_error(&error) => File::open(path)?,
             file => file?,
         };
@@ -78,7 +79,7 @@ impl Disk for FileDisk {
         self.check_writable()?;
         let path = self.path_of(name);
         self.create_folders(&path)?;
-        // Truncation and appending exclude each other when opening; the file is emptied right after.
+        // Truncation and appending exclude each other when opening; the file is truncated right after.
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true).mode(FILE_PERMISSIONS);
         let file = options.open(path)?;
@@ -105,7 +106,7 @@ impl Disk for FileDisk {
         };
         let mut names = Vec::new();
         for entry in entries {
-            // A name that is not UTF-8 is not one of ours.
+            // This program writes no file names that are not UTF-8.
             names.extend(entry?.file_name().into_string());
         }
         names.sort_unstable();
@@ -135,7 +136,7 @@ impl Disk for FileDisk {
             }
             Err(error) => return Err(DiskLockError::Io(error.into())),
         }
-        // The pid is a courtesy: on a full disk the lock holds all the same.
+        // The pid is only information for other processes: on a full disk the lock holds without it.
         let written = file
             .set_len(0)
             .and_then(|()| file.rewind())
@@ -151,7 +152,7 @@ impl Disk for FileDisk {
     }
 }
 
-/// Creates a folder and its parents where they are missing, each durably.
+/// Creates a folder and its missing parents, each durably.
 fn create_dir_durably(dir: &Path) -> io::Result<()> {
     if dir.as_os_str().is_empty() || dir.is_dir() {
         return Ok(());

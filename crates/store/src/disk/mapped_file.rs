@@ -17,7 +17,7 @@ enum MappedContent {
 }
 
 impl MappedFile {
-    /// Maps a file that is never cut while the map lives.
+    /// Maps a file, which must not be truncated while the map exists.
     pub(super) fn map_file(file: &std::fs::File) -> io::Result<Self> {
         if file.metadata()?.len() == 0 {
             return Ok(Self::from_copy(Bytes::new()));
@@ -30,7 +30,7 @@ impl MappedFile {
         Ok(Self(MappedContent::File(map)))
     }
 
-    /// Wraps a copy of the content.
+    /// Creates content from a copy of the bytes.
     #[must_use]
     pub fn from_copy(bytes: impl Into<Bytes>) -> Self {
         Self(MappedContent::Copy(bytes.into()))

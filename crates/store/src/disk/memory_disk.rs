@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{Disk, DiskFile, DiskLock, DiskLockError, MappedFile};
 
-/// A folder in memory. A clone is the same folder.
+/// A folder in memory. Clones share the same folder.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk {
     files: Arc<Mutex<BTreeMap<String, Arc<MemoryFile>>>>,
@@ -19,19 +19,19 @@ pub struct MemoryDisk {
 }
 
 impl MemoryDisk {
-    /// An empty folder.
+    /// Creates an empty folder.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Puts a file into the folder, or replaces it.
+    /// Adds a file to the folder, or replaces it.
     pub fn put_file(&self, name: &str, content: Vec<u8>) {
         let file = Arc::new(MemoryFile::new(content));
         self.files.lock().insert(name.to_owned(), file);
     }
 
-    /// Returns the content of a file.
+    /// Returns the content of a file, or `None` if it does not exist.
     #[must_use]
     pub fn file_content(&self, name: &str) -> Option<Vec<u8>> {
         let file = self.files.lock().get(name).cloned()?;
@@ -111,7 +111,7 @@ pub struct MemoryFile {
 }
 
 impl MemoryFile {
-    /// A file with this content.
+    /// Creates a file with this content.
     #[must_use]
     pub fn new(content: Vec<u8>) -> Self {
         Self { content: RwLock::new(content) }

@@ -1,6 +1,6 @@
-//! Doors to the private decoders, for the fuzz targets alone.
+//! Entry points to the private decoders, only for the fuzz targets.
 //!
-//! Each checks what must hold of any bytes; checksums, which a fuzzer cannot guess, are made right first.
+//! Each checks properties that must hold for any bytes. Checksums, which a fuzzer cannot guess, are corrected first.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::record_payload::{CommitRecord, PackHead, StoreTables, decode_update, 
 use crate::chunk::Chunk;
 use crate::disk::MappedFile;
 
-/// Where the header of an index file keeps its own checksum, behind the bytes that it covers.
+/// The offset of the checksum in the header of an index file; the checksum follows the bytes that it covers.
 const INDEX_HEADER_CRC: usize = 44;
 
 /// Reads records one after the other, and then all of them as a pack.
@@ -52,7 +52,7 @@ pub fn fuzz_records(data: &[u8]) {
     );
 }
 
-/// Reads the payload of a commit record, of a head, of the tables and of a folded revision.
+/// Decodes the data as a commit record, a head, the tables and a folded revision.
 pub fn fuzz_commit(data: &[u8]) {
     if let Some(commit) = CommitRecord::decode(data) {
         let again = commit.encode();
@@ -75,7 +75,7 @@ pub fn fuzz_commit(data: &[u8]) {
     }
 }
 
-/// Opens an index file and asks it for everything. The first byte says how much of the entries is asked for.
+/// Opens an index file and queries all of it. The first byte selects how many of the entries are queried.
 pub fn fuzz_index(data: &[u8]) {
     let mut bytes = data.to_vec();
     if let Some((covered, crc)) = bytes.split_at_mut_checked(INDEX_HEADER_CRC)

@@ -1,16 +1,16 @@
-//! Collecting garbage from packs: what is live is moved out of packs that are mostly garbage, then these are removed.
-//! Small packs are brought together the same way.
+//! Garbage collection of packs: moves live records out of packs that are mostly garbage, then removes these packs.
+//! Small packs are merged the same way.
 //!
-//! A collection works on the packs that were full when it began. It marks from all roots while commits go on; takes
-//! the writer's lock for the few roots that came since, and *condemns* packs under it; from then on no writer relies
-//! on what a condemned pack holds. What is live in condemned packs is written to a pack of its own, made durable, put
-//! in their place, and then they are removed.
+//! A collection works on the packs that were full when it began. It marks from all roots while commits continue. Then
+//! it takes the writer's lock for the few roots added since, and *condemns* packs under it. From then on no writer
+//! relies on the records in a condemned pack. The live records of condemned packs are written to a new pack and made
+//! durable; the new pack replaces the condemned ones, which are then removed.
 //!
 //! Invariants
-//! * Commits wait for marks of what was committed since the last look, and for nothing else.
-//! * A pack is removed after everything live in it is durable elsewhere.
+//! * Commits wait only for the marking of what was committed since the last catch-up.
+//! * A pack is removed after every live record in it is durable elsewhere.
 //!
-//! On failure: a pack that is not finished is removed, or at the next start. Nothing else has changed by then.
+//! On failure: an unfinished pack is removed, now or at the next start. Nothing else has changed by then.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
@@ -39,11 +39,11 @@ use crate::garbage_collection::{
 use crate::id::{BlobId, ChunkId};
 use crate::root_retention::RootLease;
 
-/// An open pack below this length is not worth ending for a collection.
+/// The minimum length in bytes of an open pack to be sealed for a collection.
 const MIN_PACK_ROTATE_BYTES: u64 = 64 << 10;
-/// Live records are moved in pieces of about this many bytes.
+/// The approximate size in bytes of the pieces in which live records are moved.
 pub(super) const MOVE_BATCH_BYTES: usize = 256 << 10;
-/// How often marking catches up with commits before it takes the writer's lock.
+/// The maximum number of times that marking catches up with commits before it takes the writer's lock.
 const MAX_MARK_CATCH_UPS: usize = 8;
 
 const INITIAL_PROGRESS: GarbageCollectionProgress = GarbageCollectionProgress {
@@ -51,7 +51,7 @@ const INITIAL_PROGRESS: GarbageCollectionProgress = GarbageCollectionProgress {
     record_count: 0,
     byte_count: 0,
 };
-/// Chunks that the base is asked for together.
+/// The number of chunks requested from the base together.
 const BASE_QUERY_CHUNKS: usize = 1_024;
 
 type ProgressCallback<'a> = &'a mut dyn FnMut(&GarbageCollectionProgress) -> ControlFlow<()>;
@@ -103,7 +103,7 @@ impl LocalStore {
         swept.map(|()| report)
     }
 
-    /// Thins the history and ends expired leases; a dry run only decides what would stay.
+    /// Thins the history and ends expired leases; a dry run only decides which revisions would stay.
     fn fold_history(&self, options: &GarbageCollectionOptions) -> Result<FoldedHistory> {
         let mut batch = ChunkBatch::new();
         let folded = self.stage_history_fold(options, &mut batch)?;
@@ -122,7 +122,7 @@ impl LocalStore {
         Ok(folded)
     }
 
-    /// Marks from all roots, then from those that have come meanwhile, until hardly any come.
+    /// Marks from all roots, then repeatedly from the roots added since, until few are added.
     fn mark_live_records(
         &self,
         options: &GarbageCollectionOptions,
@@ -165,7 +165,7 @@ impl LocalStore {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Marks from the roots that have come since the last look; returns the bytes of what is new.
+    /// Marks from the roots added since the last call; returns the bytes newly marked.
     fn catch_up_marks(
         &self,
         options: &GarbageCollectionOptions,
@@ -185,7 +185,7 @@ impl LocalStore {
         Ok(ControlFlow::Continue(bytes))
     }
 
-    /// Marks the last roots and condemns packs, while nobody commits.
+    /// Marks the last roots and condemns packs under the writer's lock, while no commit runs.
     fn condemn_packs(
         &self,
         options: &GarbageCollectionOptions,
@@ -199,7 +199,7 @@ impl LocalStore {
         }
         let mut never = |_: &GarbageCollectionProgress| ControlFlow::Continue(());
         let mut unpaced = ProgressReporter { callback: &mut never, progress: INITIAL_PROGRESS };
-        // Nothing breaks this off.
+        // This pace never stops the marking.
         let _bytes = self.catch_up_marks(options, folded, marks, &mut unpaced)?;
         let condemned = marks.choose_condemned(options)?;
         let live = |pack: &u32| (*pack, marks.live_bits(*pack));
@@ -207,7 +207,7 @@ impl LocalStore {
         Ok(condemned)
     }
 
-    /// Ends the open pack, so that the collection can work on what it holds.
+    /// Seals the open pack, so that the collection can work on its records.
     fn rotate_open_pack(&self) -> Result<()> {
         let due = {
             let mut writer = self.writer.lock();
@@ -219,14 +219,14 @@ impl LocalStore {
         Ok(())
     }
 
-    /// Returns what is live beside history, by what keeps it.
+    /// Returns the live roots other than history, grouped by the ref, lease or pin that retains them.
     fn live_roots(
         &self,
         options: &GarbageCollectionOptions,
     ) -> Result<Vec<(String, Vec<ChunkId>)>> {
         let StoreTables { refs, leases, .. } = self.tables.read().clone();
         let files = self.read_lease_files()?;
-        // Whoever asked for a lease too late finds out by itself; there is nothing to keep.
+        // A lease that was requested too late has nothing to retain; its holder detects that itself.
         let is_here = |lease: &RootLease| {
             self.index.find_record(RecordKind::Chunk, lease.root.as_bytes()).is_some()
         };
@@ -238,8 +238,8 @@ impl LocalStore {
         Ok(roots)
     }
 
-    /// Returns what readers and writers of this process need, for as much as is there: a chunk that nobody committed
-    /// may have lost what it refers to, and a reader may have come too late for what it pins.
+    /// Returns the roots that readers and writers of this process need. They may be incomplete: a chunk that was never
+    /// committed may have lost its references, and a reader may have pinned a root too late.
     fn uncommitted_roots(&self) -> [(String, Vec<ChunkId>); 2] {
         [
             ("readers".to_owned(), self.pins.pinned_roots()),
@@ -247,7 +247,7 @@ impl LocalStore {
         ]
     }
 
-    /// Returns all roots that may have come since the last look.
+    /// Returns all roots that may have been added since the last call.
     fn roots_since(&self, options: &GarbageCollectionOptions, folded: u64) -> Result<Vec<ChunkId>> {
         let mut roots: Vec<ChunkId> =
             self.live_roots(options)?.into_iter().flat_map(|(_, roots)| roots).collect();
@@ -256,7 +256,7 @@ impl LocalStore {
         Ok(roots)
     }
 
-    /// Moves what is live out of condemned packs and removes them.
+    /// Moves the live records out of condemned packs and removes these packs.
     fn sweep_packs(
         &self,
         marks: &LocalMarkSet<'_>,
@@ -329,7 +329,7 @@ impl LocalStore {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Makes the output durable and lets it stand for the packs that were moved to it.
+    /// Makes the output durable and replaces the packs whose records were moved to it.
     fn finish_sweep(
         &self,
         mut output: CompactedPack,
@@ -372,7 +372,7 @@ impl LocalStore {
     }
 }
 
-/// Counts progress on behalf of whoever sets the pace.
+/// Counts the progress and passes it to the pace callback.
 struct ProgressReporter<'a> {
     callback: ProgressCallback<'a>,
     progress: GarbageCollectionProgress,
@@ -394,20 +394,20 @@ fn roots_by_ref(kept: &[crate::history::Revision]) -> BTreeMap<&str, Vec<ChunkId
     by_name
 }
 
-/// The marks of one collection: a bit for each record of the packs that it works on.
+/// The marks of one collection: one bit for each record of the packs that it works on.
 struct LocalMarkSet<'a> {
     store: &'a LocalStore,
     packs: BTreeMap<u32, PackMarks>,
-    /// What is marked in other packs, so that it is walked once, and how much that is in each.
+    /// The marked records in other packs, so that each is walked once, and their size in each pack.
     other_marks: HashSet<[u8; 32]>,
     other_live_bytes: BTreeMap<u32, u64>,
     pack_limit: u64,
-    /// What is missing does not end the collection.
+    /// True if a missing chunk does not end the collection.
     tolerates_missing: bool,
     report: GarbageCollectionReport,
-    /// What the store's base must hold.
+    /// The chunks that the store's base must hold.
     base_chunks: Vec<ChunkId>,
-    /// Who is told of blobs.
+    /// The visitor that receives the blobs.
     blob_visitor: Option<&'a LiveBlobVisitor>,
 }
 
@@ -445,7 +445,7 @@ impl<'a> LocalMarkSet<'a> {
         }
     }
 
-    /// Marks what roots reach; returns the bytes of what was not marked before.
+    /// Marks everything reachable from the roots; returns the bytes not marked before.
     fn mark_roots(
         &mut self,
         roots: Vec<ChunkId>,
@@ -464,7 +464,7 @@ impl<'a> LocalMarkSet<'a> {
         })
     }
 
-    /// Marks what roots reach, as far as it is there.
+    /// Marks everything reachable from the roots, skipping missing chunks.
     fn mark_available(
         &mut self,
         roots: Vec<ChunkId>,
@@ -489,7 +489,8 @@ impl<'a> LocalMarkSet<'a> {
         let bytes = RECORD_HEADER_BYTES as u64 + u64::from(found.location.stored_bytes);
         let place = found.location.position;
         let marks = self.packs.get_mut(&place.pack).and_then(|marks| {
-            // What was found elsewhere than in the index is marked by its place all the same: the pack is about to go.
+            // A record that was found outside the index is marked by its position all the same, because the pack is
+            // about to be removed.
             let in_index = || marks.index.find_entries(id).find(|(_, at)| at.position == place);
             let ordinal = found.ordinal.or_else(|| in_index().map(|(ordinal, _)| ordinal))?;
             Some((marks, ordinal))
@@ -511,7 +512,8 @@ impl<'a> LocalMarkSet<'a> {
         Ok(Some((found.location, bytes)))
     }
 
-    /// Makes sure that the base holds what the walks left to it: a gap must not pass for its border.
+    /// Checks that the base holds the chunks that the walks left to it, so that a missing chunk is not mistaken for one
+    /// of the base.
     fn check_base_chunks(&mut self) -> Result<()> {
         let Some(base) = self.store.base.get() else {
             return Ok(());
@@ -525,7 +527,7 @@ impl<'a> LocalMarkSet<'a> {
         Ok(())
     }
 
-    /// Returns the packs to rewrite: their length, and how much of it is live.
+    /// Returns the packs to rewrite, each with its length and its live bytes.
     fn choose_condemned(
         &mut self,
         options: &GarbageCollectionOptions,
@@ -535,7 +537,7 @@ impl<'a> LocalMarkSet<'a> {
         for (pack, file) in &files.files {
             let live = match self.packs.get(pack) {
                 Some(marks) => marks.live_bytes,
-                // A dry run counts as if it had ended the open pack.
+                // A dry run counts as if the open pack had been sealed.
                 None if options.mode == GarbageCollectionMode::DryRun => {
                     self.other_live_bytes.get(pack).copied().unwrap_or(0)
                 }
@@ -556,7 +558,7 @@ impl<'a> LocalMarkSet<'a> {
         ))
     }
 
-    /// Returns which records of a pack are live.
+    /// Returns one bit for each record of a pack, set if the record is live.
     fn live_bits(&self, pack: u32) -> LiveBits {
         self.packs.get(&pack).map(|marks| marks.bits.as_slice()).unwrap_or_default().into()
     }
@@ -575,7 +577,7 @@ impl MarkSet for LocalMarkSet<'_> {
     fn mark_chunk(&mut self, id: &ChunkId) -> Result<MarkOutcome> {
         Ok(match self.set_mark(RecordKind::Chunk, id.as_bytes())? {
             None if self.tolerates_missing => MarkOutcome::AlreadyMarked,
-            // What the base holds is the base's to keep, with everything that it refers to.
+            // The base retains its own chunks and everything that they refer to.
             None if self.store.base.get().is_some() => {
                 if self.other_marks.insert(*id.as_bytes()) {
                     self.base_chunks.push(*id);
@@ -593,7 +595,7 @@ impl MarkSet for LocalMarkSet<'_> {
         if let Some(visitor) = self.blob_visitor {
             visitor.visit_blob(id);
         }
-        // One that is not here is a large one, which lies elsewhere.
+        // A blob that is not in this store is a large one, which is stored elsewhere.
         Ok(self.set_mark(RecordKind::Blob, id.digest())?.map_or(0, |(_, bytes)| bytes))
     }
 
@@ -622,7 +624,7 @@ impl CompactedPack {
         Ok(Self { pack, file, length, entries: Vec::new() })
     }
 
-    /// Adds a record to what is appended next.
+    /// Adds a record to the next piece to append.
     pub(super) fn add_record(&mut self, header: &RecordHeader, bytes: &Bytes, piece: &mut Vec<u8>) {
         let offset = u32::try_from(self.length + piece.len() as u64).unwrap_or(u32::MAX);
         let place = RecordPosition { pack: self.pack, offset };
@@ -647,7 +649,7 @@ impl CompactedPack {
         Ok(())
     }
 
-    /// Ends the pack and writes its index.
+    /// Seals the pack and writes its index.
     pub(super) fn seal_pack(
         &mut self,
         store: &LocalStore,
@@ -670,7 +672,7 @@ impl CompactedPack {
         })
     }
 
-    /// Removes what cannot be finished; if that fails too, the next start does it.
+    /// Removes the unfinished pack; if that fails too, the next start does it.
     pub(super) fn discard_pack(&self, store: &LocalStore) {
         for file in [index_file::index_file_name(self.pack), pack_file_name(self.pack)] {
             if let Err(error) = store.disk.remove_file(&file) {

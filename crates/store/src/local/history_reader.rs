@@ -1,7 +1,7 @@
-//! The history of refs: young revisions in commit records, older ones folded into a map.
+//! The history of refs: recent revisions in commit records, older ones folded into a map.
 //!
-//! A collection folds: it takes the revisions that are in commit records only into the map, leaves out those that are
-//! not kept, and from then on nothing needs the packs that hold the commit records.
+//! A collection folds the history: it adds the revisions that are only in commit records to the map and leaves out
+//! those that are not retained. From then on nothing needs the packs that hold the commit records.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,18 +19,18 @@ use crate::garbage_collection::GarbageCollectionOptions;
 use crate::history::Revision;
 use crate::tree::MapValue;
 
-/// Ends the name of a ref in keys.
+/// The terminator of the ref name in keys.
 const REF_NAME_END: u8 = 0;
 
-/// What a fold has decided.
+/// The result of a fold.
 pub(super) struct FoldedHistory {
     pub(super) log: RevisionLog,
-    /// The revisions that stay, newest first.
+    /// The retained revisions, newest first.
     pub(super) retained: Vec<Revision>,
     pub(super) dropped_count: u64,
 }
 
-/// What the history of a store is read from.
+/// The sources from which the history of a store is read.
 pub(super) struct HistoryReader<'a> {
     pub(super) index: &'a RecordIndex,
     pub(super) log: RevisionLog,
@@ -58,7 +58,7 @@ impl HistoryReader<'_> {
         Ok(found)
     }
 
-    /// Returns revisions from sequence number `since` on, which are in no map yet, newest first; about `limit`.
+    /// Returns about `limit` revisions from sequence number `since` on, which are not in the map yet, newest first.
     pub(super) fn read_recent_revisions(
         &self,
         since: u64,
@@ -123,20 +123,20 @@ impl LocalStore {
         loop {
             let past = self.history_reader();
             let found = past.read_revisions(name, before, limit);
-            // A collection that has folded meanwhile removes what was still to be read, or what it is read from.
+            // A collection that has folded in between removes revisions not yet read, or the packs they are read from.
             if self.tables.read().log == past.log {
                 return found;
             }
         }
     }
 
-    /// Returns what the history is read from.
+    /// Returns a reader of the history.
     pub(super) fn history_reader(&self) -> HistoryReader<'_> {
         let log = self.tables.read().log;
         HistoryReader { index: &self.index, log, chunk_reader: self }
     }
 
-    /// Decides which revisions stay, and stages the map of them.
+    /// Selects the retained revisions, and stages their map.
     pub(super) fn stage_history_fold(
         &self,
         options: &GarbageCollectionOptions,

@@ -1,7 +1,7 @@
 //! The index file of one pack: a filter and sorted entries, searched in place.
 //!
-//! An entry holds the first twelve bytes of an id. That tells records apart but for a collision that someone would
-//! have to make; so whoever must be sure compares the record's own header.
+//! An entry holds the first twelve bytes of an id. These distinguish records except in a deliberate collision, so a
+//! caller that must be certain compares the header of the record.
 
 use super::record::{RecordKind, RecordPosition};
 use super::record_payload::StoreTables;
@@ -9,33 +9,33 @@ use crate::disk::{Disk, MappedFile};
 use crate::error::{Error, Result};
 
 const INDEX_MAGIC: [u8; 8] = *b"TYMPidx1";
-/// What the magic of every format version begins with.
+/// The common prefix of the magic of every format version.
 const INDEX_MAGIC_PREFIX: &[u8] = b"TYMPidx";
 const INDEX_HEADER_BYTES: usize = 48;
 const INDEX_ENTRY_BYTES: usize = 20;
 const ID_PREFIX_BYTES: usize = 12;
 const INDEX_COMMIT_BYTES: usize = 8;
 const SEALED_FLAG: u32 = 1;
-/// Ten bits for each entry leave one look-up in a hundred to the entries in vain.
+/// The filter size; with ten bits for each entry, one lookup in a hundred searches the entries without a match.
 const FILTER_BITS_PER_ENTRY: usize = 10;
 const FILTER_BLOCK_BYTES: usize = 64;
 const FILTER_PROBE_COUNT: u32 = 6;
 const TERMINAL_FLAG: u8 = 0x80;
 
-/// Where a record is and how long its payload is stored.
+/// The position of a record and the stored length of its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordLocation {
     pub(crate) position: RecordPosition,
     pub(crate) stored_bytes: u32,
     pub(crate) kind: RecordKind,
-    /// A chunk that refers to nothing.
+    /// True for a chunk that refers to nothing.
     pub(crate) is_terminal: bool,
 }
 
-/// One record by its id.
+/// A record's id and location.
 pub(crate) type PackIndexEntry = ([u8; 32], RecordLocation);
 
-/// What an index file says about a pack.
+/// The contents of the index file of a pack.
 pub(super) struct IndexFileContents<'a> {
     pub(super) pack: u32,
     pub(super) is_sealed: bool,
@@ -44,7 +44,7 @@ pub(super) struct IndexFileContents<'a> {
     pub(super) tables: &'a StoreTables,
 }
 
-/// Writes an index file so that it is there whole or not at all.
+/// Writes an index file atomically.
 pub(super) fn write_index_file(disk: &dyn Disk, mut contents: IndexFileContents<'_>) -> Result<()> {
     let name = index_file_name(contents.pack);
     let unfinished = format!("{name}.tmp");
@@ -111,7 +111,7 @@ fn encode_index(contents: &mut IndexFileContents<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Returns the filter: of each id, some bits in the one block that its hash chooses.
+/// Returns the filter, in which each id sets some bits in the one block that its hash selects.
 fn encode_filter(entries: &[&PackIndexEntry]) -> Vec<u8> {
     let blocks = (entries.len() * FILTER_BITS_PER_ENTRY).div_ceil(FILTER_BLOCK_BYTES * 8);
     let mut filter = vec![0_u8; blocks * FILTER_BLOCK_BYTES];
@@ -125,7 +125,7 @@ fn encode_filter(entries: &[&PackIndexEntry]) -> Vec<u8> {
     filter
 }
 
-/// Returns the bits of an id, as byte and mask. Ids are hashes, so that their own bytes choose.
+/// Returns the bits of an id, as byte and mask. Ids are hashes, so their own bytes select the bits.
 fn filter_bits(id: &[u8; 32], blocks: usize) -> impl Iterator<Item = (usize, u8)> {
     let word = |at: usize| {
         let bytes = id.get(at..).and_then(|rest| rest.first_chunk::<8>());
@@ -140,7 +140,7 @@ fn filter_bits(id: &[u8; 32], blocks: usize) -> impl Iterator<Item = (usize, u8)
     })
 }
 
-/// An index file in place.
+/// An open index file.
 #[derive(Debug)]
 pub(crate) struct PackIndexFile {
     bytes: MappedFile,
@@ -166,7 +166,8 @@ impl PackIndexFile {
         else {
             return Ok(None);
         };
-        // A magic that only fails to be ours is damage; one that the header's checksum vouches for is not.
+        // A wrong magic is damage, unless the checksum of the header confirms it; then the file has another format
+        // version.
         let header = bytes.first_chunk::<INDEX_HEADER_BYTES>().and_then(|header| {
             let (covered, crc) = header.split_last_chunk::<4>()?;
             Some((covered, u32::from_le_bytes(*crc)))
@@ -215,17 +216,17 @@ impl PackIndexFile {
         })
     }
 
-    /// Tells whether the pack is full and this index final.
+    /// Returns true if the pack is full and this index final.
     pub(super) fn is_sealed(&self) -> bool {
         self.is_sealed
     }
 
-    /// Returns how many bytes of the pack are covered.
+    /// Returns the number of bytes of the pack that the index covers.
     pub(super) fn covered_bytes(&self) -> u64 {
         self.covered_bytes
     }
 
-    /// Returns what tells the index from another one under the same name.
+    /// Returns values that distinguish the index from another one with the same name.
     pub(super) fn fingerprint(&self) -> (u64, usize, u32) {
         (self.covered_bytes, self.entry_count, self.body_crc)
     }
@@ -235,23 +236,23 @@ impl PackIndexFile {
         self.entry_count
     }
 
-    /// Reads the whole file against its checksum.
+    /// Reads the whole file and returns true if its checksum matches.
     pub(crate) fn is_intact(&self) -> bool {
         let body = self.bytes.get(INDEX_HEADER_BYTES..).unwrap_or_default();
         crc32c::crc32c(body) == self.body_crc
     }
 
-    /// Returns the tables at the covered place.
+    /// Returns the tables as of the end of the covered bytes.
     pub(super) fn tables(&self) -> &StoreTables {
         &self.tables
     }
 
-    /// Returns the chunks and blobs, in the order of ids.
+    /// Returns the locations of chunks and blobs, in the order of ids.
     pub(crate) fn entries(&self) -> impl Iterator<Item = RecordLocation> + '_ {
         (0..self.entry_count).filter_map(|ordinal| self.location(ordinal))
     }
 
-    /// Returns the commit records, in the order of the pack.
+    /// Returns the locations of commit records, in the order of the pack.
     pub(super) fn commits(&self) -> impl DoubleEndedIterator<Item = RecordLocation> + '_ {
         let start = INDEX_HEADER_BYTES
             + self.filter_block_count * FILTER_BLOCK_BYTES
@@ -269,7 +270,7 @@ impl PackIndexFile {
         })
     }
 
-    /// Finds the entries that a chunk or blob with this id can have: one as a rule, with its ordinal.
+    /// Returns the possible entries of a chunk or blob with this id, each with its ordinal; normally there is one.
     pub(super) fn find_entries(
         &self,
         id: &[u8; 32],
@@ -289,8 +290,8 @@ impl PackIndexFile {
 
     /// Returns the first ordinal whose prefix is not below `prefix`.
     fn lower_bound(&self, prefix: &[u8; ID_PREFIX_BYTES]) -> usize {
-        // Hashes spread evenly, so the place of an id is guessed from its first bytes; the bounds around the guess
-        // double until they enclose it.
+        // Hashes are evenly distributed, so the position of an id is estimated from its first bytes. The bounds around
+        // the estimate double until they enclose the position.
         let is_below = |ordinal| self.entry_prefix(ordinal).is_some_and(|at| at < prefix);
         let (mut low, mut high) = (0, self.entry_count);
         let guess = interpolate_position(prefix, self.entry_count);
@@ -316,7 +317,7 @@ impl PackIndexFile {
                 step *= 2;
             }
         }
-        // Invariant: what is before `low` is below the prefix, what is from `high` on is not.
+        // Invariant: entries before `low` are below the prefix, entries from `high` on are not.
         while low < high {
             let middle = low.midpoint(high);
             if is_below(middle) {
@@ -342,7 +343,7 @@ impl PackIndexFile {
         self.raw_entry(ordinal)?.first_chunk()
     }
 
-    /// Returns an entry by its ordinal.
+    /// Returns the entry with this ordinal.
     pub(super) fn location(&self, ordinal: usize) -> Option<RecordLocation> {
         let (_, &[o0, o1, o2, o3, s0, s1, s2, kind]) = self
             .raw_entry(ordinal)?
@@ -366,7 +367,7 @@ fn interpolate_position(prefix: &[u8; ID_PREFIX_BYTES], count: usize) -> usize {
     usize::try_from(scaled).unwrap_or(0)
 }
 
-/// For tests of the format: an index over bytes in memory.
+/// Opens an index over bytes in memory, for tests of the format.
 #[cfg(test)]
 fn parse_index_bytes(bytes: Vec<u8>) -> Option<PackIndexFile> {
     PackIndexFile::parse(MappedFile::from_copy(bytes))
@@ -413,7 +414,7 @@ mod tests {
 
     #[test]
     fn finds_each_id_and_no_other() {
-        // Even and skewed distributions: a guess may be far off, never wrong.
+        // Even and skewed distributions: an estimate may be far off but must not cause a wrong result.
         let even: Vec<[u8; 32]> =
             (0..500_u32).map(|n| *blake3::hash(&n.to_le_bytes()).as_bytes()).collect();
         let skewed: Vec<[u8; 32]> = (0..500_u32)

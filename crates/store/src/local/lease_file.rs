@@ -1,6 +1,6 @@
 //! Leases of clients that cannot write packs: one file each, in the folder `leases`.
 //!
-//! A file is there whole or not at all. One that cannot be read is an error, as nobody knows what it keeps.
+//! A file is written atomically. A file that cannot be read is an error, because it is unknown which root it retains.
 //! The format is `docs/formats/lease.md`.
 
 use crate::chunk_batch::LeaseUpdate;
@@ -10,11 +10,11 @@ use crate::root_retention::RootLease;
 
 use super::record_payload::{check_lease_update, decode_lease, encode_lease};
 
-/// Where the leases of a store lie.
+/// The folder with the leases of a store.
 pub(super) const LEASE_FOLDER: &str = "leases";
 const UNFINISHED_SUFFIX: &str = ".tmp";
 const LEASE_MAGIC: [u8; 8] = *b"TYMPlea1";
-/// No lease is longer: flags, holder, root, time.
+/// The maximum length of a lease in bytes: flags, holder, root, time.
 const MAX_LEASE_BYTES: u64 = 1_024;
 
 /// Grants a lease, durably.
@@ -36,7 +36,7 @@ pub(super) fn write_lease(disk: &dyn Disk, folder: &str, lease: &RootLease) -> R
     write().map_err(|source| Error::FileWrite { file: name.clone(), source })
 }
 
-/// Ends a lease, if there is one.
+/// Ends a lease, if it exists.
 pub(super) fn remove_lease(disk: &dyn Disk, folder: &str, holder: &str) -> Result<()> {
     let file = lease_file_name(folder, holder);
     let removed = match disk.remove_file(&file) {
@@ -46,7 +46,7 @@ pub(super) fn remove_lease(disk: &dyn Disk, folder: &str, holder: &str) -> Resul
     removed.map_err(|source| Error::FileWrite { file, source })
 }
 
-/// Returns all leases, expired ones too.
+/// Returns all leases, including expired ones.
 ///
 /// # Errors
 /// [`Error::FileMalformed`] that names the file, or a failed read.
@@ -60,7 +60,7 @@ pub(super) fn read_leases(disk: &dyn Disk, folder: &str) -> Result<Vec<RootLease
     Ok(leases)
 }
 
-/// Reads a lease; `None` if it has ended meanwhile.
+/// Reads a lease; `None` if it has ended since the folder was listed.
 fn read_lease(disk: &dyn Disk, folder: &str, name: &str) -> Result<Option<RootLease>> {
     let file = path_in_folder(folder, name);
     let read = || {
@@ -89,7 +89,8 @@ fn parse_lease(bytes: &[u8]) -> Option<RootLease> {
     decode_lease(body.strip_prefix(&LEASE_MAGIC)?)
 }
 
-/// Returns the file of a holder: as much of the name as any disk takes, for people, and a part of its hash.
+/// Returns the path of a holder's lease file. The name has a readable part, as much of the holder as any disk accepts,
+/// and a part of the holder's hash.
 fn lease_file_name(folder: &str, holder: &str) -> String {
     let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let plain: String = holder.chars().filter(is_plain).take(64).collect();
@@ -97,7 +98,7 @@ fn lease_file_name(folder: &str, holder: &str) -> String {
     path_in_folder(folder, &format!("{plain}-{}", hash.get(..16).unwrap_or_default()))
 }
 
-/// Returns the name of a file in a folder; `""` is the disk's own.
+/// Returns the path of a file in a folder; `""` is the disk's own folder.
 fn path_in_folder(folder: &str, name: &str) -> String {
     if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
 }

@@ -1,4 +1,4 @@
-//! The holds of this process: what their writers rely on before a ref keeps it.
+//! The holds of this process: records that its writers rely on before a ref retains them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -9,27 +9,29 @@ use parking_lot::Mutex;
 use super::record::RecordKind;
 use crate::id::ChunkId;
 
-/// All holds that live, and what was found present under them.
+/// All live holds, and the records found present under them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LocalHolds {
     state: Arc<Mutex<LocalHoldState>>,
-    /// Packs are being condemned: whoever notes a hit now may come too late, and has to look again afterwards.
+    /// True while packs are being condemned. A caller that records a hit now may be too late and must look it up again
+    /// afterwards.
     is_condemning: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
 struct LocalHoldState {
     next_hold: u64,
-    /// For each hold, the pack that was open when it began: what was stored under it lies there or later.
+    /// For each hold, the pack that was open when it began. Records stored under the hold are in this pack or a later
+    /// one.
     open_packs: BTreeMap<u64, u32>,
-    /// What writers were told to be present, with the newest hold of that time.
+    /// The records reported to writers as present, each with the newest hold at that time.
     hits: HashMap<(RecordKind, [u8; 32]), u64>,
-    /// How many hits there may be before those that no hold needs are looked for.
+    /// The number of hits at which hits that no hold needs are searched and removed.
     prune_threshold: usize,
 }
 
 impl LocalHolds {
-    /// Begins a hold while `open_pack` is written.
+    /// Begins a hold while `open_pack` is the open pack.
     pub(super) fn begin_hold(&self, open_pack: u32) -> impl Send + Sync + 'static {
         let mut state = self.state.lock();
         let number = state.next_hold;
@@ -38,7 +40,7 @@ impl LocalHolds {
         LocalHoldGuard { hold_number: number, holds: self.clone() }
     }
 
-    /// Notes that a writer was told that these are present.
+    /// Records that these were reported to a writer as present.
     pub(super) fn record_hits(&self, found: impl Iterator<Item = (RecordKind, [u8; 32])>) {
         let mut state = self.state.lock();
         let Some(newest) = state.open_packs.keys().next_back().copied() else {
@@ -52,30 +54,30 @@ impl LocalHolds {
         }
     }
 
-    /// Says that packs are being condemned until the guard is dropped.
+    /// Marks packs as being condemned until the guard is dropped.
     pub(super) fn begin_condemning(&self) -> impl Drop {
         self.is_condemning.store(true, Ordering::SeqCst);
         CondemningGuard(Arc::clone(&self.is_condemning))
     }
 
-    /// Tells whether packs are being condemned.
+    /// Returns true while packs are being condemned.
     pub(super) fn is_condemning(&self) -> bool {
         self.is_condemning.load(Ordering::SeqCst)
     }
 
-    /// Returns the first pack that may hold what was stored under a hold; `u32::MAX` without holds.
+    /// Returns the first pack that may contain records stored under a hold; `u32::MAX` without holds.
     pub(super) fn first_held_pack(&self) -> u32 {
         self.state.lock().open_packs.values().copied().min().unwrap_or(u32::MAX)
     }
 
-    /// Returns the chunks that writers were told to be present.
+    /// Returns the chunks reported to writers as present.
     pub(super) fn chunk_hits(&self) -> Vec<ChunkId> {
         let state = self.state.lock();
         let chunks = state.hits.keys().filter(|(kind, _)| *kind == RecordKind::Chunk);
         chunks.map(|(_, id)| ChunkId::from_bytes(*id)).collect()
     }
 
-    /// Returns the blobs that writers were told to be present.
+    /// Returns the blobs reported to writers as present.
     pub(super) fn blob_hits(&self) -> Vec<[u8; 32]> {
         let state = self.state.lock();
         let blobs = state.hits.keys().filter(|(kind, _)| *kind == RecordKind::Blob);

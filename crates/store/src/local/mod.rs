@@ -4,13 +4,13 @@
 //!
 //! Invariants
 //! * A commit is one append and one sync; the ref moves after the sync.
-//! * What can be read is durable as soon as any later commit is.
+//! * Everything that can be read is durable as soon as any later commit is.
 //! * Readers take no lock that is held during a write to the disk.
 //!
-//! On failure: an append that fails is cut off again, so a full disk refuses writes and recovers by itself. A failed
-//! sync, or a record that does not have its hash, closes the store for writing until it is opened again.
+//! On failure: a failed append is truncated again, so a full disk rejects writes and the store recovers by itself. A
+//! failed sync, or a record that does not have its hash, closes the store for writing until it is opened again.
 //!
-//! Not here: what more than one process shares. The format is `docs/formats/pack.md`.
+//! Not here: state shared by several processes. The format is `docs/formats/pack.md`.
 
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -65,16 +65,16 @@ use record_index::{RecordIndex, RecordLookupPurpose};
 use record_payload::StoreTables;
 pub(crate) use record_payload::{check_lease_update, check_update};
 
-/// How a local store is opened.
+/// The options of a local store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalStoreOptions {
-    /// Memory for chunks that were read or written lately.
+    /// Memory for chunks that were read or written recently.
     ///
-    /// Larger: fewer reads from the disk. Default 64 MiB; sensible from 8 MiB up to the size of the tree.
+    /// A larger cache means fewer reads from the disk. Default 64 MiB; useful from 8 MiB up to the size of the tree.
     pub cache_size: ByteSize,
-    /// Where a pack ends. Default and maximum 256 MiB; smaller ones are for tests.
+    /// The length at which a pack ends. Default and maximum 256 MiB; smaller values are for tests.
     pub pack_limit: ByteSize,
-    /// Whether records are compressed. Default lz4, which halves what is written and read.
+    /// The compression of records. Default lz4, which halves the bytes written and read.
     pub compression: RecordCompression,
 }
 
@@ -104,24 +104,24 @@ pub struct LocalStore {
     cache: Cache<ChunkId, Chunk, ChunkWeigher>,
     writer: Mutex<LocalPackWriter>,
     write_failure: OnceLock<String>,
-    /// What the store lies over: holds what refs reach and the store does not.
+    /// The base of the store: holds chunks that refs reach and the store does not hold.
     base: OnceLock<Arc<dyn BaseStore>>,
-    /// Folders elsewhere with leases on this store.
+    /// Other folders with leases on this store.
     lease_folders: RwLock<Vec<Arc<dyn Disk>>>,
     compression: RecordCompression,
-    /// What opening has found to be damaged.
+    /// Damage found when the store was opened.
     damage_found: Mutex<Vec<String>>,
-    /// What opening has undone.
+    /// Unfinished writes undone when the store was opened.
     recovery_notes: Vec<String>,
     _lock: DiskLock,
 }
 
 impl LocalStore {
-    /// Opens the store in a folder, or creates it; finishes or undoes what a crash left.
+    /// Opens the store in a folder, or creates it; completes or undoes writes that a crash interrupted.
     ///
     /// # Errors
-    /// [`Error::Locked`] while another process has it open, [`Error::FileMalformed`] for a pack of another format, or what the disk
-    /// says.
+    /// [`Error::Locked`] while another process has it open, [`Error::FileMalformed`] for a pack of another format, or
+    /// an error of the disk.
     pub fn open(disk: Arc<dyn Disk>, options: LocalStoreOptions) -> Result<Self> {
         let lock = disk.lock_folder().map_err(|error| match error {
             DiskLockError::AlreadyLocked { pid } => Error::Locked { dir: disk.display_path(), pid },
@@ -130,7 +130,7 @@ impl LocalStore {
         let limit = options.pack_limit.min(LocalStoreOptions::MAX_PACK_SIZE);
         let index = RecordIndex::default();
         let recovered = recovery::recover_store(disk.as_ref(), &index, limit.as_bytes())?;
-        // An estimate of the chunks that fit sizes the cache's own tables.
+        // The internal tables of the cache are sized by an estimate of the number of chunks that fit.
         let items = usize::try_from(options.cache_size.as_bytes() / 4_096).unwrap_or(usize::MAX);
         Ok(Self {
             disk,
@@ -154,15 +154,16 @@ impl LocalStore {
     /// Opens an empty store in memory.
     ///
     /// # Errors
-    /// None that a memory disk knows.
+    /// None: a memory disk does not fail.
     pub fn open_in_memory() -> Result<Self> {
         Self::open(Arc::new(MemoryDisk::new()), LocalStoreOptions::default())
     }
 
-    /// Ends the use of the store so that the next start need not scan the open pack. Dropping it does the same, silently.
+    /// Closes the store so that the next start need not scan the open pack. Dropping the store does the same, but
+    /// ignores errors.
     ///
     /// # Errors
-    /// [`Error::FileWrite`]; nothing is lost by it.
+    /// [`Error::FileWrite`]; no data is lost then.
     pub fn close(&self) -> Result<()> {
         if self.write_failure.get().is_some() {
             return Ok(());
@@ -171,18 +172,19 @@ impl LocalStore {
         writer
             .flush_pack(self.write_context())
             .map_err(|failure| self.handle_write_failure(failure))?;
-        // Under the writer's lock: an index with older tables than its pack would undo a commit.
+        // Taken under the writer's lock: an index with older tables than its pack would undo a commit.
         let tables = self.tables.read().clone();
         writer.write_checkpoint_index(self.disk.as_ref(), &self.index, &tables)
     }
 
-    /// Returns why the store accepts no more writes, if so.
+    /// Returns the reason why the store accepts no more writes, or `None` if it accepts them.
     #[must_use]
     pub fn write_failure(&self) -> Option<&str> {
         self.write_failure.get().map(String::as_str)
     }
 
-    /// Heeds the leases in another folder, too: for those who read the store and may write nothing into its own.
+    /// Adds another folder whose leases are respected, for clients that read the store and must not write to its own
+    /// folder.
     pub fn add_lease_folder(&self, folder: Arc<dyn Disk>) {
         self.lease_folders.write().push(folder);
     }
@@ -190,7 +192,7 @@ impl LocalStore {
     /// Returns the leases of clients that cannot write packs.
     ///
     /// # Errors
-    /// A lease or a folder that cannot be read: nobody knows what it keeps.
+    /// A lease or folder that cannot be read, because it is unknown which root it retains.
     fn read_lease_files(&self) -> Result<Vec<RootLease>> {
         let mut leases = lease_file::read_leases(self.disk.as_ref(), lease_file::LEASE_FOLDER)?;
         for folder in self.lease_folders.read().iter() {
@@ -205,24 +207,24 @@ impl LocalStore {
         Ok(leases)
     }
 
-    /// Lays the store over a base: refs may reach what only that holds.
+    /// Layers the store over a base: refs may reach chunks that only the base holds.
     pub(crate) fn set_base(&self, base: Arc<dyn BaseStore>) {
         self.base.get_or_init(|| base);
     }
 
-    /// Tells whether the index lists a chunk.
+    /// Returns true if the index lists the chunk.
     pub(crate) fn is_chunk_indexed(&self, id: &ChunkId) -> bool {
         self.index.find_record(RecordKind::Chunk, id.as_bytes()).is_some()
     }
 
-    /// Returns what opening has undone, in words.
+    /// Returns a text for each unfinished write that was undone when the store was opened.
     pub(crate) fn recovery_notes(&self) -> &[String] {
         &self.recovery_notes
     }
 
     fn disable_writes(&self, reason: String) {
         tracing::error!(reason, "the store accepts no more writes");
-        // The first reason is the one that counts.
+        // Only the first reason is stored.
         self.write_failure.get_or_init(|| reason);
     }
 
@@ -238,7 +240,7 @@ impl LocalStore {
         self.index.read_record(location)
     }
 
-    /// Reads the record of a chunk or blob; `None` if there is none.
+    /// Reads the record of a chunk or blob; `None` if it does not exist.
     fn find_record(
         &self,
         kind: RecordKind,
@@ -249,7 +251,7 @@ impl LocalStore {
         };
         let (header, record) = read_record_from(file.as_ref(), location)?;
         if header.is_some_and(|header| header.id != *id) {
-            // Two ids that begin alike, or damage.
+            // The cause is a collision of two id prefixes, or damage.
             let surely = self.index.find_verified(kind, id, RecordLookupPurpose::Read)?;
             let Some(found) = surely else {
                 return Ok(Some((location, None, record)));
@@ -260,8 +262,8 @@ impl LocalStore {
         Ok(Some((location, header, record)))
     }
 
-    /// Reads a chunk past the cache; the inner error says why it cannot be had. A record that the survey knows to be
-    /// damaged is not touched.
+    /// Reads a chunk past the cache; the inner error is the reason why it cannot be read. A record that the survey
+    /// lists as damaged is not read.
     pub(crate) fn read_surveyed_chunk(
         &self,
         id: &ChunkId,
@@ -307,7 +309,7 @@ impl LocalStore {
         })
     }
 
-    /// Tells whether a record is here and stays, as far as a hold or ref keeps it.
+    /// Returns true if a record is present and will be retained, as far as a hold or ref retains it.
     fn contains_record(&self, kind: RecordKind, id: &[u8; 32]) -> Result<bool> {
         let is_here =
             || Ok(self.index.find_verified(kind, id, RecordLookupPurpose::Retain)?.is_some());
@@ -318,11 +320,13 @@ impl LocalStore {
         if self.holds.is_condemning() {
             drop(self.writer.lock());
         }
-        // What was condemned before the note is not relied on; what is condemned later is not this record.
+        // Records condemned before the hit was recorded are not relied on; those condemned later do not include this
+        // record.
         is_here()
     }
 
-    /// Refuses moves from other places than the refs are at, and to roots that are not here.
+    /// Returns an error for updates whose expected root differs from the current one, and for updates to roots that are
+    /// not in the store.
     fn check_ref_updates(&self, batch: &ChunkBatch) -> Result<()> {
         let mut moved: BTreeMap<&str, Option<ChunkId>> = BTreeMap::new();
         let tables = self.tables.read();
@@ -395,7 +399,7 @@ impl ChunkStore for LocalStore {
             self.disable_writes(format!("{error}"));
             return Err(error);
         };
-        // The digest is right, so a length that differs was never right: such a blob does not exist.
+        // The digest matches, so a wrong length means that no such blob exists.
         Ok(Some(bytes).filter(|bytes| bytes.len() as u64 == id.length()))
     }
 
@@ -457,7 +461,7 @@ impl ChunkStore for LocalStore {
     }
 
     fn begin_hold(&self) -> Result<CollectionHold> {
-        // A number that is one behind keeps more, never less.
+        // A pack number that is one too low retains more, never less.
         let open = self.index.newest_pack();
         Ok(CollectionHold::new(self.holds.begin_hold(open)))
     }
@@ -480,7 +484,7 @@ impl LocalStore {
         }
     }
 
-    /// Writes index files; those that cannot be written stay due.
+    /// Writes index files; those that cannot be written stay pending.
     fn write_pending_indexes(&self, mut due: Vec<pack_writer::UnindexedPack>) {
         due.retain(|due| !pack_writer::write_pack_index(self.disk.as_ref(), &self.index, due));
         if !due.is_empty() {
@@ -488,7 +492,7 @@ impl LocalStore {
         }
     }
 
-    /// Closes the store for writing if the failure demands it.
+    /// Closes the store for writing if the failure requires it.
     fn handle_write_failure(&self, failure: pack_writer::PackWriteFailure) -> Error {
         match failure {
             pack_writer::PackWriteFailure::NothingWritten(error) => error,
@@ -512,13 +516,13 @@ impl Drop for LocalStore {
     }
 }
 
-/// Weighs a cached chunk by its memory.
+/// Weighs a cached chunk by its memory in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChunkWeigher;
 
 impl Weighter<ChunkId, Chunk> for ChunkWeigher {
     fn weight(&self, _: &ChunkId, chunk: &Chunk) -> u64 {
-        // The cache's own tables take about this much per chunk.
+        // The internal tables of the cache take about this many bytes per chunk.
         const ENTRY: u64 = 128;
         chunk.bytes().len() as u64 + ENTRY
     }
@@ -537,10 +541,10 @@ fn read_record_from(
     Ok((header, Bytes::from(record)))
 }
 
-/// Marks the number of a pack that a collection made, as those are counted apart.
+/// The flag in the number of a pack that a collection created; these packs are numbered separately.
 const COLLECTION_PACK_FLAG: u32 = 1 << 31;
 
-/// Tells whether a collection made the pack, rather than commits.
+/// Returns true if a collection created the pack, rather than commits.
 fn is_collection_pack(pack: u32) -> bool {
     pack & COLLECTION_PACK_FLAG != 0
 }
@@ -552,7 +556,7 @@ fn pack_file_name(pack: u32) -> String {
     format!("{word}-{number:06}")
 }
 
-/// Returns the pack of a file name, if it is one.
+/// Returns the pack number in a file name, or `None` if the name is not that of a pack.
 fn parse_pack_number(name: &str) -> Option<u32> {
     let (word, number) = name.split_once('-')?;
     let number: u32 = number.parse().ok()?;

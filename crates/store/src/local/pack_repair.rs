@@ -1,10 +1,10 @@
-//! Setting damaged packs aside: what can be read of them moves to other packs, and nothing is deleted.
+//! Quarantines damaged packs: their readable records move to other packs, and nothing is deleted.
 //!
 //! Invariants
-//! * A pack goes aside after everything readable in it is durable elsewhere.
-//! * What the tables say (refs, leases, the log) is not changed here.
+//! * A pack is quarantined after everything readable in it is durable elsewhere.
+//! * The contents of the tables (refs, leases, the log) are not changed here.
 //!
-//! On failure: each step can be cut off and begun again.
+//! On failure: each step can be interrupted and started again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,24 +29,24 @@ use crate::history::Revision;
 use crate::id::ChunkId;
 use crate::tree::SortedMap;
 
-/// Where damaged packs are kept.
+/// The folder for damaged packs.
 const DAMAGED_FOLDER: &str = "damaged";
 
-/// What has been done to files.
+/// The changes that a repair made to files.
 #[derive(Debug, Default)]
 pub(crate) struct PackRepairReport {
-    /// The new names of packs that were set aside.
+    /// The new names of quarantined packs.
     pub(crate) quarantined_packs: Vec<String>,
-    /// Index files that were made again.
+    /// The index files that were rebuilt.
     pub(crate) rebuilt_indexes: Vec<String>,
-    /// Chunks and small blobs that were moved out of damaged packs.
+    /// The number of chunks and small blobs that were moved out of damaged packs.
     pub(crate) moved_records: u64,
 }
 
 /// A pack with its number and index file.
 type IndexedPack = (u32, Arc<dyn DiskFile>, PackIndexFile);
 
-/// The revisions that can be read, newest first, and what is wrong with the others.
+/// The readable revisions, newest first, and the faults of the others.
 pub(crate) struct ReadableRevisions {
     pub(crate) revisions: Vec<Revision>,
     pub(crate) faults: Vec<String>,
@@ -58,23 +58,23 @@ impl LocalStore {
         self.tables.read().log.map.root()
     }
 
-    /// Returns the sequence number of the next move of a ref.
+    /// Returns the sequence number of the next ref update.
     pub(crate) fn next_sequence(&self) -> u64 {
         self.tables.read().next_sequence
     }
 
-    /// Keeps collections away until the guard is dropped.
+    /// Prevents collections until the guard is dropped.
     pub(crate) fn lock_collections(&self) -> Result<MutexGuard<'_, ()>> {
         self.check_writable()?;
         self.collection_lock.try_lock().ok_or(Error::CollectionRunning)
     }
 
-    /// Ends the lease that a client has written as a file, if there is one.
+    /// Ends the lease that a client has written as a file, if it exists.
     pub(crate) fn remove_lease_file(&self, holder: &str) -> Result<()> {
         lease_file::remove_lease(self.disk.as_ref(), lease_file::LEASE_FOLDER, holder)
     }
 
-    /// Makes damaged index files again, and sets damaged packs aside with all that can be read of them elsewhere.
+    /// Rebuilds damaged index files, and quarantines damaged packs after their readable records have been copied.
     pub(crate) fn repair_packs(&self, survey: &PackSurvey) -> Result<PackRepairReport> {
         let mut mended = PackRepairReport::default();
         for pack in survey.damaged_indexes.difference(&survey.damaged_packs) {
@@ -91,7 +91,7 @@ impl LocalStore {
         }
         let damaged = self.seal_damaged_packs(&survey.damaged_packs)?;
         if damaged.iter().any(|pack| !is_collection_pack(*pack)) {
-            // Their commit records are the only place of young revisions.
+            // The commit records of damaged packs are the only copy of recent revisions.
             let readable = self.readable_revisions(survey)?;
             self.rewrite_revision_log(&readable.revisions)?;
         }
@@ -109,11 +109,11 @@ impl LocalStore {
         Ok(mended)
     }
 
-    /// Ends the open pack if it is damaged. Returns the damaged packs that are not written any more.
+    /// Seals the open pack if it is damaged. Returns the damaged packs that are no longer written.
     fn seal_damaged_packs(&self, damaged: &BTreeSet<u32>) -> Result<BTreeSet<u32>> {
         let (open, due) = {
             let mut writer = self.writer.lock();
-            // A pack that is gone is followed by another one.
+            // A missing pack is followed by a new one.
             if damaged.contains(&writer.pack) || writer.is_sealed {
                 let rotated = writer.rotate_pack(self.write_context(), 0);
                 rotated.map_err(|failure| self.handle_write_failure(failure))?;
@@ -183,7 +183,7 @@ impl LocalStore {
             .and_then(|payload| CommitRecord::decode(&payload)))
     }
 
-    /// Puts these revisions in the place of all that the log holds.
+    /// Replaces the contents of the log with these revisions.
     pub(crate) fn rewrite_revision_log(&self, revisions: &[Revision]) -> Result<()> {
         let records: BTreeMap<_, _> =
             revisions.iter().map(|one| (revision_key(one), revision_value(one))).collect();
@@ -202,7 +202,7 @@ impl LocalStore {
         Ok(())
     }
 
-    /// Writes what can be read of a pack to a new one, durably; `None` if that is nothing.
+    /// Writes the readable records of a pack to a new pack, durably; `None` if there are none.
     fn copy_readable_records(&self, pack: u32, moved: &mut u64) -> Result<Option<IndexedPack>> {
         let failed = |source| Error::FileRead { file: pack_file_name(pack), source };
         let Some(file) = self.index.pack_file(pack) else {
@@ -239,7 +239,7 @@ impl LocalStore {
     }
 }
 
-/// Renames a file to a name that is free; returns it, or `None` if there is no such file.
+/// Renames a file to an unused name and returns that name, or `None` if the file does not exist.
 pub(super) fn quarantine_file(disk: &dyn Disk, file: &str) -> Result<Option<String>> {
     let names = std::iter::once(format!("{DAMAGED_FOLDER}/{file}"))
         .chain((2..).map(|number| format!("{DAMAGED_FOLDER}/{file}-{number}")));

@@ -1,4 +1,4 @@
-//! Scanning a pack: what is in it, where it takes effect, where it is damaged.
+//! Scans a pack: its records, its commit points, and its damaged ranges.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::record::{self, RECORD_HEADER_BYTES, RecordHeader, RecordKind, RecordP
 use super::record_payload::{CommitRecord, PackHead, StoreTables};
 use crate::id::ChunkId;
 
-/// What a pack holds up to its last commit point.
+/// The records of a pack up to its last commit point.
 #[derive(Debug, Default)]
 pub(super) struct PackScan {
     pub(super) entries: Vec<PackIndexEntry>,
@@ -19,9 +19,9 @@ pub(super) struct PackScan {
     pub(super) is_sealed: bool,
     /// Valid records after the last commit point.
     pub(super) uncommitted_entries: Vec<PackIndexEntry>,
-    /// What was durable once and can no longer be read.
+    /// Ranges that were durable once and can no longer be read.
     pub(super) damaged_ranges: Vec<Range<u64>>,
-    /// Moves of refs, by sequence number, whose commit records are gone.
+    /// Ranges of sequence numbers of ref updates whose commit records are lost.
     pub(super) lost_sequences: Vec<Range<u64>>,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn record_at(pack: u32, bytes: &[u8], offset: usize) -> Option<Scanne
     PackSlice { pack, start: 0, bytes }.record_at(offset)
 }
 
-/// Consecutive bytes of a pack, from the place `base` on. Offsets are those in the pack.
+/// Consecutive bytes of a pack, starting at offset `base` of the pack. Offsets are relative to the pack.
 #[derive(Clone, Copy)]
 pub(super) struct PackSlice<'a> {
     pub(super) pack: u32,
@@ -76,7 +76,7 @@ impl<'a> PackSlice<'a> {
     }
 }
 
-/// Scans a pack from `start`, where a record begins; `tables` are those at that place.
+/// Scans a pack from `start`, where a record begins; `tables` are those at that offset.
 pub(super) fn scan_pack(pack: u32, bytes: &[u8], start: u64, tables: StoreTables) -> PackScan {
     scan_slice(PackSlice { pack, start: 0, bytes }, start, tables)
 }
@@ -139,7 +139,8 @@ pub(super) fn scan_slice(part: PackSlice<'_>, start: u64, tables: StoreTables) -
     scanned
 }
 
-/// Returns where scanning goes on behind a damaged record, or `None` if nothing behind it proves that it was durable.
+/// Returns the offset after a damaged record at which scanning continues, or `None` if nothing after it proves that it
+/// was durable.
 fn find_resume_offset(part: PackSlice<'_>, fault: usize) -> Option<usize> {
     let mut first = None;
     let mut offset = fault + 1;
@@ -178,7 +179,7 @@ pub(super) fn index_entry(found: &ScannedRecord<'_>) -> PackIndexEntry {
     (found.header.id, location)
 }
 
-/// Tells whether a payload has the id of its record.
+/// Returns true if a payload matches the id of its record.
 pub(super) fn payload_matches_id(kind: RecordKind, payload: &[u8], id: &[u8; 32]) -> bool {
     match kind {
         RecordKind::Blob => crate::id::BlobId::hash_of(payload).digest() == id,

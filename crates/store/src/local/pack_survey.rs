@@ -1,7 +1,7 @@
-//! Re-reading every record of every pack against its checksum and its hash.
+//! Reads every record of every pack again and checks its checksum and its hash.
 //!
-//! Packs are read in pieces of bounded length, never mapped: a place that the disk cannot read is damage like any
-//! other, and takes no process with it.
+//! Packs are read in pieces of bounded length, never mapped: a range that the disk cannot read is ordinary damage and
+//! does not crash the process.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -18,14 +18,14 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
 use crate::id::{BlobId, ChunkId};
 
-/// Faults that a survey lists; more are counted.
+/// The maximum number of faults that a survey lists; further ones are only counted.
 const MAX_LISTED_FAULTS: usize = 1_000;
-/// Packs are read in pieces of this many bytes, unless a record is longer.
+/// The size in bytes of the pieces in which packs are read, unless a record is longer.
 const READ_WINDOW_BYTES: usize = 1 << 20;
-/// What a disk gives up on at once.
+/// The size in bytes of the unit that a disk fails to read as a whole.
 const SECTOR_BYTES: usize = 4_096;
 
-/// What reading all packs has shown.
+/// The result of reading all packs.
 #[derive(Debug, Default)]
 pub(crate) struct PackSurvey {
     pub(crate) pack_count: usize,
@@ -33,17 +33,17 @@ pub(crate) struct PackSurvey {
     pub(crate) blob_count: u64,
     pub(crate) commit_count: u64,
     pub(crate) pack_bytes: u64,
-    /// What is wrong, in words, with file and place.
+    /// A text for each fault, with file and offset.
     pub(crate) faults: Vec<String>,
-    /// How many more faults there are than `faults` lists.
+    /// The number of faults beyond those listed in `faults`.
     pub(crate) unlisted_count: u64,
-    /// Places, as pack and offset, that the index names and that cannot be read.
+    /// Positions, as pack and offset, that the index names and that cannot be read.
     damaged_positions: HashSet<(u32, u32)>,
-    /// Packs of which a part cannot be read.
+    /// Packs that cannot be read in full.
     pub(super) damaged_packs: BTreeSet<u32>,
     /// Packs whose index file is wrong.
     pub(super) damaged_indexes: BTreeSet<u32>,
-    /// Index files of packs that are gone.
+    /// Index files whose pack is missing.
     pub(super) orphan_indexes: Vec<String>,
 }
 
@@ -59,25 +59,25 @@ impl PackSurvey {
         }
     }
 
-    /// Returns the names of the packs that a repair sets aside.
+    /// Returns the names of the packs that a repair quarantines.
     pub(crate) fn packs_to_quarantine(&self) -> Vec<String> {
         self.damaged_packs.iter().map(|pack| pack_file_name(*pack)).collect()
     }
 
-    /// Returns the names of the index files that a repair makes again.
+    /// Returns the names of the index files that a repair rebuilds.
     pub(crate) fn indexes_to_rebuild(&self) -> Vec<String> {
         let damaged = self.damaged_indexes.difference(&self.damaged_packs);
         damaged.map(|pack| index_file::index_file_name(*pack)).collect()
     }
 
-    /// Tells whether a place cannot be read.
+    /// Returns true if the record at a position cannot be read.
     pub(super) fn is_position_damaged(&self, place: RecordPosition) -> bool {
         self.damaged_positions.contains(&(place.pack, place.offset))
     }
 }
 
 impl LocalStore {
-    /// Reads all packs. From then on look-ups go past index files that turn out to be wrong.
+    /// Reads all packs. From then on lookups ignore index files found to be wrong.
     pub(crate) fn survey_packs(&self) -> Result<PackSurvey> {
         let growing = self.writer.lock().open_pack();
         let mut survey = PackSurvey::default();
@@ -89,7 +89,8 @@ impl LocalStore {
             let end = growing.and_then(|(open, end)| (open == *pack).then_some(end));
             let covered = match end.or(index.map(|index| index.covered_bytes())) {
                 Some(covered) => covered,
-                // The index file of a pack that is shorter than it says is not in use, and the proof of it.
+                // If the pack is shorter than its index file states, the index file is not in use, but proves the
+                // missing length.
                 None => self.indexed_length(*pack)?.unwrap_or(length),
             };
             if length < covered {
@@ -99,7 +100,7 @@ impl LocalStore {
                 ));
                 survey.damaged_packs.insert(*pack);
             }
-            // What is appended during the survey is none of its business.
+            // Records appended during the survey are not part of it.
             let length = end.map_or(length, |end| length.min(end));
             let reader = PackReader::new(*pack, file.as_ref(), length);
             survey.survey_pack(reader, index.map(AsRef::as_ref), &self.index)?;
@@ -111,26 +112,27 @@ impl LocalStore {
         Ok(survey)
     }
 
-    /// Returns how many bytes of a pack its index file covers; `None` without one that passes its checksum.
+    /// Returns the number of bytes of a pack that its index file covers; `None` without an index file that passes its
+    /// checksum.
     fn indexed_length(&self, pack: u32) -> Result<Option<u64>> {
         let known = PackIndexFile::open(self.disk.as_ref(), pack)?;
         Ok(known.filter(PackIndexFile::is_intact).map(|index| index.covered_bytes()))
     }
 
-    /// Tells whether a survey has found the record of a chunk to be damaged.
+    /// Returns true if the survey found the record of the chunk to be damaged.
     pub(crate) fn is_damaged_chunk(&self, id: &ChunkId, survey: &PackSurvey) -> bool {
         let location = self.index.find_record(RecordKind::Chunk, id.as_bytes());
         location.is_some_and(|(at, _)| survey.is_position_damaged(at.position))
     }
 
-    /// Tells whether a survey has found the record of a small blob to be damaged.
+    /// Returns true if the survey found the record of the small blob to be damaged.
     pub(crate) fn is_damaged_blob(&self, id: &BlobId, survey: &PackSurvey) -> bool {
         let location = self.index.find_record(RecordKind::Blob, id.digest());
         location.is_some_and(|(at, _)| survey.is_position_damaged(at.position))
     }
 
-    /// Returns the pack of a chunk and its number in the pack's index file; `None` if it is in none that is final: the
-    /// index of the open pack is replaced, and numbers its records anew.
+    /// Returns the pack of a chunk and the chunk's ordinal in the pack's index file; `None` if it is in no final index
+    /// file. The index of the open pack is replaced, and its ordinals change.
     pub(crate) fn index_ordinal(&self, id: &ChunkId) -> Option<(u32, usize)> {
         let found =
             self.index.find_verified(RecordKind::Chunk, id.as_bytes(), RecordLookupPurpose::Read);
@@ -140,7 +142,7 @@ impl LocalStore {
         is_final.then_some((pack, found.ordinal?))
     }
 
-    /// Fails if an index file fails its checksum: what it says must not decide what is garbage.
+    /// Returns an error if an index file fails its checksum, because a wrong index must not decide what is garbage.
     pub(super) fn check_index_files(&self) -> Result<()> {
         for (pack, index) in &self.index.packs().indexes {
             if !index.is_intact() {
@@ -240,7 +242,7 @@ impl PackSurvey {
         self.damaged_indexes.insert(pack);
     }
 
-    /// Looks for index files whose pack is gone.
+    /// Searches for index files whose pack is missing.
     fn find_orphan_indexes(&mut self, disk: &dyn Disk, index: &RecordIndex) -> Result<()> {
         let failed =
             |source| Error::FileRead { file: disk.display_path().display().to_string(), source };
@@ -257,9 +259,9 @@ impl PackSurvey {
     }
 }
 
-/// What is to be found in one pack, and what is.
+/// The expected and the actual contents of one pack.
 struct PackChecklist {
-    /// What the index names and no record has accounted for, by offset.
+    /// The locations, by offset, that the index names and no record has matched yet.
     unmatched_locations: HashMap<u32, RecordLocation>,
     is_index_trusted: bool,
     record_entries: Vec<PackIndexEntry>,
@@ -282,7 +284,7 @@ impl PackChecklist {
     }
 }
 
-/// Checks what the checksum does not: that the payload has the hash that names it, and that a chunk is one.
+/// Checks what the checksum does not cover: that the payload has the hash that names it, and that a chunk is valid.
 pub(super) fn check_record_payload(
     header: &RecordHeader,
     bytes: &[u8],
@@ -298,20 +300,20 @@ pub(super) fn check_record_payload(
     }
 }
 
-/// What comes next in a pack.
+/// The next item in a pack.
 pub(super) enum PackItem<'a> {
     Record(ScannedRecord<'a>),
     Damaged(Range<u64>),
 }
 
-/// Reads a pack from end to end, whatever state it is in.
+/// Reads a pack from start to end, whatever its state.
 pub(super) struct PackReader<'a> {
     pack: u32,
     file: &'a dyn DiskFile,
     end: u64,
     offset: u64,
     window: Vec<u8>,
-    /// Where the window begins.
+    /// The offset in the pack at which the window begins.
     window_start: u64,
 }
 
@@ -320,7 +322,7 @@ impl<'a> PackReader<'a> {
         Self { pack, file, end, offset: 0, window: Vec::new(), window_start: 0 }
     }
 
-    /// Returns the next record, or what lies in front of it and is none.
+    /// Returns the next record, or the bytes before it that are not a record.
     pub(super) fn next_item(&mut self) -> Option<PackItem<'_>> {
         let start = self.offset;
         if start >= self.end {
@@ -350,7 +352,7 @@ impl<'a> PackReader<'a> {
         Some(RecordPosition { pack: self.pack, offset: u32::try_from(offset).ok()? })
     }
 
-    /// Returns a part of the pack; `None` if the pack ends before it does.
+    /// Returns a range of the pack; `None` if the pack ends before the range does.
     fn read_range(&mut self, offset: u64, length: usize) -> Option<&[u8]> {
         let end = offset + length as u64;
         if end > self.end {
@@ -363,7 +365,7 @@ impl<'a> PackReader<'a> {
         self.window.get(start..start + length)
     }
 
-    /// Moves the window. What the disk cannot read becomes zeros, which are no record.
+    /// Moves the window. Bytes that the disk cannot read become zeros, which are never a valid record.
     fn load_window(&mut self, offset: u64, length: usize) {
         let left = usize::try_from(self.end - offset).unwrap_or(usize::MAX);
         self.window_start = offset;

@@ -1,4 +1,4 @@
-//! Writing: records, then a commit record, in one append and one sync; a new pack when one is full.
+//! The writer: appends records and a commit record in one append with one sync, and starts a new pack when one is full.
 
 use std::io;
 use std::sync::Arc;
@@ -19,15 +19,16 @@ use crate::error::{Error, Result};
 use crate::id::ChunkId;
 
 const MAX_SMALL_BLOB_BYTES: usize = 1 << 20;
-/// An open pack that has grown by less is scanned at the next start. The index is also the proof that what it covers
-/// was whole once: without it, a last commit that is damaged later passes for one that was never acknowledged.
+/// The minimum growth in bytes of an open pack for which its index is written; below that, the next start scans the
+/// pack. The index is also the proof that the covered bytes were intact once: without it, a last commit that is damaged
+/// later is mistaken for one that was never acknowledged.
 const MIN_CHECKPOINT_BYTES: u64 = 1 << 10;
 
-/// Why a write failed, and what is known about the disk now.
+/// A failed write, and the known state of the disk after it.
 pub(super) enum PackWriteFailure {
-    /// Nothing of the write is there.
+    /// Nothing of the write is on the disk.
     NothingWritten(Error),
-    /// What is on the disk is unknown.
+    /// The state of the disk is unknown.
     DiskStateUnknown(Error),
 }
 
@@ -37,9 +38,9 @@ pub(super) struct PreparedRecords {
     records: Vec<PendingRecord>,
     /// The new chunks, for the cache.
     pub(super) chunks: Vec<(ChunkId, Chunk)>,
-    /// What the store holds already.
+    /// The records that the store holds already.
     pub(super) present: Vec<(RecordKind, [u8; 32])>,
-    /// How often packs had been condemned when that was found out.
+    /// The condemnation count at the time when `present` was determined.
     condemnation_count: u64,
     compression: RecordCompression,
 }
@@ -92,8 +93,8 @@ impl PreparedRecords {
         Ok(prepared)
     }
 
-    /// Adds what was present when the batch was prepared and has been condemned since. Under the writer's lock, so
-    /// that nothing more is condemned before it is written.
+    /// Adds records that were present when the batch was prepared and have been condemned since. Called under the
+    /// writer's lock, so that no more records are condemned before the write.
     fn add_condemned_records(&mut self, batch: &ChunkBatch, index: &RecordIndex) -> Result<()> {
         if index.packs().condemnation_count == self.condemnation_count {
             return Ok(());
@@ -152,14 +153,14 @@ impl PreparedRecords {
     }
 }
 
-/// Whether a chunk refers to nothing.
+/// States if a chunk refers to nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TerminalFlag {
     Terminal,
     NonTerminal,
 }
 
-/// What a write works with beside the writer.
+/// The data that a write needs beside the writer.
 #[derive(Clone, Copy)]
 pub(super) struct PackWriteContext<'a> {
     pub(super) disk: &'a dyn Disk,
@@ -174,31 +175,31 @@ pub(super) struct LocalPackWriter {
     pub(super) pack: u32,
     pub(super) file: Arc<dyn DiskFile>,
     pub(super) length: u64,
-    /// The pack is durable up to here.
+    /// The length in bytes up to which the pack is durable.
     pub(super) synced_length: u64,
-    /// The pack holds more than its head.
+    /// True if the pack holds more than its head.
     pub(super) has_records: bool,
-    /// There are records behind the last commit point.
+    /// True if there are records after the last commit point.
     pub(super) has_uncommitted_records: bool,
-    /// The pack is full and sealed; the next write begins a new one.
+    /// True if the pack is full and sealed; the next write starts a new one.
     pub(super) is_sealed: bool,
-    /// An index file covers the pack up to here.
+    /// The length in bytes up to which an index file covers the pack.
     pub(super) indexed_length: u64,
     /// Sealed packs whose index file could not be written yet.
     pub(super) unindexed_packs: Vec<UnindexedPack>,
     pub(super) pack_limit: u64,
 }
 
-/// A sealed pack whose index file is due: its number, its length, and the tables at its end.
+/// A sealed pack whose index file is pending: its number, its length, and the tables at its end.
 pub(super) type UnindexedPack = (u32, u64, StoreTables);
 
 impl LocalPackWriter {
-    /// Returns the open pack and its length; `None` if nothing is appended to it any more.
+    /// Returns the open pack and its length; `None` if nothing more is appended to it.
     pub(super) fn open_pack(&self) -> Option<(u32, u64)> {
         (!self.is_sealed).then_some((self.pack, self.length))
     }
 
-    /// Appends the prepared records and, if the batch moves anything, commits and syncs. Returns what was committed.
+    /// Appends the prepared records. If the batch has updates, commits and syncs. Returns the commit record.
     pub(super) fn write_batch(
         &mut self,
         session: PackWriteContext<'_>,
@@ -216,7 +217,8 @@ impl LocalPackWriter {
         let mut segment = AppendBuffer::default();
         for one in records.iter() {
             let is_full = self.length + (segment.length + one.length) as u64 > self.pack_limit;
-            // A pack with nothing but its head takes any record, or one above the limit would begin packs forever.
+            // A pack with only a head accepts any record; otherwise a record above the limit would start new packs
+            // forever.
             if is_full && (self.has_records || segment.length > 0) {
                 self.append(&segment.take_slice(bytes), session.index)?;
                 self.seal_open_pack(session)?;
@@ -243,7 +245,7 @@ impl LocalPackWriter {
         Ok(Some(commit))
     }
 
-    /// Makes everything durable that was appended.
+    /// Makes all appended records durable.
     pub(super) fn flush_pack(
         &mut self,
         session: PackWriteContext<'_>,
@@ -260,7 +262,7 @@ impl LocalPackWriter {
         self.write_commit(session, &commit)
     }
 
-    /// Commits a new place of the log, and the end of leases.
+    /// Commits a new location of the log, and the end of leases.
     pub(super) fn write_log_commit(
         &mut self,
         session: PackWriteContext<'_>,
@@ -376,7 +378,7 @@ impl LocalPackWriter {
         Error::FileWrite { file: pack_file_name(self.pack), source }
     }
 
-    /// Ends the pack.
+    /// Seals the open pack.
     fn seal_open_pack(&mut self, session: PackWriteContext<'_>) -> Result<(), PackWriteFailure> {
         let payload = self.synced_length.to_le_bytes();
         let id = ChunkId::hash_of(&payload);
@@ -398,7 +400,7 @@ impl LocalPackWriter {
         Ok(())
     }
 
-    /// Ends the open pack and begins the next, unless it holds next to nothing. The index file is left due.
+    /// Seals the open pack and starts the next, unless it is almost empty. The index file stays pending.
     pub(super) fn rotate_pack(
         &mut self,
         session: PackWriteContext<'_>,
@@ -413,13 +415,13 @@ impl LocalPackWriter {
         Ok(())
     }
 
-    /// Begins a new pack if the current one is sealed. Its index file stays due.
+    /// Starts a new pack if the current one is sealed. Its index file stays pending.
     fn ensure_open_pack(&mut self, session: PackWriteContext<'_>) -> Result<(), PackWriteFailure> {
         if self.is_sealed { self.begin_next_pack(session) } else { Ok(()) }
     }
 
-    /// Returns the sealed packs whose index file is due, if the next pack has begun. The caller writes the files
-    /// without the writer's lock: sorting and syncing an index takes longer than a commit should wait.
+    /// Returns the sealed packs whose index file is pending, if the next pack has begun. The caller writes the files
+    /// without the writer's lock, because sorting and syncing an index takes longer than a commit should wait.
     pub(super) fn take_unindexed(&mut self) -> Vec<UnindexedPack> {
         if self.is_sealed { Vec::new() } else { std::mem::take(&mut self.unindexed_packs) }
     }
@@ -467,8 +469,8 @@ impl LocalPackWriter {
     }
 }
 
-/// Writes the index file of a sealed pack and tells whether that is done. A failure is no failure of the store: the
-/// entries stay in memory.
+/// Writes the index file of a sealed pack; returns true if it is written. A failure is not a failure of the store,
+/// because the entries stay in memory.
 pub(super) fn write_pack_index(disk: &dyn Disk, index: &RecordIndex, due: &UnindexedPack) -> bool {
     let (pack, covered, tables) = due;
     let write = || {
@@ -497,8 +499,8 @@ pub(super) fn write_pack_index(disk: &dyn Disk, index: &RecordIndex, due: &Unind
     }
 }
 
-/// Returns all entries of a pack that is not sealed or has no final index: those in memory, and those of an index
-/// file that covers its beginning. That one holds no whole ids, so the records' headers are read for them.
+/// Returns all entries of a pack that is not sealed or has no final index: those in memory, and those of an index file
+/// that covers its beginning. The index file does not hold whole ids, so the headers of the records are read for them.
 pub(super) fn collect_pack_entries(index: &RecordIndex, pack: u32) -> Result<Vec<PackIndexEntry>> {
     let mut entries = index.open_pack_entries(pack);
     let packs = index.packs();
@@ -519,7 +521,7 @@ pub(super) fn collect_pack_entries(index: &RecordIndex, pack: u32) -> Result<Vec
     Ok(entries)
 }
 
-/// Ends a pack whose records are durable up to `length`. Returns the length of the seal.
+/// Seals a pack whose records are durable up to `length`. Returns the length of the seal.
 pub(super) fn seal_pack(file: &dyn DiskFile, pack: u32, length: u64) -> io::Result<u64> {
     let payload = length.to_le_bytes();
     let id = ChunkId::hash_of(&payload);
@@ -562,7 +564,7 @@ pub(super) fn begin_pack(
     Ok((file, bytes.len() as u64))
 }
 
-/// Records that go into one append.
+/// Records to be written in one append.
 #[derive(Default)]
 struct AppendBuffer {
     start: usize,
@@ -576,7 +578,7 @@ struct AppendSlice<'a> {
 }
 
 impl AppendBuffer {
-    /// Gives a record its place behind the others.
+    /// Assigns a record its position after the others.
     fn add_record(&mut self, one: &PendingRecord, pack: u32, pack_length: u64, bytes: &mut [u8]) {
         let place =
             RecordPosition { pack, offset: to_record_offset(pack_length + self.length as u64) };
@@ -593,7 +595,7 @@ impl AppendBuffer {
         self.length += one.length;
     }
 
-    /// Returns what has been gathered and starts anew behind it.
+    /// Returns the gathered records and starts a new slice after them.
     fn take_slice<'a>(&mut self, bytes: &'a mut [u8]) -> AppendSlice<'a> {
         let end = self.start + self.length;
         let part = AppendSlice {
@@ -607,7 +609,7 @@ impl AppendBuffer {
 }
 
 fn to_record_offset(position: u64) -> u32 {
-    // Packs end at 256 MiB, so that offsets fit.
+    // Packs end at 256 MiB, so offsets fit.
     u32::try_from(position).unwrap_or(u32::MAX)
 }
 
@@ -643,7 +645,7 @@ mod tests {
         assert!(early.records.is_empty());
         early.add_condemned_records(&batch(), &store.index).unwrap();
         assert!(early.records.is_empty(), "nothing has been condemned");
-        // What is live in a condemned pack is moved, so that there is no need to write it again.
+        // Live records of a condemned pack are moved, so they need not be written again.
         let condemn = |live: u64| store.index.set_condemned(&BTreeMap::from([(1, [live].into())]));
         condemn(u64::MAX);
         early.add_condemned_records(&batch(), &store.index).unwrap();

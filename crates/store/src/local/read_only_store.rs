@@ -1,19 +1,21 @@
-//! The packs of a store that another process writes, followed without its lock.
+//! A read-only view of the packs of a store that another process writes, followed without its lock.
 //!
-//! In: the folder of a local store. Out: what it holds as of its last commit, verified.
+//! In: the folder of a local store. Out: its verified contents as of the last commit.
 //!
-//! Sealed packs are known by their index files; what is behind them is scanned as it grows, and counts once a commit
-//! record covers it. A record that is not where it was a moment ago has been moved by a collection: the folder is
-//! looked at again, until two looks agree.
+//! Sealed packs are read by their index files. Bytes after the indexed ones are scanned as a pack grows, and count once
+//! a commit record covers them. A record that is no longer at its known position was moved by a collection: the folder
+//! is scanned again, until two scans agree.
 //!
 //! Invariants
-//! * Nothing in the folder is opened for writing but the files of leases, which may lie in another folder.
+//! * Nothing in the folder is opened for writing except lease files, which may be in another folder.
 //! * Nothing is returned that does not have its hash.
-//! * No pack is mapped, as its writer may cut it; index files are, as they never change under their name.
+//! * No pack is mapped, because its writer may truncate it; index files are mapped, because a file of one name never
+//!   changes.
 //!
-//! On failure: damage is an error of the read that meets it; it closes nothing, as repairing is up to the writer.
+//! On failure: damage causes an error of the read that finds it. It does not close the store, because repair is up to
+//! the writer.
 //!
-//! Not here: what the writer has not committed. A commit may be seen just before its sync.
+//! Not here: uncommitted records of the writer. A commit may be visible shortly before its sync.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -44,52 +46,52 @@ use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
 use crate::root_retention::RootLease;
 
-/// Packs are scanned in pieces of this many bytes; a commit that is larger takes a larger piece.
+/// The size in bytes of the pieces in which packs are scanned; a larger commit takes a larger piece.
 const SCAN_PIECE_BYTES: u64 = 4 << 20;
-/// How often a read looks at the folder again. Each time, a collection has to have removed packs in between.
+/// The maximum number of folder scans of one read. Each repetition requires that a collection removed packs in between.
 const MAX_FOLDER_SCANS: usize = 32;
 /// The length of a seal record.
 const SEAL_RECORD_BYTES: usize = RECORD_HEADER_BYTES + 8;
 const DAMAGED_RECORD_FAULT: &str = "its record cannot be decoded or does not have its hash";
 
-/// A store that another process writes, read only.
+/// A read-only store that another process writes.
 #[derive(Debug)]
 pub struct ReadOnlyLocalStore {
     disk: Arc<dyn Disk>,
-    /// The disk with the leases, and their folder in it.
+    /// The disk with the leases, and the lease folder on it.
     lease_folder: (Arc<dyn Disk>, &'static str),
     index: RecordIndex,
     tables: RwLock<StoreTables>,
     pack_scans: Mutex<BTreeMap<u32, PackScanState>>,
-    /// Goes up when a look has found anything new.
+    /// Incremented when a scan has found anything new.
     scan_version: AtomicU64,
     cache: Cache<ChunkId, Chunk, ChunkWeigher>,
 }
 
-/// How far a pack is known.
+/// The known part of a pack.
 #[derive(Clone, Debug, Default)]
 struct PackScanState {
-    /// The end of its last commit point that was seen.
+    /// The end of the last commit point that was seen.
     scanned_end: u64,
     tables: StoreTables,
-    /// Nothing more will come: what the index file says, or the scan up to the seal.
+    /// True if no more records will be added, according to the index file or a scan up to the seal.
     is_complete: bool,
-    /// Tells an index file from another one of the same name.
+    /// Distinguishes an index file from another one of the same name.
     index_fingerprint: Option<(u64, usize, u32)>,
 }
 
 impl ReadOnlyLocalStore {
-    /// Opens the folder `store` of a home that exists.
+    /// Opens the folder `store` of an existing home.
     ///
     /// # Errors
-    /// [`Error::FileRead`] if there is none, [`Error::FileMalformed`] for packs of another format.
+    /// [`Error::FileRead`] if it does not exist, [`Error::FileMalformed`] for packs of another format.
     pub fn open_dir(dir: &Path, options: LocalStoreOptions) -> Result<Self> {
         Self::open_with_lease_dir(dir, None, options)
     }
 
-    /// Opens the folder `store` of a home that exists; leases lie in a folder elsewhere, to which the writer of the store
-    /// pays heed ([`LocalStore::add_lease_folder`](super::LocalStore::add_lease_folder)), so that nothing at all is written in
-    /// the home.
+    /// Opens the folder `store` of an existing home, with leases in another folder. The writer of the store respects
+    /// that folder ([`LocalStore::add_lease_folder`](super::LocalStore::add_lease_folder)), so that nothing is written
+    /// in the home.
     ///
     /// # Errors
     /// As [`ReadOnlyLocalStore::open_dir`], for either folder.
@@ -112,10 +114,10 @@ impl ReadOnlyLocalStore {
         Self::open_with_lease_folder(Arc::new(FileDisk::open_read_only(dir)), leases, options)
     }
 
-    /// Opens the folder of a local store, whether a process has it open or not.
+    /// Opens the folder of a local store, even if a process has it open.
     ///
     /// # Errors
-    /// [`Error::FileMalformed`] for packs of another format, or what the disk says.
+    /// [`Error::FileMalformed`] for packs of another format, or an error of the disk.
     pub fn open(disk: Arc<dyn Disk>, options: LocalStoreOptions) -> Result<Self> {
         let leases = (Arc::clone(&disk), lease_file::LEASE_FOLDER);
         Self::open_with_lease_folder(disk, leases, options)
@@ -140,7 +142,7 @@ impl ReadOnlyLocalStore {
         Ok(store)
     }
 
-    /// Looks at the folder: packs that came and went, and what was committed to the last ones.
+    /// Scans the folder for packs that were added or removed, and for new commits in the last packs.
     fn scan_folder(&self) -> Result<()> {
         let mut seen = self.pack_scans.lock();
         let failed = |source| Error::FileRead { file: self.display_name(), source };
@@ -156,7 +158,7 @@ impl ReadOnlyLocalStore {
             };
             let now = match self.scan_pack(*pack, &known, before) {
                 Ok(now) => now,
-                // It was collected since the folder was listed; the next look tells what stands for it.
+                // The pack was collected since the folder was listed; the next scan finds its replacement.
                 Err(Error::FileRead { source, .. }) if source.kind() == ErrorKind::NotFound => {
                     is_new = true;
                     continue;
@@ -174,7 +176,8 @@ impl ReadOnlyLocalStore {
         {
             self.tables.write().clone_from(&last.tables);
         }
-        // After the tables have changed: who reads history tells by them whether a pack went meanwhile.
+        // Removed after the tables have changed, because readers of the history detect by the tables that a pack was
+        // removed.
         let gone: Vec<u32> = seen.keys().filter(|pack| !packs.contains(pack)).copied().collect();
         for pack in gone {
             self.index.remove_pack(pack);
@@ -187,7 +190,7 @@ impl ReadOnlyLocalStore {
         Ok(())
     }
 
-    /// Looks at one pack. `before` are the tables at the end of the one before it.
+    /// Scans one pack. `before` are the tables at the end of the previous pack.
     fn scan_pack(
         &self,
         pack: u32,
@@ -210,7 +213,7 @@ impl ReadOnlyLocalStore {
                 index_fingerprint: stamp,
             };
             if is_collection_pack(pack) {
-                // One of the same number may have gone before this one came.
+                // A pack with the same number may have been removed before this one was created.
                 self.index.remove_pack(pack);
             }
             self.open_pack_file(pack, known)?;
@@ -221,7 +224,7 @@ impl ReadOnlyLocalStore {
         }
         let file = self.open_pack_file(pack, known)?;
         if is_collection_pack(pack) && !has_pack_seal(pack, file.as_ref())? {
-            // It is being made, and nothing relies on it yet.
+            // The pack is being created, and nothing relies on it yet.
             self.index.remove_pack(pack);
             return Ok(PackScanState::default());
         }
@@ -230,7 +233,7 @@ impl ReadOnlyLocalStore {
         }
         let failed = |source| Error::FileRead { file: pack_file_name(pack), source };
         if file.len().map_err(failed)? < known.scanned_end {
-            // Its writer has lost power and cut what it had not synced.
+            // The writer lost power and truncated the bytes it had not synced.
             self.index.remove_pack(pack);
             return self.scan_pack(pack, &PackScanState::default(), before);
         }
@@ -246,7 +249,7 @@ impl ReadOnlyLocalStore {
         self.scan_growth(pack, file.as_ref(), start, tables)
     }
 
-    /// Tells whether the index of an open pack is one of what the pack holds.
+    /// Returns true if the index of an open pack matches the records of the pack.
     fn is_index_usable(
         &self,
         pack: u32,
@@ -257,7 +260,7 @@ impl ReadOnlyLocalStore {
         Ok(index.covered_bytes() <= file.len().map_err(failed)? && index.is_intact())
     }
 
-    /// Returns the file of a pack, opened anew where it may be another one by now.
+    /// Returns the file of a pack, reopened if it may have been replaced.
     fn open_pack_file(&self, pack: u32, known: &PackScanState) -> Result<Arc<dyn DiskFile>> {
         let is_certain = known.scanned_end > 0 && !is_collection_pack(pack);
         if let Some(file) = self.index.pack_file(pack).filter(|_| is_certain) {
@@ -270,7 +273,7 @@ impl ReadOnlyLocalStore {
         Ok(opened)
     }
 
-    /// Reads what a pack has grown by, and makes what commit records cover visible.
+    /// Reads the bytes added to a pack, and makes the records covered by commit records visible.
     fn scan_growth(
         &self,
         pack: u32,
@@ -308,7 +311,7 @@ impl ReadOnlyLocalStore {
             if end == seen.scanned_end && piece >= length - seen.scanned_end {
                 break;
             }
-            // Either the next piece begins behind a commit, or the commit is larger than the piece.
+            // Either the next piece begins after a commit, or the commit is larger than the piece.
             piece = if end == seen.scanned_end { piece * 2 } else { SCAN_PIECE_BYTES };
             seen = PackScanState {
                 scanned_end: end,
@@ -320,7 +323,7 @@ impl ReadOnlyLocalStore {
         Ok(seen)
     }
 
-    /// Asks until there is an answer, or until looking again shows nothing new.
+    /// Repeats a query until it returns a value, or until a new scan finds nothing new.
     fn retry_after_scan<T>(&self, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
         let mut looks = 0;
         loop {
@@ -337,7 +340,7 @@ impl ReadOnlyLocalStore {
         }
     }
 
-    /// Reads the payload of a record; its checksum holds.
+    /// Reads the payload of a record and verifies its checksum.
     fn find_payload(
         &self,
         kind: RecordKind,
@@ -355,14 +358,14 @@ impl ReadOnlyLocalStore {
         payload.map(Some).ok_or_else(fault)
     }
 
-    /// Reads a record by one call, from where index files have it; only where another one is there, as of two ids that begin
-    /// alike, each place is made sure of first.
+    /// Reads a record with one call, at the location that index files state. Only if another record is there, as with
+    /// two ids that share a prefix, each possible location is verified first.
     fn find_record(
         &self,
         kind: RecordKind,
         id: &[u8; 32],
     ) -> Result<Option<(RecordLocation, Option<RecordHeader>, Bytes)>> {
-        // What fails here is met again below, if it is no other record's.
+        // A failure here occurs again below, unless the record is another one.
         if let Some((location, file)) = self.index.find_record(kind, id)
             && let Ok((header, record)) = super::read_record_from(file.as_ref(), location)
             && header.is_some_and(|header| header.id == *id)
@@ -377,7 +380,7 @@ impl ReadOnlyLocalStore {
     }
 }
 
-/// Returns bytes of a file, fewer where its writer cuts it meanwhile.
+/// Returns bytes of a file, fewer if its writer truncates it during the read.
 fn read_file_range(file: &dyn DiskFile, start: u64, length: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
     match file.read_at(start, &mut bytes) {
@@ -386,7 +389,7 @@ fn read_file_range(file: &dyn DiskFile, start: u64, length: u64) -> std::io::Res
     }
 }
 
-/// Refuses a pack that a program of another format wrote.
+/// Returns an error for a pack that a program of another format wrote.
 fn check_pack_head(part: PackSlice<'_>) -> Result<()> {
     let head = part.record_at(0).filter(|found| found.header.kind == RecordKind::Head);
     let payload = head.and_then(|found| found.payload());
@@ -397,7 +400,7 @@ fn check_pack_head(part: PackSlice<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Tells whether a pack ends with a seal.
+/// Returns true if a pack ends with a seal.
 fn has_pack_seal(pack: u32, file: &dyn DiskFile) -> Result<bool> {
     let failed = |source| Error::FileRead { file: pack_file_name(pack), source };
     let length = file.len().map_err(failed)?;
@@ -437,7 +440,7 @@ impl BaseStore for ReadOnlyLocalStore {
     }
 
     fn contains_chunks(&self, ids: &[ChunkId]) -> Result<Vec<bool>> {
-        // What was removed since can be read for a while, but whoever asks wants to rely on it.
+        // Records removed since the last scan can be read for a while, but the caller wants to rely on them.
         self.scan_folder()?;
         let mut present = vec![false; ids.len()];
         self.retry_after_scan(|| {
@@ -460,7 +463,7 @@ impl BaseStore for ReadOnlyLocalStore {
             for (id, blob) in ids.iter().zip(&mut blobs).filter(|(_, blob)| blob.is_none()) {
                 let damaged = || Error::BlobDamaged { id: *id, fault: DAMAGED_RECORD_FAULT };
                 *blob = self.find_payload(RecordKind::Blob, id.digest(), &damaged)?;
-                // The digest may be right and the length wrong; then there is no such blob.
+                // The digest may match and the length may be wrong; then no such blob exists.
                 if blob.as_ref().is_some_and(|bytes| BlobId::hash_of(bytes).digest() != id.digest())
                 {
                     return Err(damaged());

@@ -1,12 +1,12 @@
 //! One record of a pack: header, checksum, payload.
 //!
-//! Invariant: a record is valid at one place of one pack only, as the checksum covers the place.
+//! Invariant: a record is valid at one position of one pack only, because the checksum covers the position.
 
 use bytes::Bytes;
 
 /// Length of the header in front of each payload.
 pub(super) const RECORD_HEADER_BYTES: usize = 52;
-/// The length that no payload reaches: it shares a word with the kind in index files.
+/// The exclusive maximum length of a payload in bytes: it shares a machine word with the kind in index files.
 pub(super) const MAX_PAYLOAD_BYTES: usize = 1 << 24;
 const RECORD_MAGIC: [u8; 4] = *b"TYMr";
 const CRC_OFFSET: usize = 16;
@@ -16,7 +16,7 @@ const ENCODING_LZ4: u8 = 1;
 const FLAGS_OFFSET: usize = 6;
 const TERMINAL_FLAG: u8 = 1;
 
-/// What a record is for.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum RecordKind {
@@ -39,7 +39,7 @@ impl RecordKind {
         })
     }
 
-    /// Returns the word for messages.
+    /// Returns the name of the kind for messages.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Head => "head",
@@ -51,12 +51,12 @@ impl RecordKind {
     }
 }
 
-/// Whether payloads are compressed.
+/// The compression of payloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum RecordCompression {
-    /// As they are.
+    /// Payloads are stored uncompressed.
     None,
-    /// lz4 where it makes the payload at least one eighth smaller.
+    /// Payloads are compressed with lz4 if that makes them at least one eighth smaller.
     #[default]
     Lz4,
 }
@@ -65,7 +65,7 @@ pub enum RecordCompression {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordHeader {
     pub(crate) kind: RecordKind,
-    /// The payload is a chunk that refers to nothing, so that walks need not read it.
+    /// True if the payload is a chunk that refers to nothing, so that walks need not read it.
     pub(crate) is_terminal: bool,
     encoding: u8,
     stored_bytes: u32,
@@ -110,14 +110,14 @@ impl RecordHeader {
     }
 }
 
-/// The place of a record.
+/// The position of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordPosition {
     pub(crate) pack: u32,
     pub(crate) offset: u32,
 }
 
-/// Appends a record to `to`; [`write_record_crc`] makes it valid once its place is known.
+/// Appends a record to `to`; [`write_record_crc`] makes it valid once its position is known.
 pub(super) fn encode_record(
     kind: RecordKind,
     id: &[u8; 32],
@@ -150,23 +150,23 @@ pub(super) fn encode_record(
     to.extend_from_slice(payload);
 }
 
-/// Marks a record as a chunk that refers to nothing; before [`write_record_crc`].
+/// Flags a record as a chunk that refers to nothing; must be called before [`write_record_crc`].
 pub(super) fn set_terminal_flag(record: &mut [u8]) {
     write_at(record, FLAGS_OFFSET, &[TERMINAL_FLAG]);
 }
 
-/// Writes the checksum of a whole record for its place.
+/// Writes the checksum of a whole record for its position.
 pub(super) fn write_record_crc(record: &mut [u8], place: RecordPosition) {
     let crc = record_checksum(record, place).to_le_bytes();
     write_at(record, CRC_OFFSET, &crc);
 }
 
-/// Tells whether a whole record is valid at its place.
+/// Returns true if a whole record is valid at its position.
 pub(super) fn is_record_valid(header: &RecordHeader, record: &[u8], place: RecordPosition) -> bool {
     header.crc == record_checksum(record, place)
 }
 
-/// Returns the payload of a whole record, decoded; `None` if it cannot be.
+/// Returns the decoded payload of a whole record; `None` if decoding fails.
 pub(super) fn decode_record(header: &RecordHeader, record: &Bytes) -> Option<Bytes> {
     let stored = record.slice(RECORD_HEADER_BYTES.min(record.len())..);
     let plain = header.plain_bytes as usize;

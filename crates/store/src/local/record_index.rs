@@ -1,9 +1,9 @@
-//! Where each record is: hash maps for packs that are still written, index files for the sealed ones.
+//! The locations of all records: hash maps for packs that are still written, index files for the sealed ones.
 //!
 //! Invariants
-//! * No lock here is held while the disk is asked for anything.
-//! * What a writer is told to be present is in no pack that the running collection has condemned, unless it is live
-//!   there and about to be moved.
+//! * No lock here is held during a disk access.
+//! * A record reported to a writer as present is in no pack that the running collection has condemned, unless it is
+//!   live there and about to be moved.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,52 +19,52 @@ use crate::disk::DiskFile;
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
 
-/// How many entries are published under one lock.
+/// The number of entries published under one lock.
 const PUBLISH_BATCH_ENTRIES: usize = 256;
 
-/// Where each record is.
+/// The locations of all records.
 #[derive(Debug, Default)]
 pub(super) struct RecordIndex {
     open_packs: RwLock<BTreeMap<u32, OpenPackIndex>>,
     packs: ArcSwap<PackSet>,
 }
 
-/// What is known of a pack without an index file.
+/// The known records of a pack without an index file.
 #[derive(Debug, Default)]
 struct OpenPackIndex {
     records: HashMap<ChunkId, RecordLocation>,
     commits: Vec<RecordLocation>,
 }
 
-/// The packs of a store, replaced as a whole.
+/// The packs of a store. The set is replaced as a whole.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PackSet {
     pub(super) files: BTreeMap<u32, Arc<dyn DiskFile>>,
     pub(super) indexes: BTreeMap<u32, Arc<PackIndexFile>>,
-    /// Packs that the running collection is about to remove, after it has moved what is live in them.
+    /// Packs that the running collection will remove after it has moved their live records.
     pub(super) condemned: BTreeMap<u32, LiveBits>,
-    /// How often packs have been condemned since the start.
+    /// The number of condemnations since the start.
     pub(super) condemnation_count: u64,
 }
 
-/// A bit for each entry of a pack's index file, by its ordinal: whether the record is live.
+/// One bit for each entry of a pack's index file, by its ordinal; set if the record is live.
 pub(super) type LiveBits = Arc<[u64]>;
 
-/// Tells whether the record of an ordinal is live.
+/// Returns true if the record with this ordinal is live.
 pub(super) fn is_ordinal_live(live: &[u64], ordinal: usize) -> bool {
     live.get(ordinal / 64).is_some_and(|word| word & (1 << (ordinal % 64)) != 0)
 }
 
-/// Who asks where a record is.
+/// The purpose of a record lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordLookupPurpose {
-    /// Someone who reads it: any place will do.
+    /// The record is read: any location is valid.
     Read,
-    /// Someone who wants to rely on its staying.
+    /// The caller relies on the record being retained.
     Retain,
 }
 
-/// A record's place, and its ordinal in its pack's index file if that has one.
+/// The location of a record, and its ordinal if its pack has an index file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecordMatch {
     pub(super) location: RecordLocation,
@@ -72,8 +72,8 @@ pub(super) struct RecordMatch {
 }
 
 impl RecordIndex {
-    /// Finds a chunk or blob by what index files tell: with a chance that only malice makes real, the record found is
-    /// another one. The file outlives its removal.
+    /// Finds a chunk or blob by the index files alone. The record found can be another one only in a deliberate
+    /// collision. The returned file stays readable after its removal.
     pub(super) fn find_record(
         &self,
         kind: RecordKind,
@@ -91,7 +91,7 @@ impl RecordIndex {
         found
     }
 
-    /// Finds a chunk or blob, and makes sure of it by its header on the disk.
+    /// Finds a chunk or blob, and verifies it by its header on the disk.
     ///
     /// # Errors
     /// A failed read.
@@ -112,7 +112,7 @@ impl RecordIndex {
         Ok(found)
     }
 
-    /// Offers the places that a record can have until `visit` takes one.
+    /// Passes the possible locations of a record to `visit` until it accepts one.
     fn visit_locations(
         &self,
         kind: RecordKind,
@@ -133,9 +133,10 @@ impl RecordIndex {
         {
             return Ok(());
         }
-        // One view from here on: a record that a collection moves is in the one pack or the other of each view.
+        // From here on, one snapshot of the packs is used: a record that a collection moves is in one of its two packs
+        // in each snapshot.
         let packs = self.packs.load();
-        // The newest packs hold what is asked for most.
+        // The newest packs hold the records requested most.
         for (pack, index) in packs.indexes.iter().rev() {
             let live = packs.condemned.get(pack).filter(|_| purpose == RecordLookupPurpose::Retain);
             let stays = |ordinal| live.is_none_or(|live| is_ordinal_live(live, ordinal));
@@ -147,7 +148,7 @@ impl RecordIndex {
                 }
             }
         }
-        // A pack that got its index file in between has moved from the one to the other.
+        // A pack that got its index file in between has moved from the maps to the index files.
         match in_open() {
             Some(location) => visit(&packs, in_map(location)).map(drop),
             None => Ok(()),
@@ -168,7 +169,7 @@ impl RecordIndex {
         super::read_record_from(file.as_ref(), location)
     }
 
-    /// Forgets a pack and everything in it.
+    /// Removes a pack and all its records from the index.
     pub(super) fn remove_pack(&self, pack: u32) {
         self.replace_packs(&BTreeSet::from([pack]), None);
         self.open_packs.write().remove(&pack);
@@ -215,11 +216,11 @@ impl RecordIndex {
         });
     }
 
-    /// Lets an index file stand for what the map holds of a pack.
+    /// Replaces the map entries of a pack with its index file.
     pub(super) fn add_pack_index(&self, pack: u32, index: PackIndexFile) {
         let index = Arc::new(index);
-        // Under the lock of the map: a collection that knows the index must not find a record in the map, where it has
-        // no mark, and none may outlive the pack there.
+        // Done under the lock of the map: a collection that knows the index must not find a record in the map, where it
+        // has no mark, and no record may stay there after its pack is removed.
         let mut open = self.open_packs.write();
         self.packs.rcu(|packs| {
             let mut packs = PackSet::clone(packs);
@@ -229,7 +230,7 @@ impl RecordIndex {
         open.remove(&pack);
     }
 
-    /// Lets the map stand for an index file that is wrong. Nothing collects from a pack without an index file.
+    /// Replaces a wrong index file with map entries. A pack without an index file is not collected.
     pub(super) fn replace_index(&self, pack: u32, entries: &[PackIndexEntry]) {
         if !self.packs.load().files.contains_key(&pack) {
             return;
@@ -251,7 +252,7 @@ impl RecordIndex {
         });
     }
 
-    /// Puts a pack with its index in the place of one that is set aside.
+    /// Replaces a quarantined pack with a new pack and its index.
     pub(super) fn replace_damaged_pack(
         &self,
         pack: u32,
@@ -261,7 +262,7 @@ impl RecordIndex {
         self.open_packs.write().remove(&pack);
     }
 
-    /// Replaces the packs that the running collection is about to remove.
+    /// Sets the packs that the running collection will remove.
     pub(super) fn set_condemned(&self, condemned: &BTreeMap<u32, LiveBits>) {
         self.packs.rcu(|packs| {
             let mut packs = PackSet::clone(packs);
@@ -271,7 +272,7 @@ impl RecordIndex {
         });
     }
 
-    /// Puts a pack with its index in the place of others. Returns the files that nothing refers to any more.
+    /// Replaces packs with one pack and its index. Returns the files that are no longer referenced.
     pub(super) fn replace_packs(
         &self,
         removed: &BTreeSet<u32>,
@@ -291,10 +292,10 @@ impl RecordIndex {
         });
     }
 
-    /// Returns the commit records that can hold moves from sequence number `folded` on, newest first.
+    /// Returns the commit records that can hold updates from sequence number `folded` on, newest first.
     pub(super) fn commits_since(&self, folded: u64) -> Vec<RecordLocation> {
         let mut commits = Vec::new();
-        // First the maps: a pack that gets its index file in between is then found twice rather than never.
+        // The maps come first: a pack that gets its index file in between is then found twice rather than never.
         for pack in self.open_packs.read().values().rev() {
             commits.extend(pack.commits.iter().rev().copied());
         }
@@ -310,7 +311,7 @@ impl RecordIndex {
         commits
     }
 
-    /// Returns what the maps hold of a pack.
+    /// Returns the map entries of a pack.
     pub(super) fn open_pack_entries(&self, pack: u32) -> Vec<PackIndexEntry> {
         let open = self.open_packs.read();
         let Some(pack) = open.get(&pack) else {
@@ -323,7 +324,7 @@ impl RecordIndex {
 }
 
 impl PackSet {
-    /// Tells whether the record at a place is the one that is looked for.
+    /// Returns true if the record at a location is the requested one.
     fn matches_header(
         &self,
         location: RecordLocation,
@@ -331,7 +332,7 @@ impl PackSet {
         id: &[u8; 32],
     ) -> Result<bool> {
         let pack = location.position.pack;
-        // An open file outlives its removal.
+        // An open file stays readable after its removal.
         let Some(file) = self.files.get(&pack) else {
             return Ok(false);
         };

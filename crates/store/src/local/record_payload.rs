@@ -17,35 +17,35 @@ const HAS_NEW_ROOT: u8 = 2;
 const IS_GRANTED: u8 = 1;
 const HAS_EXPIRY: u8 = 2;
 const MAX_NAME_BYTES: usize = 255;
-/// So that a revision fits the value of a record.
+/// The maximum size in bytes of a text, so that a revision fits the value of a record.
 const MAX_TEXT_BYTES: usize = 7_900;
-/// No move of a ref or lease takes more beside its texts; and so many of this length that their number needs more than
-/// 16 bits are too long together.
+/// The maximum size in bytes of a ref or lease update without its texts. If there are so many updates of this size that
+/// their number needs more than 16 bits, their total size exceeds the limit too.
 const MAX_UPDATE_BYTES: usize = 256;
-/// So many refs and leases fit the head of a pack, however long their names are.
+/// The number of refs and leases that fit the head of a pack, however long their names are.
 const MAX_UNCHECKED_UPDATES: usize = MAX_PAYLOAD_BYTES / (MAX_NAME_BYTES + MAX_UPDATE_BYTES);
 
 /// All refs of a store.
 pub(crate) type RefTable = BTreeMap<String, ChunkId>;
 
-/// Everything that a store remembers beside its records, as of one commit point.
+/// The state of a store beside its records, as of one commit point.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StoreTables {
     pub(crate) refs: RefTable,
     pub(crate) leases: BTreeMap<String, RootLease>,
     pub(crate) log: RevisionLog,
-    /// The sequence number of the next move of a ref.
+    /// The sequence number of the next ref update.
     pub(crate) next_sequence: u64,
 }
 
-/// Where the revisions are that commit records no longer hold alone.
+/// The location of the revisions that are not only in commit records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RevisionLog {
-    /// The map of kept revisions.
+    /// The map of retained revisions.
     pub(crate) map: SortedMap,
-    /// Revisions below this sequence number are in the map or gone.
+    /// Revisions below this sequence number are in the map or have been removed.
     pub(crate) folded_below: u64,
-    /// How many collections there have been.
+    /// The number of collections so far.
     pub(crate) generation: u64,
 }
 
@@ -76,12 +76,12 @@ impl PackHead {
     }
 }
 
-/// A record that makes what precedes it take effect.
+/// A record that makes the records before it take effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CommitRecord {
-    /// The pack was durable up to here when the record was written.
+    /// The length in bytes up to which the pack was durable when the record was written.
     pub(super) synced_length: u64,
-    /// The sequence number of the first move; the others follow.
+    /// The sequence number of the first update; the others follow.
     pub(super) first_sequence: u64,
     pub(super) updates: Vec<RefUpdate>,
     pub(super) leases: Vec<LeaseUpdate>,
@@ -140,7 +140,7 @@ impl CommitRecord {
         })
     }
 
-    /// Returns the moves as revisions.
+    /// Returns the updates as revisions.
     pub(super) fn into_revisions(self) -> impl DoubleEndedIterator<Item = Revision> {
         let first = self.first_sequence;
         let numbered = self.updates.into_iter().enumerate();
@@ -190,7 +190,7 @@ impl StoreTables {
         }
     }
 
-    /// Refuses moves after which the tables would not fit the head of a pack.
+    /// Returns an error for updates after which the tables would not fit the head of a pack.
     pub(super) fn check_capacity(&self, batch: &ChunkBatch) -> Result<()> {
         let (updates, leases) = (batch.ref_updates(), batch.lease_updates());
         let entries = self.refs.len() + self.leases.len() + updates.len() + leases.len();
@@ -212,7 +212,7 @@ impl StoreTables {
     }
 }
 
-/// Refuses what no commit record can hold, each by itself or all together.
+/// Returns an error for updates that no commit record can hold, each by itself or all together.
 pub(crate) fn check_updates(updates: &[RefUpdate], leases: &[LeaseUpdate]) -> Result<()> {
     updates.iter().try_for_each(check_update)?;
     leases.iter().try_for_each(check_lease_update)?;
@@ -224,7 +224,7 @@ pub(crate) fn check_updates(updates: &[RefUpdate], leases: &[LeaseUpdate]) -> Re
     if length < limit { Ok(()) } else { Err(Error::TooLong { what, length, limit }) }
 }
 
-/// Refuses an update that no commit record can hold.
+/// Returns an error for an update that no commit record can hold.
 pub(crate) fn check_update(update: &RefUpdate) -> Result<()> {
     let limits = [
         ("author", update.author.len(), MAX_TEXT_BYTES),
@@ -238,7 +238,7 @@ pub(crate) fn check_update(update: &RefUpdate) -> Result<()> {
     check_name_length("name of a ref", &update.name)
 }
 
-/// Refuses a change of a lease that no commit record can hold.
+/// Returns an error for a lease update that no commit record can hold.
 pub(crate) fn check_lease_update(update: &LeaseUpdate) -> Result<()> {
     check_name_length("holder of a lease", update.holder())
 }
@@ -257,7 +257,7 @@ fn check_name_length(what: &'static str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Encodes a move, in commit records and in the log alike.
+/// Encodes a ref update, for both commit records and the log.
 pub(super) fn encode_update(update: &RefUpdate, bytes: &mut Vec<u8>) {
     let flags = if update.expected_root.is_some() { HAS_OLD_ROOT } else { 0 }
         | if update.new_root.is_some() { HAS_NEW_ROOT } else { 0 };
@@ -273,14 +273,14 @@ pub(super) fn encode_update(update: &RefUpdate, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Decodes what [`encode_update`] wrote.
+/// Decodes the output of [`encode_update`].
 pub(super) fn decode_update(bytes: &[u8]) -> Option<RefUpdate> {
     let mut reader = PayloadReader(bytes);
     let update = reader.read_update()?;
     reader.is_at_end().then_some(update)
 }
 
-/// Encodes a lease, in commit records, tables and lease files alike.
+/// Encodes a lease, for commit records, tables and lease files.
 pub(super) fn encode_lease(lease: &RootLease, bytes: &mut Vec<u8>) {
     bytes.push(IS_GRANTED | if lease.expires_at.is_some() { HAS_EXPIRY } else { 0 });
     encode_name(&lease.holder, bytes);
@@ -290,7 +290,7 @@ pub(super) fn encode_lease(lease: &RootLease, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Decodes what [`encode_lease`] wrote.
+/// Decodes the output of [`encode_lease`].
 pub(super) fn decode_lease(bytes: &[u8]) -> Option<RootLease> {
     let mut reader = PayloadReader(bytes);
     match reader.read_lease_update()? {
@@ -329,7 +329,7 @@ fn from_micros(micros: i64) -> Option<SystemTime> {
     if micros < 0 { UNIX_EPOCH.checked_sub(span) } else { UNIX_EPOCH.checked_add(span) }
 }
 
-/// Takes values off the front; `None` once the bytes end.
+/// Reads values from the front of the bytes; `None` once they end.
 struct PayloadReader<'a>(&'a [u8]);
 
 impl PayloadReader<'_> {

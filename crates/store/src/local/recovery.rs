@@ -1,9 +1,9 @@
-//! Opening: what a crash left is finished or undone, and what is damaged is kept and named.
+//! Recovery: opening a store completes or undoes writes that a crash interrupted, and retains and reports damaged data.
 //!
 //! Invariants
-//! * Refs never go back to older places because a file is cut off or gone, as long as any index file or pack knows the
-//!   newer ones.
-//! * A file that was in use is never removed, in whatever state it is.
+//! * Refs never go back to older roots because a file is truncated or missing, as long as any index file or pack has
+//!   the newer ones.
+//! * A file that was in use is never removed, whatever its state.
 
 use std::sync::Arc;
 
@@ -18,22 +18,22 @@ use super::{is_collection_pack, pack_file_name, parse_pack_number};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
 
-/// A store as found.
+/// A store as recovered.
 pub(super) struct RecoveredStore {
     pub(super) writer: LocalPackWriter,
     pub(super) tables: StoreTables,
-    /// Places that were durable once and can no longer be read.
+    /// Ranges that were durable once and can no longer be read.
     pub(super) damage_found: Vec<String>,
-    /// What was undone, in words.
+    /// A text for each write that was undone.
     pub(super) recovery_notes: Vec<String>,
 }
 
-/// The files of a store, by number of the pack.
+/// The files of a store, by pack number.
 #[derive(Default)]
 struct PackFiles {
     packs: Vec<u32>,
     collection_packs: Vec<u32>,
-    /// Packs of commits of which only the index file is there.
+    /// Commit packs of which only the index file exists.
     orphan_indexes: Vec<u32>,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn recover_store(
         return Err(Error::FileMalformed { file, fault });
     }
     let mut tables = StoreTables::default();
-    // Before they are made again.
+    // Checked before they are rebuilt.
     let notes = unusable_indexes(disk, collected.iter().chain(&packs), packs.last().copied())?;
     for pack in collected {
         keep_newest_tables(&mut tables, open_collection_pack(disk, index, pack, &mut damage)?);
@@ -70,7 +70,7 @@ pub(super) fn recover_store(
     let mut recovered = opening.open_last_pack(last, packs.last().copied(), &tables, damage)?;
     recovered.recovery_notes.extend(notes);
     let newest_pack = recovered.writer.pack;
-    // Index files of full packs are written after the next pack has begun. One that is damaged may be such a one.
+    // Index files of full packs are written after the next pack has begun. A damaged index file may be one of these.
     let is_followed = match PackIndexFile::open(disk, newest_pack)? {
         Some(index) => index.is_sealed(),
         None => disk.open_file(&index_file::index_file_name(newest_pack)).is_ok(),
@@ -83,14 +83,14 @@ pub(super) fn recover_store(
         if let Some(known) = PackIndexFile::open(disk, pack)?.filter(PackIndexFile::is_intact) {
             keep_newest_tables(&mut recovered.tables, known.tables().clone());
         }
-        // The next write begins a pack behind the one that is gone, with all refs in its head.
+        // The next write starts a pack after the missing one, with all refs in its head.
         recovered.writer.pack = pack;
         recovered.writer.is_sealed = true;
     }
     Ok(recovered)
 }
 
-/// Returns a note of each index file that is there and passed over.
+/// Returns a note for each existing index file that is ignored.
 fn unusable_indexes<'a>(
     disk: &dyn Disk,
     packs: impl Iterator<Item = &'a u32>,
@@ -99,7 +99,8 @@ fn unusable_indexes<'a>(
     let mut notes = Vec::new();
     for pack in packs {
         let name = index_file::index_file_name(*pack);
-        // The body of an index is looked at by a check, but for the last pack, where a wrong one would be written on.
+        // A check verifies the body of an index. Only the index of the last pack is verified here, because a wrong one
+        // would be extended.
         let known = PackIndexFile::open(disk, *pack)?;
         let is_usable = known.is_some_and(|index| Some(*pack) != last || index.is_intact());
         if !is_usable && disk.open_file(&name).is_ok() {
@@ -110,14 +111,14 @@ fn unusable_indexes<'a>(
     Ok(notes)
 }
 
-/// Takes the tables that know more moves of refs.
+/// Replaces the tables if the other ones contain more ref updates.
 fn keep_newest_tables(tables: &mut StoreTables, other: StoreTables) {
     if other.next_sequence > tables.next_sequence {
         *tables = other;
     }
 }
 
-/// What opening the last pack works with.
+/// The data needed to open the last pack.
 struct LastPackOpener<'a> {
     disk: &'a dyn Disk,
     index: &'a RecordIndex,
@@ -125,7 +126,7 @@ struct LastPackOpener<'a> {
 }
 
 impl LastPackOpener<'_> {
-    /// Opens the last pack; `before` is the one before it, `tables` are those at its start.
+    /// Opens the last pack; `before` is the previous pack, `tables` are those at the start of the last pack.
     fn open_last_pack(
         &self,
         last: u32,
@@ -154,7 +155,7 @@ impl LastPackOpener<'_> {
             let tables = found.pack_scan.tables;
             let number = if was_used { last + 1 } else { last };
             let created = create_pack_writer(disk, index, limit, number, &tables);
-            // A full disk must not keep the store from being read.
+            // A full disk must not prevent reading the store.
             let writer = match before {
                 Some(before) if !was_used => {
                     created.or_else(|_| self.resume_sealed_pack(before))?
@@ -183,7 +184,7 @@ impl LastPackOpener<'_> {
         Ok(RecoveredStore { writer, tables, damage_found: damage, recovery_notes: notes })
     }
 
-    /// Makes the writer of a pack that has been read.
+    /// Creates the writer of a pack that has been read.
     fn pack_writer(
         &self,
         pack: u32,
@@ -214,7 +215,7 @@ impl LastPackOpener<'_> {
             synced_length: scanned.committed_end,
             has_records,
             has_uncommitted_records: false,
-            // Nothing is written behind a place where something is missing.
+            // Nothing is written after a range that is missing.
             is_sealed: scanned.is_sealed || is_cut_off,
             indexed_length: checkpoint,
             unindexed_packs: unindexed,
@@ -222,7 +223,7 @@ impl LastPackOpener<'_> {
         }
     }
 
-    /// Makes the writer of a sealed pack that is the last again.
+    /// Creates the writer of a sealed pack that has become the last one again.
     fn resume_sealed_pack(&self, pack: u32) -> Result<LocalPackWriter> {
         let file = open_pack_file(self.disk, pack)?;
         let length = pack_length(pack, file.as_ref())?;
@@ -241,7 +242,7 @@ impl LastPackOpener<'_> {
     }
 }
 
-/// Lists the files, and removes what an interrupted write of an index file left.
+/// Lists the files, and removes the remains of an interrupted write of an index file.
 fn list_pack_files(disk: &dyn Disk) -> Result<PackFiles> {
     let failed =
         |source| Error::FileRead { file: disk.display_path().display().to_string(), source };
@@ -300,7 +301,7 @@ fn pack_length(pack: u32, file: &dyn DiskFile) -> Result<u64> {
     file.len().map_err(failed)
 }
 
-/// Opens a pack that is not the last one; makes its index again if need be. Returns the tables at its end.
+/// Opens a pack that is not the last one; rebuilds its index if necessary. Returns the tables at its end.
 fn open_sealed_pack(
     disk: &dyn Disk,
     index: &RecordIndex,
@@ -325,7 +326,7 @@ fn open_sealed_pack(
     describe_damage(pack, &scanned, damage);
     let length = pack_length(pack, file.as_ref())?;
     if let Some(known) = known.filter(|known| known.covered_bytes() > length) {
-        // The index file stays as the proof until a repair.
+        // The index file is retained as the proof until a repair.
         let file = pack_file_name(pack);
         damage.push(format!("`{file}` is shorter than its index file says"));
         keep_newest_tables(&mut scanned.tables, known.tables().clone());
@@ -336,8 +337,8 @@ fn open_sealed_pack(
     Ok(scanned.tables)
 }
 
-/// Opens a pack that a collection made; removes it if the collection did not come to its end. Returns the tables as
-/// they were then.
+/// Opens a pack that a collection created; removes it if the collection did not finish. Returns the tables as of that
+/// time.
 fn open_collection_pack(
     disk: &dyn Disk,
     index: &RecordIndex,
@@ -352,7 +353,7 @@ fn open_collection_pack(
         index.add_pack_index(pack, found);
         return Ok(tables);
     }
-    // The seal is written after everything before it is durable, and nothing is removed before the seal is.
+    // The seal is written after everything before it is durable, and nothing is removed before the seal is durable.
     let mut scanned = scan_whole_pack(pack, file.as_ref(), StoreTables::default())?;
     if !scanned.is_sealed {
         drop(file);
@@ -370,14 +371,14 @@ fn open_collection_pack(
     Ok(scanned.tables)
 }
 
-/// Syncs a pack that is known by a scan, and its name: a process that was killed may have left both to the system's
-/// caches, and what is built on them from now on must not outlive them.
+/// Syncs a scanned pack and its name. A process that was killed may have left both only in the caches of the operating
+/// system, and data that depends on them must not outlive them.
 fn sync_pack(disk: &dyn Disk, pack: u32, file: &dyn DiskFile) -> Result<()> {
     let synced = file.sync().and_then(|()| disk.sync_folder(""));
     synced.map_err(|source| Error::FileWrite { file: pack_file_name(pack), source })
 }
 
-/// Makes the index file of a pack that is not written any more again.
+/// Rebuilds the index file of a pack that is no longer written.
 pub(super) fn rebuild_pack_index(
     disk: &dyn Disk,
     index: &RecordIndex,
@@ -390,7 +391,7 @@ pub(super) fn rebuild_pack_index(
     Ok(())
 }
 
-/// Writes the index of a pack that has been scanned; keeps what it says in memory if that fails.
+/// Writes the index of a scanned pack; retains the entries in memory if that fails.
 fn write_scanned_index(disk: &dyn Disk, index: &RecordIndex, pack: u32, scanned: &mut PackScan) {
     let contents = IndexFileContents {
         pack,
@@ -412,14 +413,14 @@ fn write_scanned_index(disk: &dyn Disk, index: &RecordIndex, pack: u32, scanned:
 
 struct OpenPackScan {
     pack_scan: PackScan,
-    /// An index file covers the pack up to here.
+    /// The length in bytes up to which an index file covers the pack.
     indexed_length: u64,
     index: Option<PackIndexFile>,
-    /// The index file covers more than there is.
+    /// True if the index file covers more bytes than the pack has.
     is_truncated: bool,
 }
 
-/// Reads the last pack: from its index where that covers it, by a scan from there on.
+/// Reads the last pack: the part covered by its index from the index, the rest by a scan.
 fn scan_open_pack(
     disk: &dyn Disk,
     pack: u32,
@@ -468,8 +469,8 @@ fn scan_whole_pack(pack: u32, file: &dyn DiskFile, before: StoreTables) -> Resul
     Ok(pack_scan::scan_pack(pack, &bytes, 0, before))
 }
 
-/// Tells whether a pack without a commit point was in use once: then it is damaged, else a crash came while it was
-/// created.
+/// Returns true if a pack without a commit point was in use once. Such a pack is damaged; otherwise a crash occurred
+/// while it was created.
 ///
 /// # Errors
 /// [`Error::FileMalformed`] for a pack of another format.
@@ -489,19 +490,19 @@ fn check_unused_pack(
             fault: "it is a pack of another format version; start the program that wrote it",
         });
     }
-    // A crash leaves no more than the head that was being written.
+    // A crash leaves at most the head that was being written.
     let head = RECORD_HEADER_BYTES + PackHead { pack, tables: before.clone() }.encode().len();
     Ok(bytes.len() > head || PackIndexFile::open(disk, pack)?.is_some())
 }
 
-/// Removes a pack that was never in use, and the index that a former pack of its number may have left.
+/// Removes a pack that was never in use, and the index that an earlier pack with its number may have left.
 fn remove_unused_pack(disk: &dyn Disk, pack: u32) -> Result<()> {
     let file = pack_file_name(pack);
     let removed = disk.remove_file(&file).and_then(|()| disk.sync_folder(""));
     removed.map_err(|source| Error::FileWrite { file, source })
 }
 
-/// Cuts what was never acknowledged off a pack. Returns a note of it.
+/// Truncates a pack to remove records that were never acknowledged. Returns a note about it.
 fn truncate_pack(pack: u32, file: &dyn DiskFile, end: u64) -> Result<Option<String>> {
     let length = pack_length(pack, file)?;
     if length <= end {

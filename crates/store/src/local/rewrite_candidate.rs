@@ -1,20 +1,20 @@
-//! Which packs a collection rewrites.
+//! Selects the packs that a collection rewrites.
 //!
-//! In: each pack's length and how much of it is live. Out: those that are worth moving what is live in them.
+//! In: the length and the live bytes of each pack. Out: the packs whose live records are worth moving.
 //!
-//! * Packs of which too little is live.
-//! * Packs that are small and too many: each collection ends a pack, so that there would be ever more of them, and
-//!   each is looked into for what the others do not hold.
-//! * The worst of the others, while all together hold too much garbage: without that, what packs may hold of it each
-//!   would add up.
+//! * Packs with too small a share of live bytes.
+//! * Packs that are small and too many: each collection ends a pack, so their number would grow without limit, and each
+//!   is searched for records that the others do not hold.
+//! * The worst of the others, while all together hold too much garbage: without this rule, the garbage that each pack
+//!   may hold would add up.
 
 use std::collections::BTreeMap;
 
-/// Of garbage a collection leaves at most this share of what is live, as far as rewriting packs helps.
+/// The maximum garbage that a collection leaves, as a share of the live bytes, as far as rewriting packs helps.
 const MAX_GARBAGE_SHARE: f64 = 0.12;
-/// So many small packs stay side by side.
+/// The maximum number of small packs that are left unmerged.
 const MAX_SMALL_PACKS: usize = 8;
-/// A pack is small below this part of the length at which packs end.
+/// A pack is small if it is shorter than the pack limit divided by this number.
 const SMALL_PACK_DIVISOR: u64 = 16;
 
 /// A pack that can be rewritten.
@@ -22,7 +22,7 @@ const SMALL_PACK_DIVISOR: u64 = 16;
 pub(super) struct RewriteCandidate {
     pub(super) pack: u32,
     pub(super) length: u64,
-    /// How many of its bytes are live.
+    /// The number of its bytes that are live.
     pub(super) live_bytes: u64,
 }
 
@@ -36,7 +36,7 @@ impl RewriteCandidate {
     }
 }
 
-/// Chooses the packs to rewrite where so many bytes are live in the whole store; gives length and live bytes of each.
+/// Selects the packs to rewrite, given the live bytes of the whole store; returns the length and live bytes of each.
 pub(super) fn choose_rewrites(
     candidates: Vec<RewriteCandidate>,
     live: u64,
@@ -60,8 +60,8 @@ pub(super) fn choose_rewrites(
     chosen.into_iter().map(|one| (one.pack, (one.length, one.live_bytes))).collect()
 }
 
-/// Returns the small packs if they are too many; without those that outweigh the ones below them, or each few small
-/// ones would have a large one moved again.
+/// Returns the small packs if there are too many. Excludes packs larger than all the smaller ones together; otherwise
+/// every few small packs would cause a large one to be moved again.
 fn choose_small_packs(candidates: &[RewriteCandidate], limit: u64) -> Vec<RewriteCandidate> {
     let mut small: Vec<RewriteCandidate> =
         candidates.iter().copied().filter(|one| one.length < limit).collect();
@@ -85,7 +85,7 @@ mod tests {
 
     const LIMIT: u64 = 16_000;
 
-    /// Packs by length and live bytes, numbered from 0; what is chosen with a least live share of 0.6.
+    /// Takes packs by length and live bytes, numbered from 0; returns those selected with a minimum live share of 0.6.
     fn chosen(packs: &[(u64, u64)]) -> Vec<u32> {
         let candidate = |(pack, (length, live)): (u32, &(u64, u64))| RewriteCandidate {
             pack,
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_worst_go_while_all_hold_too_much() {
-        // Garbage is 29 % of what is live; without the worst two, 7 %.
+        // Garbage is 29 % of the live bytes; without the worst two packs, 7 %.
         let packs = [(9_000, 8_100), (9_000, 5_500), (9_000, 6_400), (9_000, 8_000)];
         assert_eq!(chosen(&packs), [1, 2]);
         assert_eq!(chosen(&[(9_000, 8_100), (9_000, 8_100)]), [0_u32; 0]);
@@ -115,14 +115,14 @@ mod tests {
     fn small_packs_come_together_without_a_large_one() {
         let mut packs = vec![(100, 100); 8];
         assert_eq!(chosen(&packs), [0_u32; 0]);
-        // A ninth that outweighs the others stays; one of their size makes them too many.
+        // A ninth pack that outweighs the others stays; one of their size makes them too many.
         packs.push((900, 900));
         assert_eq!(chosen(&packs), [0_u32; 0]);
         packs.push((100, 100));
         assert_eq!(chosen(&packs), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         packs[8] = (990, 990);
         assert_eq!(chosen(&packs), [0, 1, 2, 3, 4, 5, 6, 7, 9]);
-        // Packs that are not small are no matter here.
+        // Packs that are not small do not count here.
         packs[8] = (1_500, 1_500);
         assert_eq!(chosen(&packs), [0, 1, 2, 3, 4, 5, 6, 7, 9]);
     }

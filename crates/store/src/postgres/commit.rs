@@ -1,13 +1,14 @@
-//! One commit: everything in a batch, in one transaction.
+//! One commit: writes everything in a batch in one transaction.
 //!
-//! In its order: the lock that a collection waits for; the rescue of what is condemned; the moves of refs, which wait for
-//! other commits on the same ref; then chunks, blobs, leases, the token that tells the outcome, and the messages to
-//! whoever listens.
+//! The steps in order: the lock that a collection waits for; the rescue of condemned rows; the ref updates, which wait
+//! for other commits on the same ref; then chunks, blobs, leases, the token that records the outcome, and the messages
+//! to the listeners.
 //!
 //! Invariants
-//! * Rows are written in the order of their hashes, so that commits with common chunks wait for each other in one order.
-//! * A chunk that is condemned is taken off that list before it is stored: then either the sweep has removed it before,
-//!   and it is stored anew, or the sweep passes it by.
+//! * Rows are written in the order of their hashes, so that commits with common chunks wait for each other in one
+//!   order.
+//! * A condemned chunk is removed from the list of condemned rows before it is stored. Either the sweep has removed the
+//!   chunk before and it is stored anew, or the sweep skips it.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ use crate::id::ChunkId;
 use crate::local::{check_lease_update, check_update};
 
 const MAX_SMALL_BLOB_BYTES: usize = 1 << 20;
-/// A statement stores about this many bytes at most.
+/// The approximate maximum size in bytes of the rows that one statement stores.
 const MAX_STATEMENT_BYTES: usize = 8 << 20;
 
 /// A batch that has been checked.
@@ -38,15 +39,15 @@ pub(super) struct PreparedBatch {
     blobs: Vec<([u8; 32], Bytes)>,
 }
 
-/// Why a try to commit has ended.
+/// The reason why an attempt to commit has ended.
 enum CommitFailure {
     /// The batch cannot be committed.
     Refused(Error),
-    /// It is not done, and the next try can succeed.
+    /// The commit failed, and the next attempt can succeed.
     Retryable(Error),
-    /// It may be done.
+    /// The commit may have succeeded.
     OutcomeUnknown,
-    /// The process is not on the list any more.
+    /// The process is no longer registered.
     ProcessLapsed,
 }
 
@@ -84,7 +85,7 @@ impl PreparedBatch {
         Ok(Self { batch, chunks, blobs })
     }
 
-    /// Returns about how many long statements its transaction has.
+    /// Returns the approximate number of long statements in its transaction.
     fn statement_count(&self) -> u32 {
         let chunks: usize = self.chunks.iter().map(|(_, chunk)| chunk.bytes().len()).sum();
         let blobs: usize = self.blobs.iter().map(|(_, bytes)| bytes.len()).sum();
@@ -96,7 +97,7 @@ impl PreparedBatch {
         chunks.chain(self.blobs.iter().map(|(hash, _)| (1, *hash))).unzip()
     }
 
-    /// The roots that must be there when the batch is done, and that it does not bring itself.
+    /// Returns the roots that must be present after the batch and that it does not contain itself.
     fn external_roots(&self) -> Vec<[u8; 32]> {
         let moved = self.batch.ref_updates().iter().filter_map(|update| update.new_root);
         let leased = self.batch.lease_updates().iter().filter_map(|update| match update {
@@ -149,7 +150,7 @@ impl PostgresStoreState {
         Err(last.unwrap_or_else(unreachable))
     }
 
-    /// Leaves the outcome of a commit to be found later.
+    /// Leaves the outcome of a commit to be determined later.
     fn defer_outcome(self: Arc<Self>, prepared: &PreparedBatch, token: i64) -> Error {
         let first = prepared.batch.ref_updates().first();
         let name = first.map(|update| update.name.clone()).unwrap_or_default();
@@ -157,10 +158,10 @@ impl PostgresStoreState {
         Error::OutcomeUnknown { name }
     }
 
-    /// Learns where the refs are that a commit has moved of which the answer was lost.
+    /// Reads the current roots of the refs that a commit updated, when the response to the commit was lost.
     async fn reload_moved_refs(&self, prepared: &PreparedBatch) -> Result<()> {
         for update in prepared.batch.ref_updates() {
-            // Whoever listens is told in any case; this only makes sure that the caller sees its own move at once.
+            // Listeners are notified in any case; this only ensures that the caller sees its own update at once.
             let mut connection = self.acquire_connection().await?;
             if let Some((root, sequence)) = read_ref_position(&mut connection, &update.name).await?
             {
@@ -183,7 +184,7 @@ impl PostgresStoreState {
             .await;
         let result = match ended {
             Ok(result) => result,
-            // It may have come to the commit. Without moves, it makes no difference.
+            // The commit may have been executed. Without ref updates, the outcome makes no difference.
             Err(_) if !prepared.batch.ref_updates().is_empty() => {
                 Err(CommitFailure::OutcomeUnknown)
             }
@@ -230,13 +231,13 @@ impl PostgresStoreState {
         }
         match transaction.commit().await {
             Ok(()) => Ok(moves),
-            // Without moves, the same once more changes nothing.
+            // Without ref updates, a retry changes nothing.
             Err(source) if moves.is_empty() => Err(failed(source).into()),
             Err(_) => Err(CommitFailure::OutcomeUnknown),
         }
     }
 
-    /// Takes what is stored now off the list of the condemned, and returns the generation.
+    /// Removes the rows to be stored from the list of condemned rows, and returns the generation.
     async fn rescue_condemned(
         &self,
         connection: &mut PgConnection,
@@ -257,7 +258,7 @@ impl PostgresStoreState {
         Ok(row.try_get(0).map_err(&failed)?)
     }
 
-    /// Says where a ref is that is not where the writer believed it to be.
+    /// Returns the error for a ref that is not at the root that the writer expected.
     async fn ref_moved_error(
         &self,
         connection: &mut PgConnection,
@@ -266,7 +267,7 @@ impl PostgresStoreState {
         let place = read_ref_position(connection, &update.name).await?;
         let name = update.name.clone();
         if let Some((root, sequence)) = place {
-            // Whoever begins again from what it reads now must not read the old root again.
+            // A caller that retries with a new read must not read the old root again.
             self.ref_cache.record_moves([RefMove {
                 name: name.clone(),
                 root: Some(root),
@@ -277,7 +278,7 @@ impl PostgresStoreState {
         Ok(Error::RefMoved { name, expected: update.expected_root, actual })
     }
 
-    /// Keeps what was there before for the holds that live, as their writers rely on it now.
+    /// Retains rows that were already present for the live holds, because their writers rely on them now.
     async fn retain_for_holds(
         &self,
         connection: &mut PgConnection,
@@ -296,7 +297,7 @@ impl PostgresStoreState {
         Ok(())
     }
 
-    /// Writes the token that tells the outcome, and tells whoever listens where the refs are now.
+    /// Writes the token that records the outcome, and notifies listeners of the new roots of the refs.
     async fn announce_moves(
         &self,
         connection: &mut PgConnection,
@@ -329,7 +330,8 @@ async fn read_ref_position(
     Ok(root_from_row(&row, 0)?.map(|root| (root, sequence)))
 }
 
-/// Moves a ref by compare-and-swap and notes the revision. `None` if the ref is elsewhere.
+/// Updates a ref by compare-and-swap and records the revision. Returns `None` if the ref has another root than
+/// expected.
 async fn apply_ref_update(
     connection: &mut PgConnection,
     update: &RefUpdate,
@@ -346,7 +348,7 @@ async fn apply_ref_update(
             return Ok(None);
         }
     }
-    // Numbers are drawn under the lock of the ref's row, so that those of one ref ascend.
+    // Sequence numbers are assigned under the lock of the ref's row, so that those of one ref ascend.
     let moved = match (&old, &new) {
         (Some(_), Some(_)) => {
             "update ref set root = $3, sequence = nextval('revision_sequence') \
@@ -384,7 +386,7 @@ async fn apply_ref_update(
     Ok(Some(RefMove { name: update.name.clone(), root: update.new_root, sequence }))
 }
 
-/// Notes that an absent ref stays absent.
+/// Records that an absent ref stays absent.
 async fn apply_absent_ref(
     connection: &mut PgConnection,
     update: &RefUpdate,
@@ -406,7 +408,7 @@ async fn apply_absent_ref(
     Ok(Some(RefMove { name: update.name.clone(), root: None, sequence }))
 }
 
-/// Refuses moves to roots that are not here, or about to go.
+/// Returns an error for updates to roots that are missing or about to be removed.
 async fn check_roots_present(connection: &mut PgConnection, roots: Vec<[u8; 32]>) -> Result<()> {
     if roots.is_empty() {
         return Ok(());
@@ -470,7 +472,7 @@ async fn insert_blobs(
     Ok(())
 }
 
-/// Returns how many of the first rows one statement stores; one at least.
+/// Returns the number of leading rows that one statement stores; at least one.
 fn statement_row_count<T>(rows: &[T], bytes_of: impl Fn(&T) -> usize) -> usize {
     let mut bytes = 0;
     let fits = rows.iter().take_while(|row| {

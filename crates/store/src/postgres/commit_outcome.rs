@@ -1,8 +1,8 @@
-//! Whether a commit was done of which the connection was lost.
+//! Determines the outcome of a commit whose connection was lost.
 //!
-//! A commit that moves refs writes a token in its transaction. Whoever does not know the outcome writes the same token
-//! alone: that waits while the transaction is still open, is refused if it was done, and, if it succeeds, keeps the
-//! transaction from ever being done. So there is no third answer, and no guess.
+//! A commit that updates refs writes a token in its transaction. A process that does not know the outcome writes the
+//! same token in a transaction of its own. That write waits while the first transaction is still open, and fails if the
+//! commit succeeded. If the write succeeds, the commit can never succeed. So the outcome is always definite.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use parking_lot::Mutex;
 use super::{PostgresStoreState, database_error};
 use crate::error::Result;
 
-/// How long to wait before the database is asked again.
+/// The delay before the next query for an outcome.
 const OUTCOME_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// The tokens of commits whose outcome this process may still ask for.
+/// The tokens of commits whose outcome this process may still query.
 #[derive(Debug, Default)]
 pub(super) struct CommitTokens(Mutex<(i64, BTreeSet<i64>)>);
 
 impl CommitTokens {
-    /// Begins a try of a commit.
+    /// Begins an attempt to commit.
     pub(super) fn begin_token(&self) -> i64 {
         let mut tokens = self.0.lock();
         tokens.0 += 1;
@@ -30,33 +30,33 @@ impl CommitTokens {
         number
     }
 
-    /// Says that the outcome is known.
+    /// Marks the outcome as known.
     pub(super) fn end_token(&self, number: i64) {
         self.0.lock().1.remove(&number);
     }
 
-    /// Tells whether an outcome is open.
+    /// Returns true if an outcome is unknown.
     pub(super) fn has_open_token(&self) -> bool {
         !self.0.lock().1.is_empty()
     }
 
-    /// Returns the number below which no outcome is open.
+    /// Returns the number below which no outcome is unknown.
     pub(super) fn first_open_token(&self) -> i64 {
         let tokens = self.0.lock();
         tokens.1.first().copied().unwrap_or(tokens.0 + 1)
     }
 }
 
-/// What became of a commit.
+/// The outcome of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PostgresCommitOutcome {
     Committed,
-    /// It is not done and never will be.
+    /// The commit has failed and can no longer succeed.
     NotCommitted,
 }
 
 impl PostgresStoreState {
-    /// Finds the outcome of a commit within the configured wait.
+    /// Determines the outcome of a commit within the configured wait time.
     pub(super) async fn find_outcome(&self, number: i64) -> Option<PostgresCommitOutcome> {
         self.counters.outcome_lookups.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let found = async {
@@ -71,10 +71,10 @@ impl PostgresStoreState {
         tokio::time::timeout(self.options.wait_timeout, found).await.ok()
     }
 
-    /// Goes on to find the outcome of a commit after its caller has left.
+    /// Continues to determine the outcome of a commit after its caller has returned.
     pub(super) async fn find_outcome_later(self: Arc<Self>, number: i64, name: String) {
         let outcome = loop {
-            // On a connection that says nothing more, the answer would never come.
+            // On a connection that no longer responds, the result would never arrive.
             let patience = self.options.statement_timeout.max(self.options.wait_timeout);
             match tokio::time::timeout(patience, self.query_outcome(number)).await {
                 Ok(Ok(outcome)) => break outcome,
@@ -95,7 +95,7 @@ impl PostgresStoreState {
             Ok(done) if done.rows_affected() == 0 => Ok(PostgresCommitOutcome::Committed),
             Ok(_) => Ok(PostgresCommitOutcome::NotCommitted),
             Err(source) => {
-                // Whatever is wrong with this connection, the next try takes another.
+                // Whatever the fault of this connection, the next attempt uses another.
                 self.discard_connection(connection);
                 Err(failed(source))
             }

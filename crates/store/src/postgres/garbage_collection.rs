@@ -1,21 +1,22 @@
-//! Collecting garbage in a database, in steps of which each is one call.
+//! Garbage collection in a database, in steps of one call each.
 //!
-//! 1. *Begin*: one process leads. The generation goes up, so that what is stored from now on is told apart; what dead
-//!    processes kept is let go; revisions that are too old are dropped.
-//! 2. *Mark*: what refs, leases, pins and kept revisions reach.
-//! 3. *Condemn*: a list of the rest, as a proposal. Commits take from it what they store.
-//! 4. *Take effect*: for a moment no commit is open. What came since is marked and leaves the list; from then on, what is
-//!    on the list counts as absent.
-//! 5. *Sweep*: what is on the list is deleted, a few rows at a time, past rows that a commit is about to save.
+//! 1. *Begin*: one process leads. The generation is incremented, which marks rows stored from now on. Entries retained
+//!    by dead processes are removed. Revisions that are too old are dropped.
+//! 2. *Mark*: everything reachable from refs, leases, pins and retained revisions.
+//! 3. *Condemn*: lists the rest as a proposal. Commits remove from the list what they store.
+//! 4. *Take effect*: for a moment no commit is open. Rows added since are marked and removed from the list; from then
+//!    on, listed rows count as absent.
+//! 5. *Sweep*: listed rows are deleted, a few at a time, skipping rows that a commit is about to rescue.
 //!
 //! Invariants
 //! * Nothing is deleted before the list has taken effect, and nothing that is not on it.
-//! * Commits wait for step 4 and for no other. It gives way to commits that are open for long.
-//! * What is not on the list is complete: all that was stored since the generation went up, or since the oldest hold
-//!   began, is walked too, so that no one is told that a chunk is there while something below it goes.
+//! * Commits wait for step 4 only. Step 4 gives way to commits that are open for long.
+//! * Rows that are not on the list are complete: everything stored since the generation was incremented, or since the
+//!   oldest hold began, is walked too. So no writer is told that a chunk is present while something below it is
+//!   removed.
 //!
 //! On failure: before step 4, nothing has changed but the list, which the next collection clears. After it, the next
-//! one begins by finishing the sweep, whichever process it runs in.
+//! collection begins by finishing the sweep, in whichever process it runs.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -40,24 +41,25 @@ use crate::garbage_collection::{
     GarbageCollectionProgress, GarbageCollectionReport, StorageRetainer,
 };
 
-/// Rows that are looked at, condemned or deleted by one statement.
+/// The number of rows that one statement reads, condemns or deletes.
 const BATCH_ROWS: i64 = 2_000;
-/// How often marking catches up with commits before they are kept out.
+/// The maximum number of times that marking catches up with commits before they are blocked.
 const MAX_MARK_CATCH_UPS: usize = 8;
-/// For how long the first try to keep commits out may make them wait; each further try twice as long, up to the last.
-/// A waiting try holds up all commits that come after it, so that it must end well before they give up.
+/// The time for which the first attempt to block commits may make them wait; it doubles with each attempt, up to the
+/// last. A waiting attempt delays all commits that come after it, so it must end well before they time out.
 const MIN_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 const MAX_LOCK_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often it is tried: for about ten minutes, which no commit takes.
+/// The maximum number of attempts: they take about ten minutes, which no commit does.
 const MAX_LOCK_ATTEMPTS: u32 = 300;
 
 const COLLECT_ACTION: &str = "cannot collect garbage";
 
 type CollectionStepFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
-/// A collection that is driven step by step. [`PostgresStore::collect`](crate::ChunkStore::collect_garbage) does all of them.
+/// A collection that is driven step by step. [`PostgresStore::collect`](crate::ChunkStore::collect_garbage) runs all
+/// steps.
 ///
-/// Dropping it in between is like a crash: the next collection goes on from there.
+/// Dropping it before the end has the effect of a crash: the next collection continues from there.
 pub struct PostgresCollection<'a> {
     store: &'a PostgresStore,
     leader: Option<CollectionLeader>,
@@ -65,14 +67,14 @@ pub struct PostgresCollection<'a> {
     progress: GarbageCollectionProgress,
 }
 
-/// What leads a collection: the connection that holds its lock, and what is known so far.
+/// The leader of a collection: the connection that holds its lock, and the progress so far.
 struct CollectionLeader {
     connection: PgConnection,
     options: GarbageCollectionOptions,
     marks: PostgresMarkSet,
-    /// What was stored in this generation or a later one is no candidate.
+    /// Rows stored in this generation or a later one are not candidates.
     safe_generation: i64,
-    /// When the collection began, less the grace, in seconds since 1970 by the server's clock.
+    /// The start time of the collection minus the grace period, in seconds since 1970 by the server's clock.
     young_since: f64,
     roots: Vec<(String, Vec<[u8; 32]>)>,
     last_chunk: Option<[u8; 32]>,
@@ -83,7 +85,7 @@ struct CollectionLeader {
 }
 
 impl PostgresStore {
-    /// Begins a collection: finishes what a crash has left, and opens a new generation.
+    /// Begins a collection: finishes the remains of a crashed one, and opens a new generation.
     ///
     /// # Errors
     /// [`Error::CollectionRunning`] while another runs, in this process or another; otherwise a failed read or write.
@@ -114,7 +116,7 @@ impl PostgresStore {
 }
 
 impl PostgresCollection<'_> {
-    /// Does all steps.
+    /// Runs all steps.
     pub(super) fn run_to_end(
         mut self,
         pace: &mut dyn FnMut(&GarbageCollectionProgress) -> ControlFlow<()>,
@@ -144,7 +146,7 @@ impl PostgresCollection<'_> {
         self.finish_collection()
     }
 
-    /// Marks what is live, one step after the other.
+    /// Marks live rows, one step after the other.
     ///
     /// # Errors
     /// A failed read, or damage.
@@ -184,7 +186,7 @@ impl PostgresCollection<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Lists what is not marked.
+    /// Lists the rows that are not marked.
     ///
     /// # Errors
     /// A failed read or write.
@@ -212,7 +214,7 @@ impl PostgresCollection<'_> {
         }
     }
 
-    /// Lets the list take effect: commits wait while what came since is marked.
+    /// Activates the list: commits wait while rows added since are marked.
     ///
     /// # Errors
     /// A failed read or write, or damage: nothing has changed then.
@@ -223,7 +225,7 @@ impl PostgresCollection<'_> {
         Ok(())
     }
 
-    /// Deletes at most `limit` rows that are listed; returns how many.
+    /// Deletes at most `limit` listed rows; returns their number.
     ///
     /// # Errors
     /// A failed write.
@@ -237,7 +239,7 @@ impl PostgresCollection<'_> {
         Ok(swept.record_count)
     }
 
-    /// Ends the collection after everything that is listed has gone.
+    /// Ends the collection after all listed rows have been deleted.
     ///
     /// # Errors
     /// A failed write.
@@ -252,7 +254,8 @@ impl PostgresCollection<'_> {
         self.run_step(|_, lead| Box::pin(async { Ok(lead.options.mode) }))
     }
 
-    /// Marks what roots reach. Returns the number of new marks, or what the pace broke off with.
+    /// Marks everything reachable from the roots. Returns the number of new marks, or the value with which the pace
+    /// stopped the walk.
     fn mark_roots(
         &mut self,
         roots: Vec<[u8; 32]>,
@@ -287,7 +290,7 @@ impl PostgresCollection<'_> {
         }
     }
 
-    /// Runs one step on the store's own threads, with the lead.
+    /// Runs one step on the store's own threads, with the leader.
     fn run_step<T, F>(&mut self, work: F) -> Result<T>
     where
         T: Send + 'static,
@@ -298,7 +301,7 @@ impl PostgresCollection<'_> {
             + Send
             + 'static,
     {
-        // It is absent only after a step that failed, which ends the collection.
+        // The leader is absent only after a failed step, which ends the collection.
         let mut lead = self.leader.take().ok_or(Error::CollectionRunning)?;
         let (lead, result) =
             self.store.run_blocking(|shared: Arc<PostgresStoreState>| async move {
@@ -315,7 +318,8 @@ impl PostgresCollection<'_> {
     }
 }
 
-/// Lets others collect. What is condemned is left to the next collection, whoever runs it.
+/// Releases the lock for other collections. Condemned rows are left to the next collection, in whichever process it
+/// runs.
 impl Drop for PostgresCollection<'_> {
     fn drop(&mut self) {
         if let Some(CollectionLeader { connection, .. }) = self.leader.take() {
@@ -323,7 +327,7 @@ impl Drop for PostgresCollection<'_> {
                 release_collection_lock(connection, shared.lock_keys.collection).await;
                 Ok(())
             });
-            // A server that is gone has ended the lock by itself.
+            // If the server is gone, the lock has ended already.
             drop(released);
         }
     }
@@ -342,7 +346,7 @@ impl CollectionLeader {
     ) -> Result<Self> {
         let failed = database_error(COLLECT_ACTION);
         let connection = shared.side_pool.acquire().await.map_err(&failed)?;
-        // Not one of the pool any more: when it is dropped, the server ends its lock.
+        // The connection no longer belongs to the pool: when it is dropped, the server releases its lock.
         let mut connection = connection.detach();
         let lock = format!("select pg_try_advisory_lock({})", shared.lock_keys.collection);
         let row = connection.fetch_one(AssertSqlSafe(lock)).await.map_err(&failed)?;
@@ -363,7 +367,8 @@ impl CollectionLeader {
             dropped_revisions: 0,
         };
         if lead.options.mode == GarbageCollectionMode::Remove {
-            // What this process keeps no longer is told first, and that it lives.
+            // Before the collection starts, the heartbeat reports that this process is alive and which roots and holds
+            // it no longer retains.
             shared.publish_heartbeat_on(&mut lead.connection).await?;
             lead.finish_previous().await?;
             lead.open_generation(shared).await?;
@@ -374,7 +379,7 @@ impl CollectionLeader {
         Ok(lead)
     }
 
-    /// Finishes or forgets what a collection left that did not end.
+    /// Finishes or discards the remains of a collection that did not end.
     async fn finish_previous(&mut self) -> Result<()> {
         let failed = database_error(COLLECT_ACTION);
         let row = sqlx::query("select stage from collection")
@@ -383,7 +388,8 @@ impl CollectionLeader {
             .map_err(&failed)?;
         if CollectionStage::from_number(row.try_get(0).map_err(&failed)?) == CollectionStage::Sweep
         {
-            // Some of it is gone already, so that the rest must go too: a chunk without what it refers to is worse.
+            // Some listed rows are deleted already, so the rest must be deleted too: a chunk without its references is
+            // worse.
             while delete_condemned_rows(&mut self.connection, BATCH_ROWS).await?.record_count > 0 {}
         } else {
             self.connection.execute("delete from condemned").await.map_err(&failed)?;
@@ -391,7 +397,7 @@ impl CollectionLeader {
         set_collection_stage(&mut self.connection, CollectionStage::Idle).await
     }
 
-    /// Opens a generation while no commit is open, and removes processes that are dead and leases that have expired.
+    /// Opens a generation while no commit is open, and removes dead processes and expired leases.
     async fn open_generation(&mut self, shared: &PostgresStoreState) -> Result<()> {
         let failed = database_error(COLLECT_ACTION);
         begin_exclusive(&mut self.connection, shared).await?;
@@ -427,13 +433,13 @@ impl CollectionLeader {
         let now: f64 = row.try_get(2).map_err(&failed)?;
         self.young_since = now - shared.options.grace_period.as_secs_f64();
         if self.options.mode == GarbageCollectionMode::DryRun {
-            // What a collection would see that began now: everything is older.
+            // As seen by a collection that starts now, everything is older.
             self.safe_generation = i64::MAX;
         }
         Ok(())
     }
 
-    /// Returns the roots of now, by what keeps them, after the revisions that are too old have been dropped.
+    /// Returns the current roots, grouped by what retains them, after dropping the revisions that are too old.
     async fn initial_roots(&mut self) -> Result<Vec<(String, Vec<[u8; 32]>)>> {
         let failed = database_error(COLLECT_ACTION);
         let mut roots = Vec::new();
@@ -458,7 +464,7 @@ impl CollectionLeader {
         Ok(roots)
     }
 
-    /// Drops the revisions that are not kept, and returns the roots of the others by ref.
+    /// Drops the revisions that are not retained, and returns the roots of the others by ref.
     async fn thin_history(&mut self) -> Result<BTreeMap<String, Vec<[u8; 32]>>> {
         let failed = database_error(COLLECT_ACTION);
         let query = "select sequence, name, new, at, recorded > to_timestamp($1) from revision order by sequence desc";
@@ -515,7 +521,7 @@ impl CollectionLeader {
         Ok(leases?.into_iter().filter(|lease| lease.is_live(now)).collect())
     }
 
-    /// Returns the states that moves of the last moments came from and led to.
+    /// Returns the old and new roots of recent ref updates.
     async fn recent_revision_roots(&mut self) -> Result<Vec<[u8; 32]>> {
         let query = "select root from (select old from revision where recorded > to_timestamp($1) \
                      union select new from revision where recorded > to_timestamp($1)) as young(root) \
@@ -538,7 +544,7 @@ impl CollectionLeader {
             .collect()
     }
 
-    /// Returns all roots that may have come since the last look; marks kept blobs at once.
+    /// Returns all roots that may have been added since the last call; marks retained blobs at once.
     async fn roots_since(&mut self) -> Result<Vec<(Vec<[u8; 32]>, MissingChunkPolicy)>> {
         let mut content = self.query_hashes("select root from ref").await?;
         let leases = self.live_leases().await?;
@@ -580,7 +586,7 @@ impl CollectionLeader {
         if rows.is_empty() { Ok(None) } else { self.insert_condemned(0, garbage).await.map(Some) }
     }
 
-    /// Lists the next small blobs that are not marked, likewise.
+    /// Lists the next small blobs that are not marked. Returns their bytes; `None` after the last blob.
     async fn condemn_blobs(&mut self) -> Result<Option<u64>> {
         let failed = database_error(COLLECT_ACTION);
         let query = "select hash, octet_length(data)::bigint, generation < $2 from blob \
@@ -617,7 +623,7 @@ impl CollectionLeader {
         shared: &PostgresStoreState,
     ) -> Result<CollectionStepCount> {
         let failed = database_error(COLLECT_ACTION);
-        // The transaction is begun by hand, as all of this object works on its connection.
+        // The transaction is begun by an explicit statement, because all of this object works on its connection.
         begin_exclusive(&mut self.connection, shared).await?;
         self.marks.begin_new_marks();
         let mut total = CollectionStepCount::default();
@@ -647,7 +653,7 @@ impl CollectionLeader {
     }
 }
 
-/// A reader that came too late for a state has nothing to keep.
+/// A reader that pinned a state too late has nothing to retain.
 const PINNED_ROOTS_QUERY: &str =
     "select root from pin where exists (select 1 from chunk where hash = root)";
 const HELD_CHUNKS_QUERY: &str = "select hash from keep where kind = 0 and exists (select 1 from hold \
@@ -655,7 +661,7 @@ const HELD_CHUNKS_QUERY: &str = "select hash from keep where kind = 0 and exists
 const HELD_BLOBS_QUERY: &str = "select hash from keep where kind = 1 and exists (select 1 from hold \
                           where hold.process = keep.process and hold.number <= keep.hold)";
 
-/// Ends the lock of a collection, whatever else the connection was at.
+/// Releases the lock of a collection, whatever the state of the connection.
 async fn release_collection_lock(mut connection: PgConnection, key: i64) {
     connection.execute("rollback").await.ok();
     let unlock = format!("select pg_advisory_unlock({key})");
@@ -668,7 +674,7 @@ async fn set_collection_stage(connection: &mut PgConnection, stage: CollectionSt
     set.execute(connection).await.map_err(database_error(COLLECT_ACTION)).map(drop)
 }
 
-/// Deletes some of what is listed, past rows that a commit is saving; waits for those when nothing else is left.
+/// Deletes some of the listed rows, skipping rows that a commit is rescuing; waits for those when no others are left.
 async fn delete_condemned_rows(
     connection: &mut PgConnection,
     limit: i64,
@@ -696,15 +702,15 @@ async fn delete_condemned_rows(
         match locked {
             Ok(None) => return Ok(CollectionStepCount::default()),
             Ok(Some(_)) => {}
-            // A commit takes its time.
+            // A commit is still running.
             Err(source) if is_statement_timeout(&source) => {}
             Err(source) => return Err(failed(source)),
         }
     }
 }
 
-/// Begins a transaction while no other that writes chunks is open. Gives way when one is open for long, so that those
-/// behind it need not wait.
+/// Begins a transaction while no other transaction that writes chunks is open. Gives way when one is open for long, so
+/// that later ones need not wait.
 async fn begin_exclusive(connection: &mut PgConnection, shared: &PostgresStoreState) -> Result<()> {
     let failed = database_error(COLLECT_ACTION);
     let most = MAX_LOCK_TIMEOUT.min(shared.options.wait_timeout / 2).max(MIN_LOCK_TIMEOUT);

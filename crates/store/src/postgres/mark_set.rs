@@ -1,6 +1,6 @@
-//! Marking on a database: what roots reach, by one round trip for many chunks.
+//! Marking on a database: walks everything reachable from the roots, with one round trip for many chunks.
 //!
-//! Marks are kept in memory, 32 bytes and a little more for each live chunk and small blob.
+//! Marks are held in memory, slightly more than 32 bytes for each live chunk and small blob.
 
 use std::collections::HashSet;
 
@@ -11,34 +11,34 @@ use crate::error::{Error, Result};
 use crate::garbage_collection::LiveBlobVisitor;
 use crate::id::ChunkId;
 
-/// Chunks that are read together.
+/// The number of chunks read together.
 const READ_BATCH_CHUNKS: usize = 512;
 
-/// What is live, and what of it has still to be looked at.
+/// The live rows, and those whose references have still to be marked.
 #[derive(Debug, Default)]
 pub(super) struct PostgresMarkSet {
     chunks: HashSet<[u8; 32]>,
     blobs: HashSet<[u8; 32]>,
     pending: Vec<[u8; 32]>,
-    /// What has been marked since the last call of [`PostgresMarkSet::take_new_marks`]; kept only while asked for.
+    /// The marks since the last call of [`PostgresMarkSet::take_new_marks`]; recorded only while requested.
     new_marks: Option<NewMarks>,
-    /// Who is told of blobs.
+    /// The visitor that receives the blobs.
     blob_visitor: Option<LiveBlobVisitor>,
 }
 
 /// Chunks and blobs, by hash.
 pub(super) type NewMarks = (Vec<[u8; 32]>, Vec<[u8; 32]>);
 
-/// How to take a chunk that is not there.
+/// The treatment of a missing chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MissingChunkPolicy {
-    /// A root of content: nothing may be missing below.
+    /// The root belongs to content: nothing below it may be missing.
     Refuse,
-    /// It was stored by a writer that has not moved a ref; what it lacks, it has never had.
+    /// A writer that has not updated a ref stored the chunk; a missing reference of it was never stored.
     Tolerate,
 }
 
-/// What one step of marking has found.
+/// The result of one marking step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CollectionStepCount {
     pub(super) record_count: u64,
@@ -46,7 +46,7 @@ pub(super) struct CollectionStepCount {
 }
 
 impl PostgresMarkSet {
-    /// Begins with nothing marked; `visitor` is told of every blob.
+    /// Creates an empty set; `visitor` receives every blob.
     pub(super) fn with_visitor(visitor: Option<LiveBlobVisitor>) -> Self {
         Self { blob_visitor: visitor, ..Self::default() }
     }
@@ -59,7 +59,7 @@ impl PostgresMarkSet {
         self.blobs.contains(hash)
     }
 
-    /// Marks a root; what it reaches comes with the next steps.
+    /// Marks a root; the next steps mark everything reachable from it.
     pub(super) fn add_root(&mut self, hash: [u8; 32]) {
         if self.chunks.insert(hash) {
             self.pending.push(hash);
@@ -81,7 +81,7 @@ impl PostgresMarkSet {
         self.pending.is_empty()
     }
 
-    /// Begins to note what is marked from now on.
+    /// Starts recording new marks.
     pub(super) fn begin_new_marks(&mut self) {
         self.new_marks = Some((Vec::new(), Vec::new()));
     }
@@ -91,7 +91,7 @@ impl PostgresMarkSet {
         self.new_marks.take().unwrap_or_default()
     }
 
-    /// Looks at some of the marked chunks and marks what they refer to.
+    /// Reads some of the marked chunks and marks their references.
     pub(super) async fn mark_references(
         &mut self,
         shared: &PostgresStoreState,
@@ -132,7 +132,7 @@ impl PostgresMarkSet {
             );
         }
         if !blobs.is_empty() {
-            // One that is not here is a large one, which lies elsewhere.
+            // A blob that is not in this table is a large one, which is stored elsewhere.
             let query = "select count(*), coalesce(sum(octet_length(data)), 0)::bigint from blob where hash = any($1)";
             let row =
                 sqlx::query(query).bind(blobs).fetch_one(connection).await.map_err(&failed)?;

@@ -1,17 +1,19 @@
-//! The store that several machines share: chunks, small blobs, refs and leases in PostgreSQL.
+//! The store shared by several machines: chunks, small blobs, refs and leases in PostgreSQL.
 //!
-//! In: [`ChunkBatch`]es, each of which is one transaction. Out: verified chunks, from memory, from a folder beside the
-//! process, or by one round trip; and refs, which are kept in memory as long as the database says when they move.
+//! In: [`ChunkBatch`]es, each of which is one transaction. Out: verified chunks, from memory, from a folder on the
+//! local disk, or by one round trip; and refs, which are cached in memory as long as the database sends notifications
+//! of updates.
 //!
 //! Invariants
-//! * A commit is done or not done, and the caller learns which: a lost connection is no answer.
-//! * What a process relies on stays while it says that it lives; if others took it for dead, it writes no more.
-//! * Chunks never change, so that every cache of them is right forever; only refs are watched.
+//! * A commit succeeds or fails, and the caller learns which: a lost connection is never the final result.
+//! * Data that a process relies on is retained while the process sends heartbeats. If other processes declared it dead,
+//!   it no longer writes.
+//! * Chunks never change, so every cache of them stays valid forever; only refs are watched.
 //!
-//! On failure: what met another transaction, or a connection that was lost before the end, is tried again. A pool that
-//! is used up answers [`Error::ConnectionsBusy`] after the configured wait.
+//! On failure: a transaction that conflicted with another, or whose connection was lost before the end, is retried. An
+//! exhausted pool returns [`Error::ConnectionsBusy`] after the configured wait time.
 //!
-//! Not here: jobs, logins and the like (`state_database`). The tables are in `docs/formats/postgres.md`.
+//! Not here: jobs, logins and similar state (`state_database`). The tables are in `docs/formats/postgres.md`.
 
 mod commit;
 mod commit_outcome;
@@ -58,7 +60,7 @@ use process::StoreProcess;
 use ref_cache::RefCache;
 use runtime_bridge::AsyncRuntimeBridge;
 
-/// How long the end of a store may take to say goodbye.
+/// The maximum time for deregistering the process when the store is closed.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Chunks, small blobs and refs in a PostgreSQL database.
@@ -67,36 +69,37 @@ pub struct PostgresStore {
     bridge: AsyncRuntimeBridge,
 }
 
-/// What a store has counted since it was opened.
+/// Counters of a store since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PostgresCounters {
-    /// Calls that found no free connection in time; a rise means that the pool is too small or the database too slow.
+    /// Number of calls that found no free connection in time; a rise means that the pool is too small or the database
+    /// too slow.
     pub busy_rejections: u64,
-    /// Chunks that were read from the database; a steady rise means that the caches are too small.
+    /// Number of chunks read from the database; a steady rise means that the caches are too small.
     pub chunks_read: u64,
-    /// Round trips for chunks.
+    /// Number of round trips for chunks.
     pub read_round_trips: u64,
-    /// Commits of which the outcome had to be found out; a rise means a network or server that fails.
+    /// Number of commits whose outcome had to be queried; a rise means that the network or server fails.
     pub outcome_lookups: u64,
-    /// Connections for reads and commits that are taken now.
+    /// Number of connections for reads and commits that are in use now.
     pub connections_in_use: u64,
-    /// Connections that are open and free now.
+    /// Number of connections that are open and idle now.
     pub idle_connections: u64,
-    /// Connections that there may be.
+    /// The maximum number of connections.
     pub connection_limit: u64,
-    /// Calls that wait for a connection now.
+    /// Number of calls that wait for a connection now.
     pub waiting_calls: u64,
 }
 
-/// What the caller's side and the tasks of a store share.
+/// The state shared by the callers and the background tasks of a store.
 struct PostgresStoreState {
     options: PostgresOptions,
     lock_keys: AdvisoryLockKeys,
     /// Connections for reads and commits.
     main_pool: PgPool,
-    /// Connections for what must go on when those are used up: the heartbeat, a collection, outcomes.
+    /// Connections for work that must continue when the main pool is exhausted: the heartbeat, a collection, outcomes.
     side_pool: PgPool,
-    /// How to connect, for the one that listens.
+    /// The connection options for the listener.
     connect_options: PgConnectOptions,
     process: StoreProcess,
     ref_cache: RefCache,
@@ -107,7 +110,7 @@ struct PostgresStoreState {
     last_loss: ConnectionLossTime,
 }
 
-/// When a connection was lost last: those of before are tried before they are used.
+/// The time when a connection was last lost. Connections opened before then are tested before use.
 type ConnectionLossTime = Arc<Mutex<Option<Instant>>>;
 
 #[derive(Debug, Default)]
@@ -119,7 +122,7 @@ struct AtomicPostgresCounters {
     waiting_calls: AtomicU64,
 }
 
-/// Counts one that waits, for as long as it does.
+/// Counts a waiting call for as long as it waits.
 struct WaitingCallGuard<'a>(&'a AtomicU64);
 
 impl<'a> WaitingCallGuard<'a> {
@@ -138,11 +141,12 @@ impl Drop for WaitingCallGuard<'_> {
 /// The numbers of the advisory locks of one repository; a database may hold several.
 #[derive(Clone, Copy, Debug)]
 struct AdvisoryLockKeys {
-    /// Held while tables are made.
+    /// Held while tables are created or migrated.
     migration: i64,
     /// Held while processes are counted.
     registry: i64,
-    /// Shared by writers until they commit; a collection takes it alone for the moment at which it takes effect.
+    /// Held shared by writers until they commit; a collection holds it exclusively for the moment at which it takes
+    /// effect.
     safe_point: i64,
     /// Held by the one collection that runs.
     collection: i64,
@@ -162,19 +166,19 @@ impl AdvisoryLockKeys {
         }
     }
 
-    /// The beginning of a transaction that writes chunks or relies on them.
+    /// Returns the statement that begins a transaction that writes chunks or relies on them.
     fn begin_write_statement(self) -> AssertSqlSafe<String> {
         AssertSqlSafe(format!("begin; select pg_advisory_xact_lock_shared({})", self.safe_point))
     }
 }
 
 impl PostgresStore {
-    /// Connects to a database, makes the tables that are missing, and registers this process.
+    /// Connects to a database, creates missing tables, and registers this process.
     ///
     /// # Errors
-    /// [`Error::DatabaseSettings`], [`Error::Database`] if it cannot be reached within the configured wait,
-    /// [`Error::StateDatabaseNewer`] if a newer program has been at work, [`Error::TooManyConnections`] if the server has not
-    /// enough of them for all processes.
+    /// [`Error::DatabaseSettings`], [`Error::Database`] if the database cannot be reached within the configured wait
+    /// time, [`Error::StateDatabaseNewer`] if a newer program has used it, [`Error::TooManyConnections`] if the server
+    /// does not have enough connections for all processes.
     pub fn open(options: PostgresOptions) -> Result<Self> {
         let connect = options.connect_options()?;
         let bridge = AsyncRuntimeBridge::start_runtime()?;
@@ -185,7 +189,7 @@ impl PostgresStore {
         Ok(Self { state: shared, bridge })
     }
 
-    /// Returns what has been counted since the store was opened.
+    /// Returns the counters since the store was opened.
     #[must_use]
     pub fn counters(&self) -> PostgresCounters {
         let PostgresStoreState { counters: counts, main_pool: main, options, .. } = &*self.state;
@@ -202,21 +206,21 @@ impl PostgresStore {
         }
     }
 
-    /// Asks the database for nothing, to see whether it answers.
+    /// Sends an empty request to check that the database responds.
     ///
     /// # Errors
-    /// If it does not.
+    /// If the database does not respond.
     pub fn ping(&self) -> Result<()> {
         self.run_blocking(|shared| async move { shared.ping().await })
     }
 
-    /// Returns why the store accepts no more writes, if so.
+    /// Returns the reason why the store accepts no more writes, or `None` if it accepts them.
     #[must_use]
     pub fn write_failure(&self) -> Option<&str> {
         self.state.write_failure.get().map(String::as_str)
     }
 
-    /// Tells whether refs are read from memory, because the database says when they move.
+    /// Returns true if refs are read from memory, because the database sends notifications of updates.
     #[must_use]
     pub fn is_ref_cache_live(&self) -> bool {
         self.state.ref_cache.is_live()
@@ -244,7 +248,7 @@ async fn connect_store(
     set_up_session(&mut first, &options).await.map_err(&failed)?;
     schema::migrate_schema(&mut first, &options.schema, keys).await?;
     let process = StoreProcess::register(&mut first, &options, keys).await?;
-    // By this name others see that the process has connections.
+    // Other processes detect by this name that the process has connections.
     let connect = connect.application_name(&process.application_name(&options.schema));
     let losses = ConnectionLossTime::default();
     let main = pool_options(&options, options.max_connections, &losses)
@@ -283,13 +287,13 @@ fn pool_options(
         .max_connections(connections)
         .acquire_timeout(options.wait_timeout)
         .idle_timeout(options.idle_timeout)
-        // A dead connection shows itself by an error, after which the same work is tried with another one.
+        // A dead connection causes an error, after which the same work is retried on another one.
         .test_before_acquire(false)
         .before_acquire(move |connection, use_so_far| {
             let last = *losses.lock();
             let is_doubtful = last.is_some_and(|last| last.elapsed() < use_so_far.age);
             Box::pin(async move {
-                // A fault here has the pool close this connection and take another.
+                // After an error here the pool closes this connection and takes another.
                 if is_doubtful { connection.ping().await.map(|()| true) } else { Ok(true) }
             })
         })
@@ -299,13 +303,13 @@ fn pool_options(
         })
 }
 
-/// Sets what every connection works with. Not as startup parameters, which poolers between refuse.
+/// Sets the parameters of every connection. They are not startup parameters, because connection poolers reject those.
 async fn set_up_session(
     connection: &mut PgConnection,
     options: &PostgresOptions,
 ) -> sqlx::Result<()> {
-    // A commit must outlive the server, whatever its default. A transaction whose client is gone without a word would
-    // otherwise keep its locks for as long as the network does.
+    // A commit must survive a crash of the server, whatever the server's default. A transaction whose client disappears
+    // silently would otherwise hold its locks for as long as the network connection exists.
     let set = "select set_config('search_path', $1, false), set_config('statement_timeout', $2, false), \
                set_config('idle_in_transaction_session_timeout', $2, false), set_config('lock_timeout', $3, false), \
                set_config('synchronous_commit', case current_setting('synchronous_commit') \
@@ -321,30 +325,30 @@ async fn set_up_session(
         .map(drop)
 }
 
-/// A server that says nothing, though the connection to it stands.
+/// The error of a server that does not respond although the connection is open.
 #[derive(Debug, thiserror::Error)]
 #[error("the server does not answer")]
 struct UnresponsiveServer;
 
-/// The error of such a server: to whoever waits, the connection is lost.
+/// Returns the error for an unresponsive server; the waiting caller treats the connection as lost.
 fn unresponsive_error() -> sqlx::Error {
     sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, UnresponsiveServer))
 }
 
-/// Tells whether a server said nothing, so that trying again would take as long.
+/// Returns true if a server did not respond, so that a retry would take as long.
 fn is_unresponsive_error(error: &sqlx::Error) -> bool {
     let sqlx::Error::Io(error) = error else { return false };
     error.get_ref().is_some_and(|inner| inner.is::<UnresponsiveServer>())
 }
 
-/// Says what was tried when it fails.
+/// Returns a function that adds the failed action to a database error.
 fn database_error(action: &'static str) -> impl Fn(sqlx::Error) -> Error {
     move |source| Error::Database { action, source }
 }
 
 impl PostgresStoreState {
-    /// Waits for `statements` of a server, which breaks each of them off in time if it lives; without an answer from one
-    /// that does not, [`unresponsive_error`] is the error.
+    /// Waits for the result of `statements` statements. A live server cancels each of them in time; if the server does
+    /// not respond, returns [`unresponsive_error`].
     async fn with_statement_timeout<T>(
         &self,
         statements: u32,
@@ -358,7 +362,7 @@ impl PostgresStoreState {
         tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(unresponsive_error()))
     }
 
-    /// Takes a connection for reads and commits.
+    /// Acquires a connection for reads and commits.
     async fn acquire_connection(&self) -> Result<PoolConnection<Postgres>> {
         let _waits = WaitingCallGuard::start_waiting(&self.counters.waiting_calls);
         self.main_pool.acquire().await.map_err(|source| {
@@ -378,7 +382,7 @@ impl PostgresStoreState {
         })
     }
 
-    /// Gives up a connection that failed, and doubts the others.
+    /// Closes a connection that failed, and marks the others to be tested before use.
     fn discard_connection(&self, mut connection: PoolConnection<Postgres>) {
         connection.close_on_drop();
         *self.last_loss.lock() = Some(Instant::now());
@@ -386,7 +390,7 @@ impl PostgresStoreState {
 
     fn disable_writes(&self, reason: String) {
         tracing::error!(reason, "the store accepts no more writes");
-        // The first reason is the one that counts.
+        // Only the first reason is stored.
         self.write_failure.get_or_init(|| reason);
     }
 
@@ -453,7 +457,7 @@ impl ChunkStore for PostgresStore {
     }
 
     fn flush(&self) -> Result<()> {
-        // Every commit is durable when it returns, as the server may fall without this process.
+        // Every commit is durable when it returns, because the server may crash independently of this process.
         self.state.check_writable()
     }
 
@@ -505,7 +509,7 @@ impl Drop for PostgresStore {
         let shared = Arc::clone(&self.state);
         let goodbye = async move { shared.deregister_process().await };
         self.bridge.shut_down(goodbye, SHUTDOWN_TIMEOUT);
-        // The tasks that share it may end a little later.
+        // The tasks that share the cache may end a little later.
         if let Some(near) = &self.state.disk_cache {
             near.close();
         }
@@ -520,7 +524,7 @@ impl fmt::Debug for PostgresStore {
     }
 }
 
-/// A time as the tables have it: microseconds since 1970.
+/// Converts a time to the format of the tables: microseconds since 1970.
 fn time_to_micros(time: SystemTime) -> i64 {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => i64::try_from(after.as_micros()).unwrap_or(i64::MAX),

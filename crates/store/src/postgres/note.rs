@@ -1,4 +1,4 @@
-//! Small notes about the repository itself, which all processes on it share, and where it is.
+//! Small notes about the repository, shared by all processes that use it, and the identity of the repository.
 
 use sqlx::Row;
 
@@ -6,7 +6,7 @@ use super::{PostgresStore, PostgresStoreState, database_error};
 use crate::error::Result;
 
 impl PostgresStore {
-    /// Reads a note; nothing if there is none of this name.
+    /// Reads a note; `None` if there is no note with this name.
     ///
     /// # Errors
     /// If the database fails.
@@ -15,8 +15,9 @@ impl PostgresStore {
         self.run_blocking(|shared| async move { shared.read_note(&name).await })
     }
 
-    /// Writes a note if it is as `expected`, or is not there if nothing is expected; `false` if it is not so. Of all who
-    /// try at the same time, one succeeds. After an error the note may be written.
+    /// Writes a note if its current value equals `expected`, or if it does not exist and `expected` is `None`;
+    /// otherwise returns `false`. Of several concurrent calls, one succeeds. After an error the note may have been
+    /// written.
     ///
     /// # Errors
     /// If the database fails.
@@ -26,8 +27,9 @@ impl PostgresStore {
         self.run_blocking(|shared| async move { shared.swap_note(&name, expected, &new).await })
     }
 
-    /// Returns what tells this repository from its copies: the database cluster, the database in it, and the schema. A
-    /// repository that was dumped and restored has another one; a copy of the cluster's files has the same.
+    /// Returns the identity that distinguishes this repository from its copies: the database cluster, the database in
+    /// it, and the schema. A repository that was dumped and restored has another identity; a copy of the cluster's
+    /// files has the same.
     ///
     /// # Errors
     /// If the database fails.
@@ -74,7 +76,7 @@ impl PostgresStoreState {
         let database = self.with_statement_timeout(1, database.fetch_one(&mut *connection)).await;
         let database = database.map_err(&failed)?;
         let database: String = database.try_get(0).map_err(&failed)?;
-        // A service may keep this from its customers.
+        // A database service may deny its customers this function.
         let cluster = sqlx::query("select system_identifier::text from pg_control_system()");
         let cluster =
             match self.with_statement_timeout(1, cluster.fetch_one(&mut *connection)).await {

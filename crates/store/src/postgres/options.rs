@@ -1,4 +1,4 @@
-//! How a store on PostgreSQL is opened.
+//! The options for opening a store on PostgreSQL.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,53 +10,57 @@ use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use crate::byte_size::ByteSize;
 use crate::error::{Error, Result};
 
-/// How a store on PostgreSQL is opened.
+/// The options for opening a store on PostgreSQL.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PostgresOptions {
-    /// Where the database is, `postgres://user:password@host:port/database?sslmode=…`.
+    /// The URL of the database, `postgres://user:password@host:port/database?sslmode=…`.
     pub url: String,
     /// The schema that holds the tables: one for each repository. Default `tympan`.
     pub schema: String,
-    /// Connections for reads and commits. Default 16; beside them the process uses [`PostgresOptions::EXTRA_CONNECTIONS`].
+    /// Connections for reads and commits. Default 16; in addition, the process uses
+    /// [`PostgresOptions::EXTRA_CONNECTIONS`].
     ///
-    /// More let more commits and cold reads run at once; the sum over all processes must fit the server.
+    /// More connections let more commits and cold reads run at once; the sum over all processes must fit the server.
     pub max_connections: u32,
-    /// How long a caller waits for a connection, for another commit on the same ref, and for the outcome of a commit that
-    /// was cut off. Default 5 s.
+    /// The maximum time that a caller waits for a connection, for another commit on the same ref, and for the outcome
+    /// of an interrupted commit. Default 5 s.
     pub wait_timeout: Duration,
-    /// After what time an unused connection is closed. Default 10 min.
+    /// The time after which an unused connection is closed. Default 10 min.
     pub idle_timeout: Duration,
-    /// After what time the server breaks a statement off. Default 30 s.
+    /// The time after which the server cancels a statement. Default 30 s.
     pub statement_timeout: Duration,
-    /// Certificates in PEM that the server's must derive from; with them it is checked against the host's name.
+    /// CA certificates in PEM. If set, the server's certificate must be issued by one of them and match the host name.
     pub tls_ca: Option<PathBuf>,
-    /// Memory for chunks that were read or written lately. Default 64 MiB.
+    /// Memory for chunks that were read or written recently. Default 64 MiB.
     pub cache_size: ByteSize,
-    /// A folder where chunks that were read stay at hand. Default none.
+    /// A folder that caches chunks that were read. Default none.
     pub disk_cache: Option<ChunkDiskCacheOptions>,
-    /// How often the process says that it lives, and which states its readers have pinned. Default 10 s.
+    /// The interval at which the process reports that it is alive, and which states its readers have pinned. Default 10
+    /// s.
     pub heartbeat_interval: Duration,
-    /// For how long a state that was replaced is kept for readers whose pins are not known yet; several times
-    /// `heartbeat`. Default 1 min.
+    /// The time for which a replaced state is retained for readers whose pins are not known yet; several times
+    /// `heartbeat_interval`. Default 1 min.
     pub grace_period: Duration,
-    /// After what silence a process counts as dead, so that what it keeps may be collected. Default 10 min.
+    /// The time without a heartbeat after which a process counts as dead, so that the data it retains may be collected.
+    /// Default 10 min.
     pub process_timeout: Duration,
 }
 
-/// A folder of this machine where chunks that were read stay at hand.
+/// A folder on the local machine that caches chunks that were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkDiskCacheOptions {
     /// The folder; no other process uses it.
     pub dir: PathBuf,
-    /// How much it may hold.
+    /// The maximum size of the folder.
     pub max_size: ByteSize,
 }
 
 impl PostgresOptions {
-    /// Connections that a process uses beside the pool: one listens, one keeps the heartbeat, one collects.
+    /// The number of connections that a process uses beside the pool: one for the listener, one for the heartbeat, one
+    /// for a collection.
     pub const EXTRA_CONNECTIONS: u32 = 3;
 
-    /// The default options for a database.
+    /// Returns the default options for a database.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -75,10 +79,10 @@ impl PostgresOptions {
         }
     }
 
-    /// Reads the URL and the rest that a connection needs.
+    /// Parses the URL and the other connection options.
     ///
     /// # Errors
-    /// [`Error::DatabaseSettings`], which does not repeat the password.
+    /// [`Error::DatabaseSettings`], which does not contain the password.
     pub(super) fn connect_options(&self) -> Result<PgConnectOptions> {
         self.check_options()?;
         let is_ours =
@@ -125,7 +129,7 @@ fn settings_error(fault: impl Into<String>) -> Error {
     Error::DatabaseSettings { fault: fault.into() }
 }
 
-/// Leaves the URL out, as it may hold a password.
+/// Omits the URL, which may contain a password.
 impl fmt::Debug for PostgresOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresOptions")

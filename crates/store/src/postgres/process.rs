@@ -1,9 +1,9 @@
-//! This process among those that share the database: what it keeps, and that it lives.
+//! The registration of this process among those that share the database: the data it retains, and its heartbeat.
 //!
-//! A process registers when it starts and says every few seconds that it lives, which roots its readers have pinned, and
-//! which holds have ended. A process that is silent for `lapse` is removed by the next collection, with all that it
-//! kept. If it wakes up, it finds itself removed: without pins and holds it registers anew; with them it writes no more,
-//! as something that it relies on may be gone.
+//! A process registers when it starts. Every few seconds it reports that it is alive, which roots its readers have
+//! pinned, and which holds have ended. A process that sends no heartbeat for `process_timeout` is removed by the next
+//! collection, with everything it retained. If it resumes, it finds itself removed: without pins and holds it registers
+//! anew. With them it no longer writes, because data that it relies on may be gone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use super::{AdvisoryLockKeys, PostgresOptions, PostgresStoreState, database_erro
 use crate::error::{Error, Result, is_connection_lost, is_transaction_conflict};
 use crate::root_retention::RootPins;
 
-/// How often what met another transaction is tried.
+/// The maximum number of attempts for a transaction that conflicts with another.
 pub(super) const MAX_TRANSACTION_ATTEMPTS: usize = 8;
 
-/// What a process is known by, and what it keeps.
+/// The identity of a process, and the data it retains.
 #[derive(Debug)]
 pub(super) struct StoreProcess {
-    /// The number in the application name, by which others see whether the process has connections.
+    /// The number in the application name, by which other processes detect if the process has connections.
     registered_id: i64,
-    /// The number that what it keeps is listed by; another one after it was taken for dead.
+    /// The number under which the data it retains is listed; changes if the process was declared dead.
     id: AtomicI64,
     pub(super) pins: RootPins,
     pub(super) holds: ProcessHolds,
@@ -46,7 +46,7 @@ impl StoreProcess {
         let mut transaction = connection.begin().await.map_err(&failed)?;
         let lock = format!("select pg_advisory_xact_lock({})", keys.registry);
         transaction.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
-        // A process without any connection is dead, however lately it was seen.
+        // A process without any connection is dead, however recent its last heartbeat is.
         let query = "select coalesce(sum(connections), 0)::bigint, \
                        current_setting('max_connections')::bigint \
                        - current_setting('superuser_reserved_connections')::bigint \
@@ -100,7 +100,7 @@ fn application_prefix(schema: &str) -> String {
     format!("tympan {schema} ")
 }
 
-/// The holds that live in this process, by number.
+/// The live holds of this process, by number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProcessHolds(Arc<Mutex<(i64, BTreeSet<i64>)>>);
 
@@ -113,7 +113,7 @@ impl ProcessHolds {
         ProcessHoldGuard { hold_number: number, holds: self.clone() }
     }
 
-    /// Returns the newest hold that lives.
+    /// Returns the newest live hold.
     pub(super) fn newest_hold(&self) -> Option<i64> {
         self.0.lock().1.last().copied()
     }
@@ -123,7 +123,7 @@ impl ProcessHolds {
     }
 }
 
-/// Ends a hold when it is dropped. The database learns it with the next heartbeat or collection.
+/// Ends a hold when it is dropped. The database is updated with the next heartbeat or collection.
 pub(super) struct ProcessHoldGuard {
     hold_number: i64,
     holds: ProcessHolds,
@@ -135,7 +135,7 @@ impl Drop for ProcessHoldGuard {
     }
 }
 
-/// Says every few seconds that the process lives, for as long as it does.
+/// Sends a heartbeat every few seconds for as long as the store lives.
 pub(super) async fn run_heartbeat(shared: Arc<PostgresStoreState>) {
     loop {
         tokio::time::sleep(shared.options.heartbeat_interval).await;
@@ -146,7 +146,7 @@ pub(super) async fn run_heartbeat(shared: Arc<PostgresStoreState>) {
 }
 
 impl PostgresStoreState {
-    /// Says that the process lives, and what it keeps.
+    /// Reports that the process is alive, and what it retains.
     pub(super) async fn publish_heartbeat(&self) -> Result<()> {
         let mut connection = self
             .side_pool
@@ -186,7 +186,7 @@ impl PostgresStoreState {
         let ended = "delete from hold where process = $1 and not number = any($2)";
         let ended = sqlx::query(ended).bind(id).bind(self.process.holds.hold_numbers());
         ended.execute(&mut *transaction).await.map_err(&failed)?;
-        // What was found present is kept for every hold that lived at that time.
+        // Rows found present are retained for every hold that was live at that time.
         let needless = "delete from keep where process = $1 and not exists (select 1 from hold \
                         where hold.process = $1 and hold.number <= keep.hold)";
         let needless = sqlx::query(needless).bind(id);
@@ -194,17 +194,18 @@ impl PostgresStoreState {
         let settled = "delete from token where process = $1 and number < $2";
         let settled = sqlx::query(settled).bind(id).bind(self.process.tokens.first_open_token());
         settled.execute(&mut *transaction).await.map_err(&failed)?;
-        // Whoever listens hears by this that the connection is alive.
+        // Listeners detect by this message that the connection is alive.
         let beat = sqlx::query("select pg_notify($1, 'beat')").bind(self.notification_channel());
         beat.execute(&mut *transaction).await.map_err(&failed)?;
         transaction.commit().await.map_err(&failed)
     }
 
-    /// Registers a process that was taken for dead, if it has kept nothing.
+    /// Registers a process again that was declared dead, if it retains nothing.
     async fn reregister_process(&self, connection: &mut PgConnection) -> Result<()> {
         let keeps = !self.process.pins.pinned_roots().is_empty()
             || self.process.holds.newest_hold().is_some();
-        // A commit of unknown outcome can no longer be asked for: its token went with the registration.
+        // The outcome of a pending commit can no longer be queried, because its token was removed with the
+        // registration.
         let asks = self.process.tokens.has_open_token();
         if keeps || asks {
             self.disable_writes(
@@ -224,14 +225,14 @@ impl PostgresStoreState {
         Ok(())
     }
 
-    /// Refuses to go on in a transaction if the process has been removed from the list.
+    /// Returns an error in a transaction if the process is no longer registered.
     pub(super) async fn check_registered(&self) -> Result<()> {
         self.publish_heartbeat().await?;
         self.check_writable()
     }
 
     pub(super) async fn begin_hold(self: Arc<Self>) -> Result<ProcessHoldGuard> {
-        // Listed here first: a heartbeat ends in the database what is not.
+        // Added here first, because a heartbeat ends holds in the database that are not in this list.
         let held = self.process.holds.begin_hold();
         let failed = database_error("cannot begin a hold");
         for _ in 0..MAX_TRANSACTION_ATTEMPTS {
@@ -262,7 +263,7 @@ impl PostgresStoreState {
         Err(failed(sqlx::Error::PoolTimedOut))
     }
 
-    /// Finds what is present, and keeps it for the holds that live.
+    /// Finds the rows that are present, and retains them for the live holds.
     pub(super) async fn hold_present(
         &self,
         kind: HashKind,
@@ -303,13 +304,13 @@ impl PostgresStoreState {
         Err(failed(sqlx::Error::PoolTimedOut))
     }
 
-    /// Takes this process off the list.
+    /// Removes the registration of this process.
     pub(super) async fn deregister_process(&self) {
         let Ok(mut connection) = self.side_pool.acquire().await else {
             return;
         };
         for statement in REMOVE_PROCESSES {
-            // What stays behind is removed by the next collection.
+            // The next collection removes whatever remains.
             let ids = [self.process.id()].to_vec();
             sqlx::query(statement).bind(ids).execute(&mut *connection).await.ok();
         }
@@ -317,7 +318,7 @@ impl PostgresStoreState {
     }
 }
 
-/// Removes the processes of `$1` and what they keep.
+/// Statements that remove the processes of `$1` and everything they retain.
 pub(super) const REMOVE_PROCESSES: [&str; 5] = [
     "delete from pin where process = any($1)",
     "delete from keep where process = any($1)",

@@ -1,12 +1,12 @@
-//! Where refs are, kept in memory for as long as the database says when they move.
+//! The roots of refs, cached in memory for as long as the database sends notifications of updates.
 //!
-//! One connection listens. Each commit sends the ref, its new root, and the number of the revision. When that connection
-//! is lost, or silent for longer than this process' own heartbeat allows, refs are asked for one by one until it is back
-//! and all of them have been read again.
+//! One connection listens. Each commit sends the ref, its new root, and the number of the revision. If that connection
+//! is lost, or silent for longer than the heartbeat interval of this process allows, refs are queried one by one until
+//! the connection is back and all refs have been read again.
 //!
 //! Invariants
-//! * A move is applied only over an older one, so that what comes late or twice changes nothing.
-//! * Moves of this process are known at once, also those that are made while the refs are read again.
+//! * An update is applied only over an older one, so late or duplicate messages change nothing.
+//! * Updates of this process are visible at once, also those made while the refs are read again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use super::{PostgresStoreState, database_error};
 use crate::error::Result;
 use crate::id::ChunkId;
 
-/// How long to wait before the next try to listen.
+/// The delay before the next attempt to listen.
 const RECONNECT_DELAY: Duration = Duration::from_millis(200);
-/// After how many heartbeats without any word the connection counts as lost.
+/// The number of heartbeat intervals without any message after which the connection counts as lost.
 const MAX_MISSED_HEARTBEATS: u32 = 3;
-/// Stands between the parts of a message; names hold no control characters.
+/// The separator between the parts of a message; names contain no control characters.
 const MESSAGE_SEPARATOR: char = '\u{1f}';
 
-/// The refs, as far as they are known.
+/// The known refs.
 #[derive(Debug, Default)]
 pub(super) struct RefCache(Mutex<RefCacheState>);
 
@@ -36,7 +36,7 @@ pub(super) struct RefCache(Mutex<RefCacheState>);
 struct RefCacheState {
     is_live: bool,
     positions: HashMap<String, RefPosition>,
-    /// The moves since the refs began to be read again.
+    /// The updates since the refs began to be read again.
     pending_moves: Vec<RefMove>,
 }
 
@@ -46,7 +46,7 @@ struct RefPosition {
     sequence: i64,
 }
 
-/// A ref's move, done.
+/// A completed update of a ref.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RefMove {
     pub(super) name: String,
@@ -56,7 +56,7 @@ pub(super) struct RefMove {
 }
 
 impl RefMove {
-    /// The message that tells others.
+    /// Returns the message that notifies other processes.
     pub(super) fn to_message(&self) -> String {
         let root = self.root.map(|root| root.to_string()).unwrap_or_default();
         format!("{}{MESSAGE_SEPARATOR}{root}{MESSAGE_SEPARATOR}{}", self.name, self.sequence)
@@ -75,14 +75,14 @@ impl RefCache {
         self.0.lock().is_live
     }
 
-    /// Returns where a ref is; `None` if that has to be asked.
+    /// Returns the root of a ref; `None` if it must be queried.
     #[expect(clippy::option_option, reason = "unknown and absent are two things")]
     pub(super) fn find_ref(&self, name: &str) -> Option<Option<ChunkId>> {
         let state = self.0.lock();
         state.is_live.then(|| state.positions.get(name).and_then(|place| place.root))
     }
 
-    /// Returns all refs, sorted by name; `None` if they have to be asked for.
+    /// Returns all refs, sorted by name; `None` if they must be queried.
     pub(super) fn all_refs(&self) -> Option<Vec<(String, ChunkId)>> {
         let state = self.0.lock();
         if !state.is_live {
@@ -96,7 +96,7 @@ impl RefCache {
         Some(all)
     }
 
-    /// Notes moves that are done.
+    /// Records completed updates.
     pub(super) fn record_moves(&self, moves: impl IntoIterator<Item = RefMove>) {
         let mut state = self.0.lock();
         for one in moves {
@@ -113,7 +113,7 @@ impl RefCache {
         state.pending_moves.clear();
     }
 
-    /// Takes over what has been read, with the moves since.
+    /// Replaces the cached refs with those read from the database, and applies the updates since.
     fn replace_positions(&self, known: HashMap<String, RefPosition>) {
         let mut state = self.0.lock();
         state.positions = known;
@@ -149,7 +149,7 @@ pub(super) async fn run_ref_listener(shared: Arc<PostgresStoreState>) {
 /// Listens until the connection is lost.
 async fn listen_for_moves(shared: &PostgresStoreState) -> Result<()> {
     let failed = database_error("cannot listen for moves of refs");
-    // A pool of its own: a connection that is dead without a word takes no place among others.
+    // The listener has a pool of its own, so that a dead connection occupies no slot among the others.
     let pool = PgPoolOptions::new()
         .max_connections(1)
         .acquire_timeout(shared.options.wait_timeout)
@@ -159,7 +159,7 @@ async fn listen_for_moves(shared: &PostgresStoreState) -> Result<()> {
     let mut listener = PgListener::connect_with(&pool).await.map_err(&failed)?;
     listener.eager_reconnect(false);
     listener.listen(&shared.notification_channel()).await.map_err(&failed)?;
-    // What moves from here on is told; the moves of before are read.
+    // Updates from here on are notified; earlier ones are read.
     let schema = &shared.options.schema;
     let query = format!("select name, root, sequence from \"{schema}\".ref");
     let rows =
@@ -182,7 +182,7 @@ async fn listen_for_moves(shared: &PostgresStoreState) -> Result<()> {
 }
 
 impl PostgresStoreState {
-    /// The channel on which moves are told.
+    /// Returns the channel on which updates are notified.
     pub(super) fn notification_channel(&self) -> String {
         format!("tympan_{}", self.options.schema)
     }
@@ -210,7 +210,7 @@ mod tests {
     fn late_and_repeated_moves_change_nothing() {
         let refs = RefCache::default();
         assert_eq!(refs.find_ref("main"), None, "nothing is known yet");
-        // A move of this process comes while the refs are read, which do not show it.
+        // An update of this process arrives while the refs are read, and the read does not contain it.
         refs.record_moves([moved("main", Some(b"new"), 5)]);
         let old = RefPosition { root: Some(ChunkId::hash_of(b"old")), sequence: 4 };
         refs.replace_positions(HashMap::from([("main".to_owned(), old), ("gone".to_owned(), old)]));

@@ -1,8 +1,8 @@
-//! From callers that block to the async client: a runtime of the store's own.
+//! Bridges blocking callers to the async client: a runtime owned by the store.
 //!
 //! Invariants
-//! * A call never runs on the caller's thread, so that it may come from inside of another runtime: it blocks that
-//!   thread, and nothing panics.
+//! * A call never runs on the caller's thread, so it may come from inside another runtime: it blocks that thread, and
+//!   nothing panics.
 
 use std::future::Future;
 use std::sync::mpsc;
@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{Error, Result};
 
-/// Threads that wait for the network; the work between is small.
+/// The number of threads that wait for the network; the work between is small.
 const WORKER_THREADS: usize = 2;
 
 /// The runtime of one store.
@@ -51,14 +51,14 @@ impl AsyncRuntimeBridge {
         })
     }
 
-    /// Runs a future beside everything else.
+    /// Runs a future in the background.
     pub(super) fn spawn_task(&self, future: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.runtime {
             drop(runtime.spawn(future));
         }
     }
 
-    /// Runs a future for a short time at most, then ends the runtime.
+    /// Runs a future for a limited time, then shuts the runtime down.
     pub(super) fn shut_down(
         &mut self,
         last: impl Future<Output = ()> + Send + 'static,
@@ -71,7 +71,7 @@ impl AsyncRuntimeBridge {
         });
         receiver.recv_timeout(limit).ok();
         if let Some(runtime) = self.runtime.take() {
-            // Unlike a drop, this may happen inside of another runtime.
+            // Unlike a drop, this is allowed inside another runtime.
             runtime.shutdown_background();
         }
     }

@@ -1,22 +1,22 @@
-//! The tables: made and brought up to date by whichever process comes first. See `docs/formats/postgres.md`.
+//! The tables: created and migrated by the first process that connects. See `docs/formats/postgres.md`.
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 
 use super::{AdvisoryLockKeys, database_error};
 use crate::error::{Error, Result};
 
-/// The steps from nothing to the tables of today. A step that has been released never changes.
+/// The migration steps from an empty schema to the current tables. A released step never changes.
 const SCHEMA_STEPS: &[&str] = &[include_str!("step_1.sql"), include_str!("step_2.sql")];
 
-/// What a collection is doing, as the table `collection` says it.
+/// The stage of a collection, as stored in the table `collection`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i16)]
 pub(super) enum CollectionStage {
-    /// Nothing.
+    /// No collection is running.
     Idle = 0,
-    /// It marks. What is condemned is a proposal that no one heeds.
+    /// The collection marks. Condemned rows are a proposal without effect.
     Mark = 1,
-    /// It sweeps. What is condemned is about to go, and counts as absent for writers.
+    /// The collection sweeps. Condemned rows are about to be deleted, and count as absent for writers.
     Sweep = 2,
 }
 
@@ -30,7 +30,7 @@ impl CollectionStage {
     }
 }
 
-/// Brings the tables up to date; other processes wait meanwhile.
+/// Migrates the tables to the current version; other processes wait in the meantime.
 pub(super) async fn migrate_schema(
     connection: &mut PgConnection,
     schema: &str,
@@ -40,7 +40,7 @@ pub(super) async fn migrate_schema(
     let mut transaction = connection.begin().await.map_err(&failed)?;
     let lock = format!("select pg_advisory_xact_lock({})", keys.migration);
     transaction.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
-    // The search path is set when a connection begins, and the schema is the first that it names.
+    // The search path is set when a connection begins, and the schema is its first entry.
     let found = sqlx::query("select to_regclass('format') is not null");
     let found = found.fetch_one(&mut *transaction).await.map_err(&failed)?;
     let mut done = 0;

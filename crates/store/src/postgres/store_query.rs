@@ -1,4 +1,4 @@
-//! Reading: chunks from what is at hand or by one round trip, small blobs, refs, history and leases.
+//! Reads: chunks from the caches or by one round trip, small blobs, refs, history and leases.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
 use crate::root_retention::RootLease;
 
-/// What a hash in `keep` and `condemned` names.
+/// The kind of object that a hash in `keep` and `condemned` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i16)]
 pub(super) enum HashKind {
@@ -28,7 +28,8 @@ pub(super) enum HashKind {
 }
 
 impl HashKind {
-    /// The hashes of `$1` that are there and will stay: what is condemned counts as absent once that is in effect.
+    /// Returns the query for the hashes of `$1` that are present and will be retained: condemned rows count as absent
+    /// once the list has taken effect.
     pub(super) fn present_query(self) -> &'static str {
         match self {
             Self::Chunk => {
@@ -49,7 +50,7 @@ impl PostgresStoreState {
         asked.map(drop)
     }
 
-    /// Runs a query that changes nothing; once more, on another connection, if the first was lost.
+    /// Runs a read-only query; retries it once on another connection if the first was lost.
     async fn query_rows<'q>(
         &self,
         action: &'static str,
@@ -72,7 +73,7 @@ impl PostgresStoreState {
         }
     }
 
-    /// Finds a chunk in memory or in the folder beside the process.
+    /// Finds a chunk in memory or in the disk cache.
     pub(super) fn find_cached_chunk(&self, id: &ChunkId) -> Option<Chunk> {
         if let Some(chunk) = self.cache.get(id) {
             return Some(chunk);
@@ -82,7 +83,7 @@ impl PostgresStoreState {
         Some(chunk)
     }
 
-    /// Reads the chunks that were not at hand.
+    /// Reads the chunks that were not in a cache.
     pub(super) async fn load_missing_chunks(
         &self,
         pairs: Vec<(ChunkId, Option<Chunk>)>,
@@ -113,7 +114,7 @@ impl PostgresStoreState {
         chunks.collect()
     }
 
-    /// Makes a chunk of a row with its hash and bytes.
+    /// Converts a row with a hash and bytes to a chunk, and verifies it.
     pub(super) fn verify_chunk_row(&self, row: &PgRow) -> Result<(ChunkId, Chunk)> {
         let failed = database_error("cannot read a chunk");
         let id = ChunkId::from_bytes(hash_from_column(row.try_get(0).map_err(&failed)?)?);
@@ -151,11 +152,12 @@ impl PostgresStoreState {
             self.disable_writes(error.to_string());
             return Err(error);
         }
-        // The digest is right, so a length that differs was never right: such a blob does not exist.
+        // The digest matches, so a wrong length means that no such blob exists.
         Ok((actual == *id).then(|| Bytes::copy_from_slice(bytes)))
     }
 
-    /// Tells which are there and stay; notes for the holds of this process what they are told.
+    /// Returns for each hash whether it is present and will be retained; records the reported ones for the holds of
+    /// this process.
     pub(super) async fn contains_hashes(
         self: Arc<Self>,
         kind: HashKind,

@@ -1,20 +1,20 @@
-//! The repair: damaged packs go aside, and each damaged state becomes the newest whole one that can be made.
+//! The repair: quarantines damaged packs, and replaces each damaged state by the newest complete one that can be built.
 //!
-//! In: a local store, and what a check has found. Out: a store that checks clean, and a [`StoreRepairReport`] that names all
-//! that was restored and all that is lost.
+//! In: a local store, and the findings of a check. Out: a store that checks clean, and a [`StoreRepairReport`] that
+//! lists everything restored and everything lost.
 //!
-//! A state that is damaged keeps everything that can be read of it. A record that cannot be read is taken from the
-//! newest kept revision that has it whole; a part of a map that cannot be read, from the newest revision where that part
-//! can. The result is committed as a new revision. Kept revisions that are damaged are mended in the same way.
+//! A damaged state retains everything in it that can be read. A record that cannot be read is taken from the newest
+//! retained revision that has it intact. A part of a map that cannot be read is taken from the newest revision in which
+//! it can. The result is committed as a new revision. Damaged retained revisions are repaired in the same way.
 //!
 //! Invariants
-//! * Nothing is removed: damaged packs are renamed, and refs that cannot be restored stay where they are.
-//! * What is not touched by damage stays byte for byte, as the same content has the same root.
-//! * Whatever is not as it was before the damage is named or, above a bound, counted.
+//! * Nothing is removed: damaged packs are renamed, and refs that cannot be restored are not moved.
+//! * Undamaged content stays byte for byte the same, because equal content has an equal root.
+//! * Everything that differs from the state before the damage is listed or, above a bound, counted.
 //!
-//! On failure: a repair that is cut off can be run again.
+//! On failure: an interrupted repair can be run again.
 //!
-//! Not here: blobs. A record that names a small blob which is damaged stays; the blob is missing from then on.
+//! Not here: blobs. A record that names a damaged small blob stays; the blob is missing from then on.
 
 mod ref_state;
 mod salvage;
@@ -35,56 +35,56 @@ use crate::store_root::StoreRoot;
 use ref_state::{RefState, ref_states};
 use salvage::StateSalvager;
 
-/// Parts and revisions that are listed; more are counted.
+/// The maximum number of parts and revisions that are listed; further ones are only counted.
 const MAX_LISTED_REPAIRS: usize = 1_000;
-/// Marks revisions that are not as they were.
+/// The suffix of the message of revisions that were changed by a repair.
 const REPAIRED_SUFFIX: &str = " (repaired: parts of this revision could not be read)";
 
-/// Knows which maps of a state follow from the others, and makes them.
+/// Identifies the derived maps of a state, and builds them.
 pub trait DeriveMaps {
-    /// What can go wrong.
+    /// The error type.
     type Error: From<Error>;
 
-    /// Tells whether a map follows from the others, so that it is made again rather than salvaged.
+    /// Returns true if a map is derived from the others, so that it is rebuilt rather than salvaged.
     fn is_derived(&self, map: &str) -> bool;
 
-    /// Completes `root` with its derived maps, and its other maps with what must not be missing. `base` is a state whose
-    /// maps are all in order, or an empty one.
+    /// Adds the derived maps to `root`, and adds required entries to its other maps. `base` is a state whose maps are
+    /// all intact, or an empty one.
     ///
     /// # Errors
     /// A failed read or write.
     fn derive_maps(&self, base: &StoreRoot, root: &mut StoreRoot) -> Result<(), Self::Error>;
 }
 
-/// What a repair has done, or would do.
+/// The result of a repair, or of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreRepairReport {
-    /// Damaged files that were set aside, by their new names; in a plan, by those that they have.
+    /// Damaged files that were quarantined, by their new names; in a plan, by their current names.
     pub quarantined_files: Vec<String>,
-    /// Index files that were made again from their packs.
+    /// Index files that were rebuilt from their packs.
     pub rebuilt_indexes: Vec<String>,
-    /// Chunks and small blobs that were moved out of damaged packs.
+    /// Number of chunks and small blobs that were moved out of damaged packs.
     pub moved_records: u64,
     /// Refs whose state was damaged.
     pub refs: Vec<RepairedRef>,
-    /// What could not be read of these states, in the order of refs, maps and keys.
+    /// The unreadable parts of these states, in the order of refs, maps and keys.
     pub parts: Vec<RepairedPart>,
-    /// Records that are now as an older revision has them.
+    /// Number of records restored from an older revision.
     pub restored_records: u64,
-    /// Records that no revision has, as far as they are known.
+    /// Number of records that no revision has, as far as known.
     pub lost_records: u64,
-    /// Kept revisions that were damaged.
+    /// Retained revisions that were damaged.
     pub revisions: Vec<RepairedRevision>,
-    /// Leases whose state cannot be read as a whole; they were released.
+    /// Leases whose state cannot be read completely; they were released.
     pub released_leases: Vec<RootLease>,
-    /// What is wrong with the list of revisions.
+    /// The faults of the list of revisions.
     pub history_faults: Vec<String>,
-    /// How many more parts and revisions there are than `parts` and `revisions` list.
+    /// The number of parts and revisions beyond those listed in `parts` and `revisions`.
     pub unlisted_count: u64,
 }
 
 impl StoreRepairReport {
-    /// Tells whether there was nothing to do.
+    /// Returns true if there was nothing to repair.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -94,63 +94,65 @@ impl StoreRepairReport {
 /// A ref whose state was damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairedRef {
-    /// The ref.
+    /// The name of the ref.
     pub name: String,
-    /// Where it was.
+    /// The root before the repair.
     pub damaged_root: ChunkId,
-    /// Where it is now; `None` in a plan, and if nothing could be restored: then the ref stays where it was.
+    /// The root after the repair; `None` in a plan, and if nothing could be restored, in which case the ref is not
+    /// moved.
     pub new_root: Option<ChunkId>,
-    /// The newest kept revision of it that can be read as a whole, with its time.
+    /// The newest retained revision of the ref that can be read completely, with its time.
     pub last_good_revision: Option<(u64, SystemTime)>,
-    /// Whether there is anything that it can be restored from.
+    /// True if there is data from which the ref can be restored.
     pub is_restorable: bool,
 }
 
 /// A part of a ref's state that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairedPart {
-    /// The ref.
+    /// The name of the ref.
     pub ref_name: String,
-    /// The map; empty if the ref names no state with maps.
+    /// The name of the map; empty if the ref names no state with maps.
     pub map: String,
-    /// The key of the record, or where the part begins.
+    /// The key of the record, or the start of the part.
     pub key: Vec<u8>,
-    /// What became of it.
+    /// The outcome of the repair of this part.
     pub outcome: RepairedPartOutcome,
 }
 
-/// What became of a part that could not be read.
+/// The outcome of the repair of an unreadable part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RepairedPartOutcome {
-    /// The record is now as in this revision.
+    /// The record was restored from this revision.
     Restored {
-        /// The revision.
+        /// The sequence number of the revision.
         sequence: u64,
     },
-    /// The record is gone: no revision has it whole.
+    /// The record is lost: no revision has it intact.
     Lost,
-    /// A whole span could not be read. What was restored in it is listed by itself.
+    /// A whole span could not be read. Records restored in it are listed separately.
     Span {
-        /// The first key behind the span; `None` if it ran to the end of the map.
+        /// The first key after the span; `None` if it ran to the end of the map.
         to: Option<Vec<u8>>,
-        /// How many records were in it, if known, else 0.
+        /// The number of records in the span, or 0 if unknown.
         records: u64,
     },
 }
 
-/// A kept revision that was damaged.
+/// A retained revision that was damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairedRevision {
-    /// The revision, as it was.
+    /// The revision before the repair.
     pub revision: Revision,
-    /// Its new state; `None` in a plan, and if nothing can be read of it: then it has left the list.
+    /// The new state; `None` in a plan, and if nothing of the state can be read, in which case the revision is removed
+    /// from the list.
     pub new_root: Option<ChunkId>,
 }
 
-/// Tells what [`repair_store`] would do.
+/// Returns the report of what [`repair_store`] would do.
 ///
 /// # Errors
-/// Only what prevents looking, such as a failed read.
+/// Only what prevents the inspection, such as a failed read.
 pub fn plan_repair<D: DeriveMaps>(
     store: &LocalStore,
     found: &StoreInspection,
@@ -168,9 +170,9 @@ pub fn plan_repair<D: DeriveMaps>(
     Ok(salvage.complete_report(repaired))
 }
 
-/// Repairs a store: afterwards it checks clean, unless a ref could not be restored at all.
+/// Repairs a store. Afterwards the store checks clean, unless a ref could not be restored at all.
 ///
-/// `found` is of this store, with nothing written since.
+/// `found` must be of this store, with nothing written since.
 ///
 /// # Errors
 /// [`Error::WriteDisabled`]: open the store again first. A failed read or write: the repair can be run again.
@@ -185,7 +187,7 @@ pub fn repair_store<D: DeriveMaps>(
     }
     let _turn = store.lock_collections()?;
     let survey = &found.survey;
-    // What it says goes into the report; mending puts a whole list in the place of a damaged one.
+    // The faults go into the report; the repair replaces a damaged list with a complete one.
     let history = store.readable_revisions(survey)?.faults;
     let mended = store.repair_packs(survey)?;
     let mut repaired = StoreRepairReport {
@@ -203,24 +205,24 @@ pub fn repair_store<D: DeriveMaps>(
     Ok(repaired)
 }
 
-/// What a repair works with.
+/// The data needed by a repair.
 struct RepairContext<'a, D> {
     store: &'a LocalStore,
     survey: &'a PackSurvey,
     salvager: &'a StateSalvager<'a, D>,
-    /// The time by which leases are judged.
+    /// The time used to decide whether a lease has expired.
     now: SystemTime,
 }
 
-/// What becomes of damaged states.
+/// The replacements of damaged states.
 type ReplacementStates = HashMap<ChunkId, ReplacementState>;
 
-/// What becomes of a damaged state.
+/// The replacement of a damaged state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReplacementState {
-    /// Nothing can be read of it, nor of anything older.
+    /// Nothing of the state, nor of any older one, can be read.
     Unrecoverable,
-    /// A new state can be made.
+    /// A new state can be built.
     Planned,
     /// A new state is stored.
     Stored(ChunkId),
@@ -236,7 +238,7 @@ impl ReplacementState {
 }
 
 impl<D: DeriveMaps> RepairContext<'_, D> {
-    /// Salvages every state that is damaged.
+    /// Salvages every damaged state.
     fn salvage_states(
         &self,
         repaired: &mut StoreRepairReport,
@@ -281,7 +283,7 @@ impl<D: DeriveMaps> RepairContext<'_, D> {
         Ok(replaced)
     }
 
-    /// Moves refs, ends leases, and puts a list of revisions that can all be read in the place of the one there was.
+    /// Moves refs, ends leases, and replaces the list of revisions with one that can be read completely.
     fn commit_repair(
         &self,
         repaired: &mut StoreRepairReport,
@@ -332,9 +334,9 @@ impl<D: DeriveMaps> RepairContext<'_, D> {
     }
 }
 
-/// Says in the message of a revision that it is not as it was.
+/// Appends to the message of a revision that a repair changed it.
 fn append_repaired_suffix(message: &mut String) {
-    /// So that the message stays within the bound of the format.
+    /// The limit keeps the message within the bound of the format.
     const MAX_BYTES: usize = 7_800;
     if message.ends_with(REPAIRED_SUFFIX) {
         return;

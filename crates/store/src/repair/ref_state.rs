@@ -1,4 +1,4 @@
-//! The states of one ref: where it is, and where it was.
+//! The current and former states of one ref.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -10,9 +10,9 @@ use crate::id::ChunkId;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RefState {
     pub(super) root: ChunkId,
-    /// The newest revision that moved the ref there, with its time; `None` if the list of revisions lacks it.
+    /// The newest revision that moved the ref to this state, with its time; `None` if the list of revisions lacks it.
     pub(super) revision: Option<(u64, SystemTime)>,
-    /// The ref is there now.
+    /// True if the ref points to this state now.
     pub(super) is_current: bool,
 }
 
@@ -30,7 +30,7 @@ pub(super) fn ref_states(
         let chain = chains.entry(one.update.name.clone()).or_default();
         let revision = Some((one.sequence, one.update.updated_at));
         match chain.last_mut() {
-            // States that follow each other are one; the newest revision of them tells its time.
+            // Consecutive equal states count as one; the newest revision of them determines its time.
             Some(last) if last.root == root => last.revision = last.revision.or(revision),
             _ => chain.push(RefState { root, revision, is_current: false }),
         }

@@ -1,4 +1,4 @@
-//! Salvaging a state: what can be read of it, completed from older revisions.
+//! Salvages a state: its readable content, completed from older revisions.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -22,13 +22,13 @@ use crate::local::{LocalStore, PackSurvey};
 use crate::store_root::StoreRoot;
 use crate::tree::{MapValue, SortedMap};
 
-/// Older revisions that are asked for what a state lacks.
+/// The maximum number of older revisions searched for content that a state lacks.
 const MAX_SALVAGE_SOURCES: usize = 1_000;
-/// Records are written in pieces of about this many bytes.
+/// The approximate size in bytes of the pieces in which records are written.
 const SALVAGE_FLUSH_BYTES: usize = 4 << 20;
-/// A revision that differs in more records from the next newer one is walked as a whole.
+/// A revision that differs in more records than this from the next newer one is walked completely.
 const MAX_NEIGHBOR_CHANGES: usize = 100_000;
-/// The name under which a ref that names a single map has it.
+/// The map name used for a ref that names a single map.
 const SINGLE_MAP_NAME: &str = "";
 
 /// Salvages states of one store.
@@ -36,13 +36,13 @@ pub(super) struct StateSalvager<'a, D> {
     store: &'a LocalStore,
     survey: &'a PackSurvey,
     map_deriver: &'a D,
-    /// Without it, nothing is written.
+    /// The time of the new revisions; with `None`, nothing is written.
     written_at: Option<SystemTime>,
     walk: RefCell<StateWalk<'a>>,
     notes: RefCell<SalvageNotes>,
 }
 
-/// What is said about the current state of refs.
+/// The findings about the current state of refs.
 #[derive(Default)]
 struct SalvageNotes {
     parts: Vec<RepairedPart>,
@@ -51,25 +51,25 @@ struct SalvageNotes {
     unlisted_count: u64,
 }
 
-/// A state that a part can be taken from.
+/// A state that a part can be restored from.
 struct SalvageSource {
     state: RefState,
     is_clean: bool,
-    /// What its root lists; the inner `None` if that cannot be read.
+    /// The maps that the root lists; the inner `None` if they cannot be read.
     maps: OnceCell<Option<StoreRoot>>,
 }
 
-/// What is being salvaged.
+/// The state that is being salvaged.
 struct SalvageTarget<'a> {
     ref_name: &'a str,
     map_name: &'a str,
     /// The state itself, and the older ones, newest first.
     sources: &'a [SalvageSource],
-    /// Whether parts are noted: those of refs are, those of revisions are counted with them.
+    /// True if parts are recorded. Those of refs are recorded; those of revisions are counted with the revisions.
     is_recorded: bool,
 }
 
-/// A revision that has been dealt with, and what it has become: the next older one differs little from it.
+/// A revision that has been processed, and its result: the next older revision differs little from it.
 struct SalvagedNeighbor {
     original: StoreRoot,
     salvaged: StoreRoot,
@@ -93,7 +93,7 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         }
     }
 
-    /// Adds what was noted to a report.
+    /// Adds the recorded findings to a report.
     pub(super) fn complete_report(&self, repaired: StoreRepairReport) -> StoreRepairReport {
         let SalvageNotes {
             parts,
@@ -115,12 +115,12 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         self.written_at.is_none()
     }
 
-    /// Tells whether all of a state can be read.
+    /// Returns true if all of a state can be read.
     pub(super) fn is_state_clean(&self, origin: &RootOrigin, root: ChunkId) -> Result<bool> {
         self.walk.borrow_mut().walk_state(origin, root)
     }
 
-    /// Returns the newest revision among the states that can be read as a whole.
+    /// Returns the newest revision among the states that can be read completely.
     pub(super) fn newest_clean_revision(
         &self,
         chain: &[RefState],
@@ -133,7 +133,7 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         Ok(None)
     }
 
-    /// Salvages the states of one ref, newest first, so that each needs little more than the one before.
+    /// Salvages the states of one ref, newest first, so that each needs little more work than the one before.
     pub(super) fn salvage_ref(
         &self,
         name: &str,
@@ -216,7 +216,8 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
             ChunkKind::Root => {}
         }
         let original = self.source_maps(source)?.cloned().unwrap_or_default();
-        // What a neighbor has lost is not told again when its map is taken over, and of a current state all is told.
+        // The losses of a neighbor are not recorded again when its map is reused. For a current state, all losses are
+        // recorded.
         let from = if target.is_recorded { None } else { neighbor.as_ref() };
         let mut root = StoreRoot::default();
         for (name, map) in &original.maps {
@@ -254,7 +255,7 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         Ok(StoreRoot::default())
     }
 
-    /// Salvages one map, as the source number `first` has it.
+    /// Salvages one map of the source number `first`.
     fn salvage_map(
         &self,
         target: &SalvageTarget<'_>,
@@ -274,7 +275,7 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         Ok(out.map)
     }
 
-    /// Salvages a map by what it has differently from its neighbor; `None` if that cannot be told.
+    /// Salvages a map by its differences from its neighbor; `None` if they cannot be determined.
     fn salvage_map_from_neighbor(
         &self,
         target: &SalvageTarget<'_>,
@@ -290,7 +291,7 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         let reads = ReadableChunks { store: self.store, survey: self.survey };
         let mut out = SalvagedMapWriter::new(self.store, near.salvaged.map(target.map_name));
         for (number, change) in near.original.map(target.map_name).diff(&map, &reads).enumerate() {
-            // What both have and neither can read is passed over; anything else that cannot be read ends this.
+            // Parts that both have and neither can read are skipped; any other unreadable part ends the comparison.
             let Ok(change) = change else { return Ok(None) };
             if number >= MAX_NEIGHBOR_CHANGES {
                 return Ok(None);
@@ -310,7 +311,7 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         Ok(Some(out.map))
     }
 
-    /// Salvages a span of a map from source number `from` on. Returns how many records it accounts for, also as lost;
+    /// Salvages a span of a map from source number `from` on. Returns the number of records in it, including lost ones;
     /// `None` if there is no source.
     fn salvage_span(
         &self,
@@ -332,7 +333,7 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         };
         let (store, survey) = (self.store, self.survey);
         let read = |id: &ChunkId| store.read_surveyed_chunk(id, survey);
-        // A plan need not look at what stays.
+        // A plan can skip unchanged content.
         let mut skips = |id: &ChunkId| self.is_plan_only() && index == 0 && self.is_known_clean(id);
         let mut records = 0;
         visit_map_parts_except(&read, map, span, &mut skips, &mut |part| {
@@ -357,7 +358,7 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         Ok(Some(records))
     }
 
-    /// Salvages a part that a source cannot read from the next one on. What was in it and nobody knows is lost.
+    /// Salvages a part that one source cannot read, from the next source on. Content that no source has is lost.
     fn salvage_unreadable(
         &self,
         target: &SalvageTarget<'_>,
@@ -412,7 +413,7 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
                     self.record_restored(target, key, source);
                     return out.put_edit(key.to_vec(), Some(value));
                 }
-                // There was no such record then, so whatever older revisions have is another one.
+                // The record did not exist then, so a record with this key in an older revision is another one.
                 Ok(None) => break,
                 Ok(Some(_)) | Err(()) => {}
             }
@@ -422,7 +423,7 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         Ok(())
     }
 
-    /// Tells whether the body of a record can be read.
+    /// Returns true if the body of a record can be read.
     fn is_body_readable(&self, value: &MapValue) -> Result<bool> {
         let Some(body) = value.body else { return Ok(true) };
         let origin = RootOrigin::Revision { name: String::new(), sequence: 0 };
@@ -433,7 +434,7 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         self.walk.borrow().is_chunk_clean(id)
     }
 
-    /// Returns the maps of a state, one that names a single map included; `None` if its root cannot be read.
+    /// Returns the maps of a state, including a state that is a single map; `None` if its root cannot be read.
     fn source_maps<'s>(&self, source: &'s SalvageSource) -> Result<Option<&'s StoreRoot>> {
         if source.maps.get().is_none() {
             let id = source.state.root;
@@ -479,13 +480,13 @@ fn state_origin(name: &str, state: RefState) -> RootOrigin {
     RootOrigin::Revision { name: name.to_owned(), sequence }
 }
 
-/// The map that is being made.
+/// A map under construction.
 struct SalvagedMapWriter<'a> {
     store: &'a LocalStore,
     map: SortedMap,
     edits: BTreeMap<Vec<u8>, Option<MapValue>>,
     bytes: usize,
-    /// Nothing is written.
+    /// True if nothing is written.
     is_dry_run: bool,
 }
 
@@ -515,7 +516,7 @@ impl<'a> SalvagedMapWriter<'a> {
     }
 }
 
-/// Reads what the survey has found readable.
+/// Reads the chunks that the survey has found readable.
 struct ReadableChunks<'a> {
     store: &'a LocalStore,
     survey: &'a PackSurvey,

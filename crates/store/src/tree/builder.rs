@@ -1,4 +1,4 @@
-//! From entries in order to chunks: one chunker per level, and the tower of them that a bulk build is.
+//! Builds chunks from entries in order: one chunker per level, and the stack of chunkers that a bulk build uses.
 
 use bytes::Bytes;
 
@@ -10,7 +10,7 @@ use crate::chunk_batch::ChunkBatch;
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
 
-/// A finished chunk, with the separator in front of it.
+/// A finished chunk, with the separator before it.
 pub(super) struct FinishedChunk {
     pub(super) separator: Vec<u8>,
     pub(super) child: TreeChild,
@@ -21,7 +21,7 @@ pub(super) struct FinishedChunk {
 pub(super) struct LeafChunker {
     builder: LeafBuilder,
     splitter: ChunkSplitter,
-    /// In front of the first leaf that this chunker makes.
+    /// The separator before the first leaf that this chunker creates.
     start_separator: Vec<u8>,
     last_key: Option<Vec<u8>>,
     separator: Vec<u8>,
@@ -38,7 +38,7 @@ impl LeafChunker {
         }
     }
 
-    /// Starts at a leaf with the separator `bound` in front of it.
+    /// Starts at a leaf with the separator `bound` before it.
     pub(super) fn begin_at(&mut self, bound: &[u8]) {
         self.start_separator.clear();
         self.start_separator.extend_from_slice(bound);
@@ -50,11 +50,11 @@ impl LeafChunker {
         self.last_key.as_deref()
     }
 
-    /// Returns the separator in front of a leaf that begins with `first`, or with anything that begins so.
+    /// Returns the separator before a leaf that begins with `first`, or with any key that has `first` as its prefix.
     pub(super) fn separator_for<'k>(&self, first: &'k [u8]) -> &'k [u8] {
         let length = match &self.last_key {
             Some(last) => common_prefix_length(last, first) + 1,
-            // What stands before the bound has not changed and differs from it in its last byte only.
+            // The entry before the bound is unchanged and differs from it only in its last byte.
             None => match self.start_separator.len().checked_sub(1) {
                 Some(shared) => common_prefix_length(&self.start_separator, first).min(shared) + 1,
                 None => 0,
@@ -67,7 +67,7 @@ impl LeafChunker {
         self.builder.len() == 0
     }
 
-    /// Adds a record; returns the leaf that ends with it, if one does.
+    /// Adds a record; returns a leaf if the record completes it.
     pub(super) fn push(
         &mut self,
         key: &[u8],
@@ -93,7 +93,7 @@ impl LeafChunker {
         self.splitter.is_boundary(key, measure).then(|| self.finish())?
     }
 
-    /// Ends the current leaf, if there is one.
+    /// Ends the current leaf and returns it, or `None` if it is empty.
     pub(super) fn finish(&mut self) -> Option<FinishedChunk> {
         let count = self.builder.len() as u64;
         (count > 0).then(|| {
@@ -123,7 +123,7 @@ impl InteriorChunker {
         self.builder.len() == 0
     }
 
-    /// Adds a child; returns the chunk that ends with it, if one does.
+    /// Adds a child; returns a chunk if the child completes it.
     pub(super) fn push(&mut self, separator: &[u8], child: TreeChild) -> Option<FinishedChunk> {
         let before = if self.is_empty() { 0 } else { self.builder.encoded_size() };
         self.builder.push(separator, child);
@@ -136,7 +136,7 @@ impl InteriorChunker {
         self.splitter.is_boundary(separator, measure).then(|| self.finish())?
     }
 
-    /// Ends the current chunk, if there is one.
+    /// Ends the current chunk and returns it, or `None` if it is empty.
     pub(super) fn finish(&mut self) -> Option<FinishedChunk> {
         (!self.is_empty()).then(|| {
             let separator = self.builder.first_separator().to_vec();
@@ -150,7 +150,7 @@ impl InteriorChunker {
 /// The interior levels above a level that is pushed in order.
 pub(super) struct InteriorLevels {
     levels: Vec<InteriorLevel>,
-    /// The level that is pushed.
+    /// The level whose chunks are pushed.
     base_level: u8,
     pushed_count: u64,
     newest_chunk: Option<ChunkId>,

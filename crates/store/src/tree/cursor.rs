@@ -1,8 +1,8 @@
-//! Ways down a tree: interior chunks, each with the child that leads on.
+//! Paths down a tree: interior chunks, each with the index of the next child.
 //!
 //! Invariants
-//! * Each chunk on a path stands one level below the one before, and its keys are within the bounds that those above
-//!   give it. So damaged references lead neither in circles nor to the same keys twice.
+//! * Each chunk on a path is one level below the previous one, and its keys are within the bounds that the chunks above
+//!   define. So damaged references lead neither in circles nor to the same keys twice.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -14,12 +14,12 @@ use crate::chunk_store::ReadChunks;
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
 
-/// What a subtree's keys are within.
+/// The bounds of the keys of a subtree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct KeyBounds {
-    /// The separator in front: no key is below it.
+    /// The separator before the subtree: no key is below it.
     pub(super) lower: Vec<u8>,
-    /// The separator behind: all keys are below it; `None` at the end of the map.
+    /// The separator after the subtree: all keys are below it; `None` at the end of the map.
     pub(super) upper: Option<Vec<u8>>,
 }
 
@@ -31,7 +31,7 @@ impl KeyBounds {
         bounds
     }
 
-    /// Changes to the bounds of another subtree, as [`KeyBounds::from_path`].
+    /// Replaces the bounds with those of another subtree, as [`KeyBounds::from_path`].
     pub(super) fn update_from_path<'a>(
         &mut self,
         path: impl Iterator<Item = (&'a Chunk, usize)> + Clone,
@@ -51,7 +51,7 @@ impl KeyBounds {
         }
     }
 
-    /// Refuses a chunk with keys outside the bounds.
+    /// Returns an error for a chunk with keys outside the bounds.
     pub(super) fn check_node(&self, node: &TreeNode<'_>, id: &ChunkId) -> Result<()> {
         let is_within = |first: Ordering, last: &dyn Fn(&[u8]) -> Ordering| {
             let upper = self.upper.as_deref();
@@ -78,7 +78,7 @@ impl KeyBounds {
     }
 }
 
-/// A map that is being edited, as it was before. Interior chunks are read once.
+/// The previous version of a map that is being edited. Interior chunks are read once.
 pub(super) struct OldTree<'a> {
     root: ChunkId,
     height: u8,
@@ -87,7 +87,7 @@ pub(super) struct OldTree<'a> {
     checked_interiors: HashMap<ChunkId, CheckedInterior>,
 }
 
-/// An interior chunk that has been read and checked where it stands: below a chunk, at an index.
+/// An interior chunk that has been read and checked at its position: below a chunk, at an index.
 struct CheckedInterior {
     chunk: Chunk,
     parent_position: Option<(ChunkId, usize)>,
@@ -114,12 +114,12 @@ impl<'a> OldTree<'a> {
         self.height
     }
 
-    /// Returns the root as a level above would list it.
+    /// Returns the root in the form in which a parent would list it.
     pub(super) fn root_as_child(&self) -> TreeChild {
         TreeChild { id: self.root, record_count: self.record_count }
     }
 
-    /// Reads a chunk of a level, wherever it stands.
+    /// Reads a chunk of a level, whatever its position.
     pub(super) fn read_chunk_at_level(&self, id: &ChunkId, level: u8) -> Result<Chunk> {
         let chunk = match self.checked_interiors.get(id) {
             Some(known) => known.chunk.clone(),
@@ -129,7 +129,7 @@ impl<'a> OldTree<'a> {
         Ok(chunk)
     }
 
-    /// Finds the chunk of a level that `key` falls into.
+    /// Finds the chunk of a level whose key range contains `key`.
     pub(super) fn seek_chunk(&mut self, level: u8, key: &[u8]) -> Result<LevelCursor> {
         let mut cursor = LevelCursor::at_root(self.root);
         while cursor.level(self.height) > level {
@@ -140,7 +140,7 @@ impl<'a> OldTree<'a> {
         Ok(cursor)
     }
 
-    /// Goes to the next chunk of the same level, which the caller knows to exist.
+    /// Moves to the next chunk of the same level, which the caller knows to exist.
     pub(super) fn next_chunk(&mut self, mut cursor: LevelCursor) -> Result<LevelCursor> {
         let mut depth = 0;
         while let Some(CursorStep { chunk_id: id, chunk, index }) = cursor.path.pop() {
@@ -158,7 +158,7 @@ impl<'a> OldTree<'a> {
         Ok(cursor)
     }
 
-    /// Reads the chunk that a cursor stands at.
+    /// Reads the chunk at the cursor.
     pub(super) fn read_chunk_at(&mut self, cursor: &LevelCursor) -> Result<Chunk> {
         let damaged = |fault| Error::ChunkDamaged { id: cursor.chunk_id, fault };
         let place = cursor.path.last().map(|step| (step.chunk_id, step.index));
@@ -172,7 +172,7 @@ impl<'a> OldTree<'a> {
         let chunk = self.read_chunk_at_level(&cursor.chunk_id, level)?;
         let node = TreeNode::from_chunk(&chunk, &cursor.chunk_id, None)?;
         cursor.bounds().check_node(&node, &cursor.chunk_id)?;
-        // A wrong count must not find its way into new chunks.
+        // A wrong count must not be copied into new chunks.
         if node.record_count() != cursor.as_child().record_count {
             return Err(damaged("its parent counts another number of records"));
         }
@@ -186,13 +186,13 @@ impl<'a> OldTree<'a> {
     }
 }
 
-/// A place on one level: the path to it, and the chunk there.
+/// A position on one level: the path to it, and the chunk there.
 pub(super) struct LevelCursor {
     path: Vec<CursorStep>,
     pub(super) chunk_id: ChunkId,
 }
 
-/// An interior chunk on a path, and which of its children leads on.
+/// An interior chunk on a path, and the index of the next child.
 struct CursorStep {
     chunk_id: ChunkId,
     chunk: Chunk,
@@ -205,7 +205,7 @@ impl LevelCursor {
     }
 
     fn level(&self, height: u8) -> u8 {
-        // A path is as long as the levels between, of which there are few.
+        // The length of a path is the number of levels between, which is small.
         height.saturating_sub(self.path.len() as u8)
     }
 
@@ -215,7 +215,7 @@ impl LevelCursor {
         self.path.push(CursorStep { chunk_id: id, chunk, index });
     }
 
-    /// Returns what the keys of the chunk are within.
+    /// Returns the bounds of the keys of the chunk.
     pub(super) fn bounds(&self) -> KeyBounds {
         KeyBounds::from_path(self.path.iter().rev().map(|place| (&place.chunk, place.index)))
     }

@@ -1,7 +1,8 @@
-//! The difference of two maps, found lazily: subtrees are compared by id before either is read.
+//! The difference of two maps, computed lazily: subtrees are compared by id before either is read.
 //!
-//! Where round trips cost, the children that only one of two chunks lists are read with one call: what both list is
-//! equal and passed by. Both sides' children count, so that a change costs one round trip per level.
+//! Where round trips are costly, the children that only one of two chunks lists are read with one call. Children that
+//! both list are equal and are skipped. The children of both sides are read together, so that a change costs one round
+//! trip per level.
 
 use std::cmp::Ordering;
 use std::collections::{HashSet, VecDeque};
@@ -16,14 +17,14 @@ use crate::chunk_store::ReadChunks;
 use crate::error::Result;
 use crate::id::ChunkId;
 
-/// One key that two maps have differently.
+/// One key that differs between two maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapChange {
     /// The key.
     pub key: Bytes,
-    /// What the left map has; `None` if absent.
+    /// The value in the left map; `None` if absent.
     pub left: Option<MapValue>,
-    /// What the right map has; `None` if absent.
+    /// The value in the right map; `None` if absent.
     pub right: Option<MapValue>,
 }
 
@@ -34,11 +35,11 @@ pub struct MapDiff<'a> {
     left: DiffSide,
     right: DiffSide,
     windows: ReadAheadWindows,
-    /// Only keys behind this one are wanted.
+    /// Only keys after this one are returned.
     start_after: Option<Vec<u8>>,
 }
 
-/// How far one map has been walked.
+/// The position of the walk in one map.
 #[derive(Default)]
 struct DiffSide {
     path: Vec<DiffFrame>,
@@ -48,20 +49,20 @@ struct DiffFrame {
     chunk: Chunk,
     level: u8,
     index: usize,
-    /// What the keys of the chunk are within.
+    /// The bounds of the keys of the chunk.
     bounds: KeyBounds,
-    /// Children that are read already, by their index.
+    /// Children that have been read ahead, by their index.
     prefetched: VecDeque<(usize, Chunk)>,
 }
 
-/// What a side stands at.
+/// The item at the head of a side.
 enum DiffHead {
     End,
     Record,
     Subtree { id: ChunkId, level: u8 },
 }
 
-/// What to do with the two heads.
+/// The action for the two heads.
 enum DiffStep {
     EmitChange(MapChange),
     SkipBoth,
@@ -87,7 +88,7 @@ impl<'a> MapDiff<'a> {
         }
     }
 
-    /// Passes over what differs up to a key, that included, without reading more than leads there.
+    /// Skips the differences up to and including a key. Only the chunks on the path to the key are read.
     #[must_use]
     pub fn start_after(mut self, key: &[u8]) -> Self {
         self.start_after = Some(key.to_vec());
@@ -144,7 +145,7 @@ impl<'a> MapDiff<'a> {
         Ok(())
     }
 
-    /// Reads the next children that differ with one call, before a side goes down into a child that is not read yet.
+    /// Reads the next differing children with one call, before a side descends into a child that has not been read.
     fn read_ahead(&mut self) -> Result<()> {
         if !self.windows.is_enabled() || self.left.is_child_read() && self.right.is_child_read() {
             return Ok(());
@@ -203,7 +204,8 @@ impl<'a> MapDiff<'a> {
         }
     }
 
-    /// Two different subtrees: goes into what cannot have a counterpart, else into the taller one.
+    /// Selects the step for two different subtrees: descends into the one that cannot have a counterpart, otherwise
+    /// into the taller one.
     fn choose_descent(&self, left: u8, right: u8) -> DiffStep {
         let ends_before = |one: &DiffSide, other: &DiffSide| {
             let upper = one.upper_separator();
@@ -257,8 +259,8 @@ impl<'a> MapDiff<'a> {
 }
 
 impl DiffFrame {
-    /// Returns the next children that `other` does not list and that are not read yet. What begins behind `other` can
-    /// be equal to what follows it.
+    /// Returns the next children that `other` does not list and that have not been read. A child that begins after
+    /// `other` ends is excluded, because it can be equal to one that follows `other`.
     fn unshared_children(&self, other: &Self, count: usize) -> Vec<(usize, ChunkId)> {
         let (ours, theirs) =
             (InteriorView::view_chunk(&self.chunk), InteriorView::view_chunk(&other.chunk));
@@ -276,7 +278,7 @@ impl DiffFrame {
 }
 
 impl DiffSide {
-    /// Goes into a chunk whose keys are within `bounds`.
+    /// Enters a chunk whose keys are within `bounds`.
     fn enter_chunk(
         &mut self,
         id: &ChunkId,
@@ -291,7 +293,7 @@ impl DiffSide {
         Ok(())
     }
 
-    /// Passes over records and subtrees that hold nothing behind a key. Tells whether all that follows is behind it.
+    /// Skips records and subtrees that contain no key after `key`. Returns true if all that follows is after it.
     fn skip_to(&mut self, key: &[u8]) -> bool {
         loop {
             let is_before = match self.current_head() {
@@ -302,7 +304,7 @@ impl DiffSide {
                     }
                     _ => return true,
                 },
-                // Keys are below the separator behind them.
+                // The keys of a subtree are below the separator after it.
                 DiffHead::Subtree { .. } => {
                     self.upper_separator().is_some_and(|upper| *upper <= *key)
                 }
@@ -314,7 +316,7 @@ impl DiffSide {
         }
     }
 
-    /// Tells whether the subtree at the head has been read ahead.
+    /// Returns true if the subtree at the head has been read ahead.
     fn is_child_read(&self) -> bool {
         let Some(frame) = self.path.last() else {
             return false;
@@ -343,7 +345,7 @@ impl DiffSide {
             .is_some_and(|(leaf, index)| leaf.compare_key(index, bound) == Ordering::Less)
     }
 
-    /// Returns the separator in front of the subtree at the head.
+    /// Returns the separator before the subtree at the head.
     fn lower_separator(&self) -> Vec<u8> {
         let Some(frame) = self.path.last() else {
             return Vec::new();
@@ -356,7 +358,7 @@ impl DiffSide {
         key
     }
 
-    /// Returns the separator behind the subtree at the head; `None` if it is the last of the map.
+    /// Returns the separator after the subtree at the head; `None` if it is the last of the map.
     fn upper_separator(&self) -> Option<Vec<u8>> {
         self.path.iter().rev().find_map(|frame| {
             let interior = InteriorView::view_chunk(&frame.chunk);
@@ -368,7 +370,7 @@ impl DiffSide {
         })
     }
 
-    /// Goes into the subtree at the head.
+    /// Enters the subtree at the head.
     fn descend(&mut self, reads: &dyn ReadChunks) -> Result<()> {
         let bounds = KeyBounds { lower: self.lower_separator(), upper: self.upper_separator() };
         let Some(frame) = self.path.last_mut() else {
@@ -376,7 +378,7 @@ impl DiffSide {
         };
         let id = InteriorView::view_chunk(&frame.chunk).child(frame.index);
         let level = frame.level;
-        // What was read ahead before the head turned out to be equal to the other side's.
+        // Drops children that were read ahead and then skipped because they were equal to those of the other side.
         while frame.prefetched.pop_front_if(|(index, _)| *index < frame.index).is_some() {}
         let chunk = match frame.prefetched.pop_front_if(|(index, _)| *index == frame.index) {
             Some((_, chunk)) => chunk,
@@ -385,7 +387,7 @@ impl DiffSide {
         self.enter_chunk(&id, chunk, Some(level), bounds)
     }
 
-    /// Goes past the head.
+    /// Advances past the head.
     fn skip_head(&mut self) {
         while let Some(frame) = self.path.last_mut() {
             frame.index += 1;
@@ -401,7 +403,7 @@ impl DiffSide {
         }
     }
 
-    /// Returns the record at the head and goes past it.
+    /// Returns the record at the head and advances past it.
     fn take_record(&mut self) -> (Bytes, Option<MapValue>) {
         let Some(frame) = self.path.last() else {
             return (Bytes::new(), None);

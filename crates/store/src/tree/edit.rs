@@ -1,11 +1,11 @@
 //! Edits, level by level: only the chunks that an edit touches are read and written.
 //!
-//! A region begins at the first chunk that a step of the script falls into and ends where a new chunk ends together
-//! with an old one: from there on the level goes on as before. What a region replaces is the script of the level
-//! above. Old chunks in the midst of what is removed are passed over unread.
+//! A region begins at the first chunk that a step of the script falls into. It ends where a new chunk ends together
+//! with an old one: from there on the level is unchanged. The replacements of the regions form the script of the level
+//! above. Old chunks in the middle of a removed range are skipped unread.
 //!
 //! Invariants
-//! * A level's chunks are those of a bulk build of the same entries.
+//! * The chunks of a level are those of a bulk build of the same entries.
 //! * Only chunks that belong to the new map are staged, and only when the whole edit has succeeded.
 
 use std::collections::HashSet;
@@ -72,7 +72,7 @@ pub(super) fn prepare_edit(
     let Some(splice) = splices.pop() else {
         return Ok(MapEditOutcome::Unchanged(map));
     };
-    // The old root was the only chunk of its level. It is a part of the new level if all that is new follows it.
+    // The old root was the only chunk of its level. It is part of the new level if all new chunks come after it.
     let kept = (!splice.start.is_empty()).then(|| (Vec::new(), tree.root_as_child()));
     let tops: Vec<(Vec<u8>, TreeChild)> = kept.into_iter().chain(splice.entries).collect();
     let height = tree.height();
@@ -90,11 +90,11 @@ pub(super) fn prepare_edit(
 pub(super) enum MapEditOutcome {
     /// No chunk is new.
     Unchanged(SortedMap),
-    /// Built from nothing.
+    /// The map was built from an empty one.
     Built(SortedMap, Box<ChunkBatch>),
     /// The root is at or below the level of the old one.
     Lower { root: ChunkId, height: u8, new_chunks: NewTreeChunks },
-    /// These chunks stand side by side where the old root stood.
+    /// These chunks are siblings in the place of the old root.
     Higher { top_children: Vec<(Vec<u8>, TreeChild)>, height: u8, new_chunks: NewTreeChunks },
 }
 
@@ -125,7 +125,7 @@ impl MapEditOutcome {
     }
 }
 
-/// Goes down from a lone top while it has a single child: the root is the lowest level's only chunk.
+/// Descends from a single top chunk while it has a single child: the root is the only chunk of the lowest such level.
 fn lowest_root(
     top: ChunkId,
     tree: &mut OldTree<'_>,
@@ -147,7 +147,7 @@ fn lowest_root(
     Ok((id, level))
 }
 
-/// New chunks by level, staged when it is known which levels the new map has.
+/// New chunks by level, staged when the levels of the new map are known.
 #[derive(Default)]
 pub(super) struct NewTreeChunks {
     levels: Vec<Vec<(ChunkId, bytes::Bytes)>>,
@@ -178,11 +178,11 @@ impl NewTreeChunks {
     }
 }
 
-/// Old chunks of a level, one after the other, and what stands in their place.
+/// Consecutive old chunks of a level, and their replacement.
 struct LevelSplice {
-    /// The separator in front of the first.
+    /// The separator before the first chunk.
     start: Vec<u8>,
-    /// The separator behind the last; `None` at the end of the level.
+    /// The separator after the last chunk; `None` at the end of the level.
     end: Option<Vec<u8>>,
     entries: Vec<(Vec<u8>, TreeChild)>,
 }
@@ -194,12 +194,12 @@ impl LevelSplice {
     }
 }
 
-/// What one region replaces, while it is worked on.
+/// A region in progress, and its replacement.
 #[derive(Default)]
 struct EditRegion {
     /// The old chunks that were visited.
     visited_chunks: Vec<(KeyBounds, ChunkId)>,
-    /// How many of them come before the first chunk that was passed over unread.
+    /// The number of visited chunks before the first chunk that was skipped unread.
     contiguous_count: Option<usize>,
     new_entries: Vec<(Vec<u8>, TreeChild)>,
     new_chunks: Vec<(ChunkId, bytes::Bytes)>,
@@ -214,7 +214,7 @@ impl EditRegion {
         }
     }
 
-    /// Adds an old chunk that stays, with another separator in front of it.
+    /// Adds an old chunk that is reused with another separator before it.
     fn add_reused(&mut self, separator: Vec<u8>, cursor: &LevelCursor) {
         let bounds = cursor.bounds();
         self.end_separator.clone_from(&bounds.upper);
@@ -222,7 +222,7 @@ impl EditRegion {
         self.new_entries.push((separator, cursor.as_child()));
     }
 
-    /// Hands the new chunks over and returns what changed, if anything did.
+    /// Moves the new chunks to `fresh` and returns the replacement, or `None` if nothing changed.
     fn into_splice(mut self, level: u8, fresh: &mut NewTreeChunks) -> Option<LevelSplice> {
         let old_ids: HashSet<ChunkId> = self.visited_chunks.iter().map(|(_, id)| *id).collect();
         for (id, bytes) in self.new_chunks {
@@ -249,13 +249,13 @@ impl EditRegion {
             None => self.visited_chunks.first().map(|(bounds, _)| bounds.lower.clone()),
         };
         let entries = self.new_entries.split_off(same);
-        // Behind the last chunk of a level there is no separator yet: the first new chunk brings it.
+        // After the last chunk of a level there is no separator yet: the first new chunk provides it.
         let start = start.or_else(|| entries.first().map(|(separator, _)| separator.clone()))?;
         Some(LevelSplice { start, end: self.end_separator, entries })
     }
 }
 
-/// Applies a script to one level; returns what it replaces, from which the script of the level above is made.
+/// Applies a script to one level; returns the replaced chunks, from which the script of the level above is built.
 fn rechunk_level<L: LevelChunker>(
     mut chunker: L,
     level: u8,
@@ -283,7 +283,7 @@ fn rechunk_level<L: LevelChunker>(
                     let found = tree.seek_chunk(level, &next)?;
                     bounds = found.bounds();
                     if bounds.lower != next {
-                        // Some entries of that chunk stay.
+                        // Some entries of that chunk remain.
                         cursor = found;
                         continue;
                     }
@@ -312,7 +312,7 @@ fn rechunk_level<L: LevelChunker>(
     Ok(splices)
 }
 
-/// Feeds the chunker with what becomes of an old chunk's entries.
+/// Passes the edited entries of an old chunk to the chunker.
 fn feed_chunk<L: LevelChunker>(
     chunker: &mut L,
     (chunk, bounds): (&Chunk, &KeyBounds),
@@ -331,17 +331,18 @@ fn feed_chunk<L: LevelChunker>(
     script.take_steps_below(upper, |key, item| region.add_finished(chunker.push(key, item)))
 }
 
-/// What a region finds behind a chunk.
+/// The successor of a chunk in a region.
 enum RegionSuccessor {
-    /// Nothing that stays.
+    /// No chunk remains.
     End,
-    /// The next chunk, with this separator in front of it.
+    /// The next chunk, with this separator before it.
     NextChunk(Vec<u8>),
     /// Chunks that are removed, up to this key.
     RemovedUntil(Vec<u8>),
 }
 
-/// Looks behind the chunk that ends at `upper`; puts what stands in place of chunks that are removed whole.
+/// Finds the successor of the chunk that ends at `upper`; adds the entries that replace chunks that are removed
+/// completely.
 fn find_successor<L: LevelChunker>(
     chunker: &mut L,
     upper: Option<Vec<u8>>,
@@ -362,7 +363,7 @@ fn find_successor<L: LevelChunker>(
     })
 }
 
-/// Tells whether the next step is about the chunk with this separator in front of it.
+/// Returns true if the next step falls into the chunk with this separator before it.
 fn next_step_falls_into<T>(
     script: &EditScript<impl EditSteps<T>, T>,
     tree: &mut OldTree<'_>,

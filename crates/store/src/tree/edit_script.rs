@@ -1,4 +1,4 @@
-//! What is done to a level, in the order of keys: entries put, entries removed, whole ranges removed.
+//! The script of a level, in the order of keys: entries put, entries removed, whole ranges removed.
 
 use std::cmp::Ordering;
 
@@ -7,19 +7,19 @@ use crate::error::Result;
 /// One step of a script.
 #[derive(Debug)]
 pub(super) enum EditOp<T> {
-    /// Puts an entry, in place of one with the same key.
+    /// Puts an entry, replacing one with the same key.
     Put(T),
-    /// Removes the entry with this key, if there is one.
+    /// Removes the entry with this key, if it exists.
     Remove,
-    /// Removes the old entries from this key up to another; `None` is the end of the map. Entries can be put into the
-    /// range by the steps that follow.
+    /// Removes the old entries from this key up to another; `None` is the end of the map. Later steps can put entries
+    /// into the range.
     RemoveRange(Option<Vec<u8>>),
 }
 
-/// How far the old entries are removed.
+/// The end of the current removal of old entries.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RemovalReach {
-    /// Up to a key, which is kept. Empty before the first removal.
+    /// Up to a key, which is not removed. Empty before the first removal.
     UntilKey(Vec<u8>),
     /// To the end of the map.
     UntilEnd,
@@ -30,7 +30,7 @@ impl RemovalReach {
         end.map_or(Self::UntilEnd, Self::UntilKey)
     }
 
-    /// Tells whether an old entry with this key, not before the start of the removal, is removed.
+    /// Returns true if an old entry with this key, not before the start of the removal, is removed.
     pub(super) fn covers_key(&self, key: &[u8]) -> bool {
         match self {
             Self::UntilKey(end) => key < end.as_slice(),
@@ -50,19 +50,19 @@ impl RemovalReach {
     }
 }
 
-/// Where the steps of a script come from.
+/// The source of the steps of a script.
 pub(super) trait EditSteps<T>: Iterator<Item = Result<(Vec<u8>, EditOp<T>)>> {}
 
 impl<T, I: Iterator<Item = Result<(Vec<u8>, EditOp<T>)>>> EditSteps<T> for I {}
 
-/// Steps in ascending order of keys, taken one after the other.
+/// Steps in ascending order of keys, consumed one after the other.
 pub(super) struct EditScript<I, T> {
     steps: I,
     next_step: Option<(Vec<u8>, EditOp<T>)>,
     removal_reach: RemovalReach,
 }
 
-/// What a script says about an entry.
+/// The action of a script on an old entry.
 pub(super) enum OldEntryAction {
     Keep,
     Drop,
@@ -79,12 +79,12 @@ impl<T, I: EditSteps<T>> EditScript<I, T> {
         self.next_step.as_ref().map(|(key, _)| key.as_slice())
     }
 
-    /// Returns how far the steps taken so far remove old entries.
+    /// Returns the end of the removal of old entries by the steps consumed so far.
     pub(super) fn removal_reach(&self) -> &RemovalReach {
         &self.removal_reach
     }
 
-    /// Takes the steps before an old entry and those with its key; tells whether the entry stays.
+    /// Consumes the steps before an old entry and those with its key; returns whether the entry remains.
     pub(super) fn apply_to_entry(
         &mut self,
         key: &[u8],
@@ -108,7 +108,7 @@ impl<T, I: EditSteps<T>> EditScript<I, T> {
         Ok(verdict)
     }
 
-    /// Takes the steps below a key; `None` takes all.
+    /// Consumes the steps below a key; `None` consumes all.
     pub(super) fn take_steps_below(
         &mut self,
         end: Option<&[u8]>,
@@ -120,7 +120,7 @@ impl<T, I: EditSteps<T>> EditScript<I, T> {
         Ok(())
     }
 
-    /// Takes the steps within what is removed.
+    /// Consumes the steps within the removed range.
     pub(super) fn take_steps_in_removal(&mut self, mut put: impl FnMut(&[u8], &T)) -> Result<()> {
         while self.next_key().is_some_and(|key| self.removal_reach.covers_key(key)) {
             self.take_step(&mut put)?;

@@ -13,14 +13,14 @@ use crate::id::ChunkId;
 
 const CHILD_COUNT_BYTES: usize = 8;
 const SEPARATOR_END_BYTES: usize = 2;
-/// Levels that a tree of any possible size needs, and more.
+/// The maximum level of a tree; larger than a tree of any possible size needs.
 pub(super) const MAX_TREE_LEVEL: u8 = 40;
 
 /// A child as its parent lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TreeChild {
     pub(super) id: ChunkId,
-    /// Records below it.
+    /// Number of records below the child.
     pub(super) record_count: u64,
 }
 
@@ -92,24 +92,24 @@ impl<'a> InteriorView<'a> {
         self.records_before(self.len())
     }
 
-    /// Returns the number of records below the children in front of child `index`.
+    /// Returns the number of records below the children before child `index`.
     pub(super) fn records_before(&self, index: usize) -> u64 {
         (0..index).fold(0, |sum, index| sum.saturating_add(self.child_record_count(index)))
     }
 
-    /// Writes the separator in front of child `index` (1 or more) into `key`.
+    /// Writes the separator before child `index` (1 or more) into `key`.
     pub(super) fn write_separator(&self, index: usize, key: &mut Vec<u8>) {
         key.clear();
         key.extend_from_slice(self.prefix);
         key.extend_from_slice(self.separator_suffix(index));
     }
 
-    /// Compares the separator in front of child `index` (1 or more) with a key.
+    /// Compares the separator before child `index` (1 or more) with a key.
     pub(super) fn compare_separator(&self, index: usize, key: &[u8]) -> Ordering {
         compare_prefixed_key(self.prefix, self.separator_suffix(index), key)
     }
 
-    /// Returns the separator in front of child `index`, 1 or more, without the prefix.
+    /// Returns the separator before child `index`, 1 or more, without the prefix.
     fn separator_suffix(&self, index: usize) -> &'a [u8] {
         let Some(place) = index.checked_sub(1) else {
             return &[];
@@ -119,7 +119,7 @@ impl<'a> InteriorView<'a> {
         self.separators.get(start..column_end(self.separator_ends, place)).unwrap_or_default()
     }
 
-    /// Returns the child below which `key` is, if it is anywhere.
+    /// Returns the index of the child that contains `key`, if any child does.
     pub(super) fn find_child(&self, key: &[u8]) -> usize {
         if self.separator_ends.is_empty() {
             return 0;
@@ -127,7 +127,7 @@ impl<'a> InteriorView<'a> {
         let Some(rest) = key.strip_prefix(self.prefix) else {
             return if key < self.prefix { 0 } else { self.len() - 1 };
         };
-        // The number of separators that are not greater than the key.
+        // Searches for the number of separators that are not greater than the key.
         let (mut low, mut high) = (0, self.len() - 1);
         while low < high {
             let middle = low.midpoint(high);
@@ -142,7 +142,7 @@ impl<'a> InteriorView<'a> {
 }
 
 impl InteriorView<'_> {
-    /// Returns the last child that can have keys below `key`.
+    /// Returns the index of the last child that can have keys below `key`.
     pub(super) fn find_last_child_below(&self, key: &[u8]) -> usize {
         let index = self.find_child(key);
         let is_at_separator = index > 0 && self.compare_separator(index, key) == Ordering::Equal;
@@ -150,7 +150,7 @@ impl InteriorView<'_> {
     }
 }
 
-/// Checks the structure of an interior chunk.
+/// Checks the structure of an interior chunk; the error states the fault.
 pub(crate) fn check_interior_chunk(chunk: &Chunk) -> Result<(), &'static str> {
     let interior = InteriorView::split_payload(chunk)
         .ok_or("the columns of an interior chunk are cut off or empty")?;
@@ -174,7 +174,7 @@ pub(crate) fn check_interior_chunk(chunk: &Chunk) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// An interior chunk in the making. The separator in front of its first child is kept apart, for the parent.
+/// An interior chunk under construction. The separator before its first child is stored separately, for the parent.
 #[derive(Default)]
 pub(super) struct InteriorBuilder {
     level: u8,
@@ -191,7 +191,7 @@ impl InteriorBuilder {
         Self { level, ..Self::default() }
     }
 
-    /// Adds a child with the separator in front of it.
+    /// Adds a child with the separator before it.
     pub(super) fn push(&mut self, separator: &[u8], child: TreeChild) {
         if self.children.is_empty() {
             self.first_separator.clear();
@@ -216,12 +216,12 @@ impl InteriorBuilder {
         self.children.len()
     }
 
-    /// Returns the separator in front of the first child.
+    /// Returns the separator before the first child.
     pub(super) fn first_separator(&self) -> &[u8] {
         &self.first_separator
     }
 
-    /// Returns the length of the chunk if it ended here.
+    /// Returns the length of the chunk in bytes if it ended here.
     pub(super) fn encoded_size(&self) -> usize {
         chunk::CHUNK_HEADER_BYTES
             + LEAF_FIXED_BYTES
@@ -232,7 +232,7 @@ impl InteriorBuilder {
             - self.separator_ends.len() * self.prefix_length
     }
 
-    /// Returns the sum that bounds a chunk whatever its separators share.
+    /// Returns the size without prefix sharing, which bounds a chunk whatever its separators share.
     pub(super) fn unshared_size(&self) -> usize {
         self.len() * (chunk::CHUNK_REF_BYTES + CHILD_COUNT_BYTES + SEPARATOR_END_BYTES)
             + self.separators.len()
@@ -261,7 +261,7 @@ impl InteriorBuilder {
             start = *end;
         }
         debug_assert_eq!(bytes.len(), size, "the size that the splitter sees is exact");
-        // Counts of a damaged tree can be anything.
+        // The counts of a damaged tree can have any value.
         let total = self.record_counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
         self.separators.clear();
         self.separator_ends.clear();

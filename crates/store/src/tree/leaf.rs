@@ -121,7 +121,7 @@ impl<'a> LeafView<'a> {
         keys.cmp(other.prefix.iter().chain(other_suffix))
     }
 
-    /// Searches for a key: its index, or where it would stand.
+    /// Searches for a key: returns its index, or the index at which it would be inserted.
     pub(super) fn find_key(&self, key: &[u8]) -> Result<usize, usize> {
         let Some(rest) = key.strip_prefix(self.prefix) else {
             let is_before = key < self.prefix;
@@ -144,7 +144,7 @@ impl<'a> LeafView<'a> {
 pub(super) fn compare_prefixed_key(prefix: &[u8], suffix: &[u8], key: &[u8]) -> Ordering {
     match key.split_at_checked(prefix.len()) {
         Some((head, tail)) => prefix.cmp(head).then_with(|| suffix.cmp(tail)),
-        // The key is shorter than the prefix: an equal start makes it the smaller one.
+        // The key is shorter than the prefix: if the starts are equal, the key is the smaller one.
         None => match prefix.get(..key.len()).map(|head| head.cmp(key)) {
             Some(Ordering::Less) => Ordering::Less,
             _ => Ordering::Greater,
@@ -152,18 +152,18 @@ pub(super) fn compare_prefixed_key(prefix: &[u8], suffix: &[u8], key: &[u8]) -> 
     }
 }
 
-/// Splits a column of u16 off the front.
+/// Splits a column of u16 values off the front.
 pub(super) fn split_u16_column(bytes: &[u8], count: usize) -> Option<(&[[u8; 2]], &[u8])> {
     let (column, rest) = bytes.split_at_checked(count * 2)?;
     Some((column.as_chunks::<2>().0, rest))
 }
 
-/// Returns an end out of a column of ends.
+/// Returns one end from a column of ends.
 pub(super) fn column_end(ends: &[[u8; 2]], index: usize) -> usize {
     ends.get(index).map_or(0, |bytes| usize::from(u16::from_le_bytes(*bytes)))
 }
 
-/// Tells whether ends never fall, and returns the last.
+/// Checks that the ends never decrease, and returns the last one.
 pub(super) fn check_column_ends(ends: &[[u8; 2]]) -> Result<usize, &'static str> {
     let mut last = 0;
     for bytes in ends {
@@ -176,7 +176,7 @@ pub(super) fn check_column_ends(ends: &[[u8; 2]]) -> Result<usize, &'static str>
     Ok(last)
 }
 
-/// Checks the structure of a leaf chunk.
+/// Checks the structure of a leaf chunk; the error states the fault.
 pub(crate) fn check_leaf_chunk(chunk: &Chunk) -> Result<(), &'static str> {
     let payload = chunk.payload();
     if !payload.starts_with(&[0, 0]) {
@@ -213,7 +213,7 @@ pub(crate) fn check_leaf_chunk(chunk: &Chunk) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A leaf in the making.
+/// A leaf under construction.
 #[derive(Default)]
 pub(super) struct LeafBuilder {
     keys: Vec<u8>,
@@ -226,7 +226,7 @@ pub(super) struct LeafBuilder {
 }
 
 impl LeafBuilder {
-    /// Adds a record, greater than all before it.
+    /// Adds a record, whose key is greater than all before it.
     pub(super) fn push(&mut self, key: &[u8], value: &[u8], body: Option<ChunkId>) {
         self.prefix_length = match self.first_key() {
             None => key.len(),
@@ -252,7 +252,7 @@ impl LeafBuilder {
         self.keys.get(..*self.key_ends.first()?)
     }
 
-    /// Returns the length of the chunk if it ended here.
+    /// Returns the length of the chunk in bytes if it ended here.
     pub(super) fn encoded_size(&self) -> usize {
         let columns = if self.body_refs.is_empty() {
             ENTRY_COLUMNS_BYTES
@@ -269,7 +269,7 @@ impl LeafBuilder {
             + self.values.len()
     }
 
-    /// Returns the sum that bounds a chunk whatever its keys share.
+    /// Returns the size without prefix sharing, which bounds a chunk whatever its keys share.
     pub(super) fn unshared_size(&self) -> usize {
         self.len() * (ENTRY_COLUMNS_BYTES + BODY_COLUMN_BYTES)
             + self.body_refs.len() * chunk::CHUNK_REF_BYTES
@@ -325,7 +325,7 @@ impl LeafBuilder {
     }
 }
 
-/// The value bytes of a whole leaf stay below this: the ends are u16.
+/// The value bytes of a whole leaf must stay below this limit, because the ends are u16.
 const _: () = assert!(
     super::splitter::MAX_UNSHARED_BYTES + MAX_KEY_BYTES + MAX_VALUE_BYTES + 4_096
         < chunk::MAX_CHUNK_BYTES

@@ -1,4 +1,4 @@
-//! One level that is cut anew from a mix of old entries and new ones.
+//! Chunks one level again from a mix of old and new entries.
 
 use super::builder::{FinishedChunk, InteriorChunker, LeafChunker};
 use super::interior::{InteriorView, TreeChild};
@@ -8,29 +8,29 @@ use crate::error::Result;
 
 /// A chunker that can begin anywhere in its level and read old entries.
 pub(super) trait LevelChunker {
-    /// What an entry holds beside its key.
+    /// The content of an entry beside its key.
     type Item;
 
-    /// Starts at a chunk with this separator in front of it.
+    /// Starts at a chunk with this separator before it.
     fn begin_at(&mut self, separator: &[u8]);
 
-    /// Visits the entries of an old chunk; `separator` stands in front of it.
+    /// Visits the entries of an old chunk; `separator` is the separator before it.
     fn visit_entries(
         chunk: &Chunk,
         separator: &[u8],
         visit: impl FnMut(&[u8], Self::Item) -> Result<()>,
     ) -> Result<()>;
 
-    /// Adds an entry; returns the chunk that ends with it, if one does.
+    /// Adds an entry; returns a chunk if the entry completes it.
     fn push(&mut self, key: &[u8], item: &Self::Item) -> Option<FinishedChunk>;
 
-    /// Ends the current chunk, if there is one.
+    /// Ends the current chunk and returns it, or `None` if it is empty.
     fn finish(&mut self) -> Option<FinishedChunk>;
 
-    /// Tells whether the last entry ended a chunk.
+    /// Returns true if the last entry completed a chunk.
     fn is_between_chunks(&self) -> bool;
 
-    /// Returns what the separator in front of the next old chunk becomes.
+    /// Returns the new separator before the next old chunk.
     fn next_separator(&self, separator: &[u8]) -> Vec<u8>;
 }
 
@@ -68,8 +68,8 @@ impl LevelChunker for LeafChunker {
     }
 
     fn next_separator(&self, separator: &[u8]) -> Vec<u8> {
-        // Every key of the region is below the old separator, which the next chunk's first key begins with: the two
-        // tell the same new separator.
+        // Every key of the region is below the old separator, which is a prefix of the next chunk's first key. Both
+        // yield the same new separator.
         self.separator_for(separator).to_vec()
     }
 }

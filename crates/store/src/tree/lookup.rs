@@ -1,4 +1,4 @@
-//! Many keys at once: level by level, each chunk read once, one round trip per level.
+//! Lookup of many keys at once: level by level, each chunk read once, one round trip per level.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,18 +9,17 @@ use crate::chunk_store::ReadChunks;
 use crate::error::Result;
 use crate::id::ChunkId;
 
-/// Chunks that are asked for with one call at most, so that memory stays bounded for any number of keys.
+/// The maximum number of chunks requested with one call, so that memory stays bounded for any number of keys.
 const MAX_LOOKUP_CHUNKS: usize = 1_024;
 
-/// A subtree, and which of the sorted keys fall into it.
+/// A subtree, and the sorted keys that fall into it.
 struct SubtreeKeys {
     chunk_id: ChunkId,
     key_range: Range<usize>,
 }
 
 impl SortedMap {
-    /// Returns the value of each key, in the order of `keys`. All chunks that are needed of one level are read with one
-    /// call.
+    /// Returns the value of each key, in the order of `keys`. All chunks that one level needs are read with one call.
     ///
     /// # Errors
     /// A failed read.
@@ -45,14 +44,15 @@ impl SortedMap {
     }
 }
 
-/// A store of which the chunks on the way to some keys are held already.
+/// A store with prefetched chunks: those on the paths to some keys.
 pub(super) struct PrefetchedChunks<'a> {
     chunk_reader: &'a dyn ReadChunks,
     prefetched: HashMap<ChunkId, Chunk>,
 }
 
 impl<'a> PrefetchedChunks<'a> {
-    /// Reads the paths to the keys, which are in ascending order. Of very many keys, only the first ones.
+    /// Reads the paths to the keys, which are in ascending order. If there are very many keys, only the first ones are
+    /// used.
     pub(super) fn new<'k>(
         map: &SortedMap,
         reads: &'a dyn ReadChunks,
@@ -76,7 +76,7 @@ impl ReadChunks for PrefetchedChunks<'_> {
     }
 }
 
-/// Visits the chunks on the way to some keys, which are in ascending order, level by level.
+/// Visits the chunks on the paths to some keys, which are in ascending order, level by level.
 fn walk_key_paths(
     map: &SortedMap,
     reads: &dyn ReadChunks,
@@ -107,7 +107,7 @@ fn walk_key_paths(
     Ok(())
 }
 
-/// Hands the keys below a chunk to its children.
+/// Distributes the keys below a chunk to its children.
 fn distribute_keys(
     interior: &InteriorView<'_>,
     below: &SubtreeKeys,

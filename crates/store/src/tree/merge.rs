@@ -1,11 +1,11 @@
 //! The three-way merge of maps: two lazy differences from a common base, joined by key.
 //!
-//! In: the base and the two maps that grew from it.
-//! Out: one step for each key that either side changed; conflicts are values, and the caller decides about them.
+//! In: the base and the two maps derived from it. Out: one step for each key that either side changed; conflicts are
+//! values, and the caller decides about them.
 //!
 //! Invariants
-//! * The cost follows the changes of both sides, never the size of the maps.
-//! * Two sides that made the same change are not in conflict.
+//! * The cost is proportional to the changes of both sides, never to the size of the maps.
+//! * The same change on both sides is not a conflict.
 
 use std::cmp::Ordering;
 use std::iter::Peekable;
@@ -18,53 +18,53 @@ use crate::chunk_batch::ChunkBatch;
 use crate::chunk_store::ReadChunks;
 use crate::error::Result;
 
-/// A key that both sides changed, each in its own way.
+/// A key that the two sides changed differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapMergeConflict {
     /// The key.
     pub key: Bytes,
-    /// What both sides began with; `None` if absent.
+    /// The value in the base; `None` if absent.
     pub base: Option<MapValue>,
-    /// What our side has; `None` if it deleted the key.
+    /// Our value; `None` if our side deleted the key.
     pub ours: Option<MapValue>,
-    /// What their side has; `None` if it deleted the key.
+    /// Their value; `None` if their side deleted the key.
     pub theirs: Option<MapValue>,
 }
 
-/// What became of one key. A [`MapChange`] goes from the base (left) to the changed side (right).
+/// The merge of one key. A [`MapChange`] goes from the base (left) to the changed side (right).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MergeStep {
     /// Only our side changed it.
     Ours(MapChange),
     /// Only their side changed it.
     Theirs(MapChange),
-    /// Both sides changed it to the same.
+    /// Both sides made the same change.
     Same(MapChange),
-    /// The sides disagree.
+    /// The two sides made different changes.
     Conflict(MapMergeConflict),
 }
 
-/// What to do about a conflict.
+/// The resolution of a conflict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConflictResolution {
-    /// What our side has stays.
+    /// Our value is retained.
     Ours,
-    /// What their side has takes its place.
+    /// Their value replaces ours.
     Theirs,
-    /// A new value takes its place.
+    /// A new value replaces ours.
     Replace(MapValue),
     /// The key is deleted.
     Delete,
-    /// Nobody knows: what our side has stays, and the conflict is reported.
+    /// The conflict is not resolved: our value is retained, and the conflict is reported.
     Unresolved,
 }
 
-/// What a merge made.
+/// The result of a merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapMergeResult {
-    /// Our map with what their side changed.
+    /// Our map with the changes of their side.
     pub map: SortedMap,
-    /// The conflicts that the resolver left, in the order of keys.
+    /// The conflicts that the resolver did not resolve, in the order of keys.
     pub unresolved: Vec<MapMergeConflict>,
 }
 
@@ -93,15 +93,15 @@ impl<'a> MapMerge<'a> {
         }
     }
 
-    /// Applies what their side changed to our map, asks `resolve` about each conflict, and stages the chunks of the
-    /// result. Steps that were taken before are taken again. The changes stream through; conflicts without a resolution
-    /// are held.
+    /// Applies the changes of their side to our map, calls `resolve` for each conflict, and stages the chunks of the
+    /// result. Steps already taken from the iterator are included. The changes are streamed; unresolved conflicts are
+    /// held in memory.
     ///
-    /// Where one side is the base, the other one is the result, and nothing is read.
+    /// If one side equals the base, the other one is the result, and nothing is read.
     ///
     /// # Errors
-    /// A failed read, [`Error::TooLong`](crate::Error::TooLong) for a resolution beyond the limits, or what `resolve`
-    /// fails with; nothing is staged then.
+    /// A failed read, [`Error::TooLong`](crate::Error::TooLong) for a resolution beyond the limits, or the error of
+    /// `resolve`; nothing is staged then.
     pub fn apply_merge(
         self,
         batch: &mut ChunkBatch,
@@ -136,7 +136,7 @@ impl<'a> MapMerge<'a> {
         let order = match (self.our_changes.peek(), self.their_changes.peek()) {
             (None, None) => return Ok(None),
             (Some(Ok(ours)), Some(Ok(theirs))) => ours.key.cmp(&theirs.key),
-            // What failed on a side is taken first.
+            // A side that failed is taken first.
             (Some(Err(_)), _) | (Some(_), None) => Ordering::Less,
             (_, Some(_)) => Ordering::Greater,
         };
@@ -154,7 +154,7 @@ impl<'a> MapMerge<'a> {
     }
 }
 
-/// Returns what a resolution does to our map.
+/// Returns the edit of our map for a resolution.
 fn apply_resolution(
     conflict: MapMergeConflict,
     resolution: ConflictResolution,

@@ -1,16 +1,16 @@
-//! The persistent sorted map: equal content, equal root.
+//! The persistent sorted map: equal content has an equal root.
 //!
-//! In: records, sorted for a bulk build, as a set of edits, or as a stream for a whole range.
-//! Out: look-ups, ranges, counts, places, differences and merges of maps, all read in place from chunks.
+//! In: records, sorted for a bulk build, as a set of edits, or as a stream for a whole range. Out: lookups, ranges,
+//! counts, ranks, differences and merges of maps, all read in place from chunks.
 //!
 //! Invariants
 //! * The root is a function of the content, never of the order of edits.
-//! * An edit reads and writes the paths it touches, nothing else; what a removed range held is not read.
+//! * An edit reads and writes only the paths it touches; the content of a removed range is not read.
 //! * A difference loads only chunks that differ, and their neighbors where chunk limits moved.
-//! * A walk holds the chunks of its path, and where it reads ahead a bounded window, however long it is.
-//! * A walk ends after work in proportion to the chunks there are, also in a tree that is damaged.
+//! * A walk holds the chunks of its path and, where it reads ahead, a bounded window, however long the walk is.
+//! * The work of a walk is proportional to the number of chunks, also in a damaged tree.
 //!
-//! Not here: where chunks are kept (`local`). The format is `docs/formats/tree.md`.
+//! Not here: the storage of chunks (`local`). The format is `docs/formats/tree.md`.
 
 mod builder;
 mod cursor;
@@ -53,12 +53,12 @@ use leaf::LeafView;
 use lookup::PrefetchedChunks;
 use scan::ScanDirection;
 
-/// The length that no key exceeds.
+/// The maximum length of a key in bytes.
 pub const MAX_KEY_BYTES: usize = 2_048;
-/// The length that no inline value exceeds; longer ones go into a body.
+/// The maximum length of an inline value in bytes; longer ones go into a body.
 pub const MAX_VALUE_BYTES: usize = 16_384;
 
-/// What a key maps to: inline bytes, and optionally a body beside them.
+/// The value of a key: inline bytes, and optionally a body beside them.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct MapValue {
     /// The inline bytes, shared with the chunk they were read from.
@@ -67,7 +67,7 @@ pub struct MapValue {
     pub body: Option<ChunkId>,
 }
 
-/// A persistent sorted map, named by its root chunk.
+/// A persistent sorted map, identified by its root chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct SortedMap {
     root: Option<ChunkId>,
@@ -77,7 +77,7 @@ impl SortedMap {
     /// The map without records.
     pub const EMPTY_MAP: Self = Self { root: None };
 
-    /// Names a map by its root chunk; `None` is the empty map.
+    /// Creates a map from its root chunk; `None` is the empty map.
     #[must_use]
     pub const fn from_root(root: Option<ChunkId>) -> Self {
         Self { root }
@@ -89,7 +89,7 @@ impl SortedMap {
         self.root
     }
 
-    /// Tells whether there are no records.
+    /// Returns true if the map has no records.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.root.is_none()
@@ -169,14 +169,14 @@ impl SortedMap {
         edited.stage_chunks(batch)
     }
 
-    /// Returns what `other` has differently, in the order of keys; subtrees with equal hashes are never read.
+    /// Returns the differences of `other`, in the order of keys; subtrees with equal hashes are never read.
     #[must_use]
     pub fn diff<'a>(&self, other: &Self, reads: &'a dyn ReadChunks) -> MapDiff<'a> {
         MapDiff::new(reads, self.root, other.root)
     }
 
-    /// Returns what became of each key that `ours` or `theirs` changed since they both were this map, in the order of
-    /// keys. Only what differs from this map is read.
+    /// Returns the merge of each key that `ours` or `theirs` changed since both were equal to this map, in the order of
+    /// keys. Only chunks that differ from this map are read.
     #[must_use]
     pub fn merge<'a>(&self, ours: &Self, theirs: &Self, reads: &'a dyn ReadChunks) -> MapMerge<'a> {
         MapMerge::new(*self, *ours, *theirs, reads)
@@ -195,15 +195,15 @@ impl SortedMap {
     }
 }
 
-/// A chunk of a tree, seen by its kind.
+/// A chunk of a tree, by its kind.
 enum TreeNode<'a> {
     Leaf(LeafView<'a>),
     Interior(InteriorView<'a>),
 }
 
 impl<'a> TreeNode<'a> {
-    /// Views a chunk as a part of a tree. `parent` is the level of the chunk that led here: levels must fall, so that
-    /// damaged references can never lead in a circle.
+    /// Interprets a chunk as a part of a tree. `parent` is the level of the chunk that referred to it: levels must
+    /// decrease, so that damaged references can never lead in a circle.
     fn from_chunk(chunk: &'a Chunk, id: &ChunkId, parent: Option<u8>) -> Result<Self> {
         let node = match chunk.kind() {
             ChunkKind::Leaf => Self::Leaf(LeafView::view_chunk(chunk)),
@@ -236,7 +236,7 @@ impl<'a> TreeNode<'a> {
     }
 }
 
-/// Refuses records beyond the limits of the format.
+/// Returns an error for records beyond the limits of the format.
 fn check_record_limits(key: &[u8], value: &MapValue) -> Result<()> {
     let limits = [("key", key.len(), MAX_KEY_BYTES), ("value", value.bytes.len(), MAX_VALUE_BYTES)];
     for (what, length, limit) in limits {

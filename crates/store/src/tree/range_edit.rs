@@ -1,4 +1,4 @@
-//! Whole ranges at once: replaced, copied, moved. Records stream through; removed subtrees are not read.
+//! Edits of whole ranges: replaced, copied, moved. Records are streamed; removed subtrees are not read.
 
 use super::edit::{self, EditStepResult};
 use super::edit_script::EditOp;
@@ -10,10 +10,10 @@ use crate::key::KeyRange;
 
 impl SortedMap {
     /// Applies edits (`None` deletes) that come in strictly ascending order of keys, and stages the chunks of the new
-    /// map. As [`SortedMap::edit`], for edits that should not be held in memory.
+    /// map. Works like [`SortedMap::edit`], for edits that should not be held in memory.
     ///
     /// # Errors
-    /// [`Error::Unsorted`], [`Error::TooLong`], a failed read, or what the iterator fails with; nothing is staged then.
+    /// [`Error::Unsorted`], [`Error::TooLong`], a failed read, or an error of the iterator; nothing is staged then.
     pub fn edit_sorted(
         &self,
         reads: &dyn ReadChunks,
@@ -29,12 +29,13 @@ impl SortedMap {
         edit::edit_map(*self, reads, batch, steps)
     }
 
-    /// Replaces all records of a range by `records`, which come in strictly ascending order of keys; none at all
-    /// deletes the range. Costs the chunks at the two ends and what is new: subtrees that vanish are not read.
+    /// Replaces all records of a range by `records`, which come in strictly ascending order of keys; an empty iterator
+    /// deletes the range. The cost is that of the chunks at the two ends and of the new chunks: removed subtrees are
+    /// not read.
     ///
     /// # Errors
-    /// [`Error::Unsorted`] for a record that is not behind the one before it or is outside the range,
-    /// [`Error::TooLong`], or a failed read; nothing is staged then.
+    /// [`Error::Unsorted`] for a record that is not after the previous one or is outside the range, [`Error::TooLong`],
+    /// or a failed read; nothing is staged then.
     pub fn replace_range(
         &self,
         reads: &dyn ReadChunks,
@@ -53,13 +54,13 @@ impl SortedMap {
         edit::edit_map(*self, reads, batch, removal_step(range).chain(puts))
     }
 
-    /// Copies the records of a range to where `rewrite` says, record by record, over what is there.
+    /// Copies the records of a range to the keys that `rewrite` returns, record by record, replacing existing records.
     ///
-    /// The rewritten keys keep the order of the old ones, as they do when one prefix takes the place of another.
+    /// The rewritten keys must keep the order of the old ones, as they do when one prefix replaces another.
     ///
     /// # Errors
-    /// [`Error::Unsorted`] for rewritten keys out of order, [`Error::TooLong`], a failed read, or what `rewrite` fails
-    /// with; nothing is staged then.
+    /// [`Error::Unsorted`] for rewritten keys out of order, [`Error::TooLong`], a failed read, or an error of
+    /// `rewrite`; nothing is staged then.
     pub fn copy_range(
         &self,
         reads: &dyn ReadChunks,
@@ -75,8 +76,8 @@ impl SortedMap {
         edited.stage_chunks(batch)
     }
 
-    /// Moves the records of a range to where `rewrite` says: as [`SortedMap::copy_range`], and the old ones are removed.
-    /// A record can be moved to within the range.
+    /// Moves the records of a range to the keys that `rewrite` returns: as [`SortedMap::copy_range`], but the old
+    /// records are removed. A record can be moved to a key within the range.
     ///
     /// # Errors
     /// As [`SortedMap::copy_range`].
@@ -96,7 +97,7 @@ impl SortedMap {
     }
 }
 
-/// The records of a scan under their new keys.
+/// Returns the records of a scan under their new keys.
 fn rewrite_records(
     scan: MapScan<'_>,
     mut rewrite: impl FnMut(&[u8], &MapValue) -> Result<(Vec<u8>, MapValue)>,
@@ -110,12 +111,12 @@ fn rewrite_records(
     })
 }
 
-/// The step that removes a range.
+/// Returns the step that removes a range.
 fn removal_step(range: &KeyRange) -> impl Iterator<Item = EditStepResult> {
     std::iter::once(Ok((range.start.clone(), EditOp::RemoveRange(range.end.clone()))))
 }
 
-/// Steps in order, and the removal of a range at its place among them.
+/// Inserts the removal of a range into steps, in the order of keys.
 fn insert_removal_step(
     range: &KeyRange,
     steps: impl Iterator<Item = EditStepResult>,
@@ -129,7 +130,7 @@ fn insert_removal_step(
     })
 }
 
-/// Watches that records come in order and within the limits.
+/// Checks that records come in order and within the limits.
 #[derive(Default)]
 struct RecordOrderCheck {
     last_key: Option<Vec<u8>>,
@@ -149,7 +150,7 @@ impl RecordOrderCheck {
         Ok(())
     }
 
-    /// The newest record is not at its place.
+    /// Returns the error for the newest record being out of order.
     fn unsorted_error(&self) -> Error {
         Error::Unsorted { position: self.record_count.saturating_sub(1) }
     }

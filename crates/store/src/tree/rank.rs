@@ -1,4 +1,4 @@
-//! Records by number: the counts in interior chunks lead to them, one chunk per level.
+//! Access to records by number: the counts in interior chunks lead to them, with one chunk read per level.
 
 use std::ops::Bound;
 
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::key::KeyRange;
 
 impl SortedMap {
-    /// Returns the number of records below `key`: the place of `key` in the map, from 0.
+    /// Returns the number of records below `key`, which is the rank of `key` in the map, from 0.
     ///
     /// # Errors
     /// A failed read.
@@ -36,7 +36,7 @@ impl SortedMap {
         }
     }
 
-    /// Returns the record at a place in the map, from 0; `None` behind the last one.
+    /// Returns the record at an index of the map, from 0; `None` after the last one.
     ///
     /// # Errors
     /// A failed read.
@@ -47,7 +47,7 @@ impl SortedMap {
             .transpose()
     }
 
-    /// Returns the number of records in a range, read from two paths.
+    /// Returns the number of records in a range, computed from two paths.
     ///
     /// # Errors
     /// A failed read.
@@ -59,7 +59,7 @@ impl SortedMap {
         Ok(end.saturating_sub(self.rank(reads, &range.start)?))
     }
 
-    /// Returns the records of a range backwards, read as the iterator advances.
+    /// Returns the records of a range in reverse order, read as the iterator advances.
     #[must_use]
     pub fn range_reversed<'a>(
         &self,

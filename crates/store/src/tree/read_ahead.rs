@@ -1,17 +1,18 @@
-//! Reading ahead where round trips cost: a walk reads its next few chunks with one call.
+//! Read-ahead where round trips are costly: a walk reads its next few chunks with one call.
 //!
-//! The number doubles from one to [`MAX_READ_AHEAD_CHUNKS`] on each level, so that a short walk reads hardly more than it needs.
+//! The number doubles from one to [`MAX_READ_AHEAD_CHUNKS`] on each level, so that a short walk reads hardly more than
+//! it needs.
 
 use super::interior::MAX_TREE_LEVEL;
 use crate::chunk_store::ReadChunks;
 
-/// Chunks that are read with one call at most.
+/// The maximum number of chunks read with one call.
 pub(super) const MAX_READ_AHEAD_CHUNKS: usize = 32;
 
-/// How many chunks of each level to read with the next call.
+/// The number of chunks to read with the next call, by level.
 pub(super) struct ReadAheadWindows {
     is_enabled: bool,
-    /// How often each level has been read: the exponents.
+    /// The number of reads of each level: the exponents.
     read_counts: [u8; MAX_TREE_LEVEL as usize + 1],
 }
 
@@ -23,12 +24,12 @@ impl ReadAheadWindows {
         }
     }
 
-    /// Tells whether walks read ahead at all.
+    /// Returns true if walks read ahead.
     pub(super) fn is_enabled(&self) -> bool {
         self.is_enabled
     }
 
-    /// Returns the number of chunks to read for a level, and grows it.
+    /// Returns the number of chunks to read for a level, and increases it for the next call.
     pub(super) fn next_window(&mut self, level: u8) -> usize {
         if !self.is_enabled {
             return 1;

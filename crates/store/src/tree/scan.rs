@@ -1,8 +1,9 @@
-//! Ranges: records in order or backwards, chunks read as the iterator gets to them.
+//! Ranges: records in forward or reverse order, with chunks read as the iterator advances.
 //!
 //! Invariants
-//! * A scan holds one path of chunks, and where it reads ahead a window of chunks per level: never what it has passed.
-//! * Records that are skipped are passed by the counts of their subtrees, unread.
+//! * A scan holds one path of chunks and, where it reads ahead, a window of chunks per level; never chunks that it has
+//!   passed.
+//! * Skipped records are passed by the counts of their subtrees, unread.
 
 use std::collections::VecDeque;
 use std::ops::{Bound, Range};
@@ -17,18 +18,18 @@ use crate::chunk_store::ReadChunks;
 use crate::error::Result;
 use crate::id::ChunkId;
 
-/// The records of a range, in order or backwards. Ends after the first error.
+/// The records of a range, in forward or reverse order. Ends after the first error.
 pub struct MapScan<'a> {
     chunk_reader: &'a dyn ReadChunks,
     scan_state: MapScanState,
     direction: ScanDirection,
     start: Bound<Vec<u8>>,
     end: Bound<Vec<u8>>,
-    /// Records to pass before the next one.
+    /// The number of records to skip before the next one.
     pending_skip: u64,
     path: Vec<ScanFrame>,
     leaf: Option<LeafRange>,
-    /// Of the chunk that was entered last.
+    /// The bounds of the chunk that was entered last.
     bounds: KeyBounds,
     windows: ReadAheadWindows,
 }
@@ -46,7 +47,7 @@ pub(super) enum ScanDirection {
 }
 
 impl ScanDirection {
-    /// Takes the next of some places.
+    /// Takes the next of some indexes.
     fn take_next(self, places: &mut Range<usize>) -> Option<usize> {
         match self {
             Self::Forward => places.next(),
@@ -54,7 +55,7 @@ impl ScanDirection {
         }
     }
 
-    /// Passes the next `count` of some places.
+    /// Skips the next `count` of some indexes.
     fn skip_next(self, places: &mut Range<usize>, count: usize) {
         match self {
             Self::Forward => places.start = places.start.saturating_add(count),
@@ -70,7 +71,7 @@ struct ScanFrame {
     current_child: usize,
     /// The children that are still to be visited.
     remaining_children: Range<usize>,
-    /// The first of these children, read already.
+    /// The first of these children, already read.
     prefetched: VecDeque<Chunk>,
 }
 
@@ -100,8 +101,8 @@ impl<'a> MapScan<'a> {
         }
     }
 
-    /// Passes the next `count` records without reading them: one path of chunks is read, wherever it leads.
-    /// [`Iterator::skip`] and [`Iterator::nth`] do the same.
+    /// Skips the next `count` records without reading them: only one path of chunks is read. [`Iterator::skip`] and
+    /// [`Iterator::nth`] do the same.
     #[must_use]
     pub fn skip_records(mut self, count: u64) -> Self {
         self.pending_skip = self.pending_skip.saturating_add(count);
@@ -134,13 +135,13 @@ impl<'a> MapScan<'a> {
         }
     }
 
-    /// Goes to the next leaf, unless at one; there is none at the end of the range.
+    /// Moves to the next leaf, unless the scan is at one; there is none at the end of the range.
     fn descend_to_leaf(&mut self) -> Result<()> {
         while self.leaf.is_none() && self.enter_next_subtree()? {}
         Ok(())
     }
 
-    /// Enters the next subtree of the lowest chunk on the path that has one; tells whether there was one.
+    /// Enters the next subtree of the lowest chunk on the path that has one; returns false if there is none.
     fn enter_next_subtree(&mut self) -> Result<bool> {
         while let Some(frame) = self.path.last_mut() {
             let before = frame.remaining_children.clone();
@@ -171,7 +172,7 @@ impl<'a> MapScan<'a> {
         Ok(false)
     }
 
-    /// Puts a chunk below the path, cut to the range.
+    /// Adds a chunk to the end of the path, limited to the range.
     fn enter_chunk(&mut self, id: ChunkId, chunk: Chunk) -> Result<()> {
         let node = TreeNode::from_chunk(&chunk, &id, self.path.last().map(|frame| frame.level))?;
         self.bounds.update_from_path(
@@ -206,7 +207,7 @@ impl<'a> MapScan<'a> {
         Ok(())
     }
 
-    /// Returns which records of a leaf are within the range.
+    /// Returns the indexes of the records of a leaf that are within the range.
     fn records_in_range(&self, leaf: LeafView<'_>) -> Range<usize> {
         let at = |key: &[u8]| leaf.find_key(key).unwrap_or_else(|index| index);
         let behind = |key: &[u8]| leaf.find_key(key).map_or_else(|index| index, |index| index + 1);
@@ -223,7 +224,7 @@ impl<'a> MapScan<'a> {
         first..end
     }
 
-    /// Tells whether the first record can stand in the midst of a subtree.
+    /// Returns true if the first record can be in the middle of a subtree.
     fn starts_inside_subtree(&self) -> bool {
         let edge = match self.direction {
             ScanDirection::Forward => &self.start,
@@ -232,8 +233,8 @@ impl<'a> MapScan<'a> {
         !matches!(edge, Bound::Unbounded)
     }
 
-    /// Passes records. The leaf that the range begins in has been entered, so that all other subtrees count in full,
-    /// except those in which the range ends anyway.
+    /// Skips records. The leaf in which the range begins has been entered, so all other subtrees count in full, except
+    /// those in which the range ends.
     fn skip_pending(&mut self, mut count: u64) -> Result<()> {
         loop {
             if let Some(leaf) = &mut self.leaf {
@@ -252,7 +253,7 @@ impl<'a> MapScan<'a> {
         }
     }
 
-    /// Passes the subtrees that hold no more than `count` records.
+    /// Skips the subtrees that contain no more than `count` records.
     fn skip_subtrees(&mut self, count: &mut u64) {
         while let Some(frame) = self.path.last_mut() {
             let interior = InteriorView::view_chunk(&frame.chunk);

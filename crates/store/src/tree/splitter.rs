@@ -1,27 +1,27 @@
-//! Where a level is cut into chunks: from the keys' hashes and the chunk's size, in exact integers.
+//! The chunk boundaries of a level, determined by the hashes of the keys and the size of the chunk, in exact integers.
 //!
-//! The rule is step by step in `docs/formats/tree.md`. It is a part of the format: another rule gives equal content
-//! another root.
+//! The rule is described step by step in `docs/formats/tree.md`. It is a part of the format: another rule gives equal
+//! content another root.
 
-/// A chunk whose entries, written in full, reach this length ends. It bounds chunks whose keys share long prefixes.
+/// The size in bytes, without prefix sharing, at which a chunk ends. It bounds chunks whose keys share long prefixes.
 pub(super) const MAX_UNSHARED_BYTES: usize = 32_768;
-/// The length around which chunks end: the limits are an eighth and four times of it.
+/// The target length of a chunk in bytes: the limits are an eighth and four times of it.
 const TARGET_CHUNK_BYTES: usize = 4_096;
 
-/// Cuts one level.
+/// Splits one level into chunks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkSplitter {
     level: u8,
     min_entries: usize,
 }
 
-/// The chunk after its newest entry.
+/// The size of the chunk after its newest entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkMeasure {
     pub(super) entry_count: usize,
     pub(super) unshared_size: usize,
     pub(super) encoded_size: usize,
-    /// The size before the newest entry, 0 for the first one.
+    /// The size before the newest entry; 0 for the first one.
     pub(super) previous_size: usize,
 }
 
@@ -29,12 +29,12 @@ impl ChunkSplitter {
     pub(super) fn new(level: u8) -> Self {
         Self {
             level,
-            // Interior chunks of one child each would pile up without end.
+            // Interior chunks with one child each would stack up without limit.
             min_entries: if level == 0 { 1 } else { 2 },
         }
     }
 
-    /// Tells whether the chunk ends after the entry with this key.
+    /// Returns true if the chunk ends after the entry with this key.
     pub(super) fn is_boundary(&self, key: &[u8], chunk: ChunkMeasure) -> bool {
         if chunk.entry_count < self.min_entries {
             return false;
@@ -55,7 +55,8 @@ impl ChunkSplitter {
     }
 }
 
-/// Sizes are below 2^16 here, so that powers stay below 2^64 and the products of `is_boundary` below 2^128.
+/// Returns the fourth power of a size. Sizes are below 2^16 here, so powers stay below 2^64 and the products of
+/// `is_boundary` below 2^128.
 fn fourth_power(size: usize) -> u128 {
     let square = (size as u128) * (size as u128);
     square * square
@@ -89,7 +90,7 @@ fn fold_multiply(left: u64, right: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Returns of how many keys in 10,000 a chunk ends at this size, the last entry being 200 bytes long.
+    /// Returns the number of keys in 10,000 at which a chunk of this size ends, the last entry being 200 bytes long.
     fn ends(level: u8, size: usize) -> usize {
         let splitter = ChunkSplitter::new(level);
         let chunk = ChunkMeasure {
@@ -104,7 +105,7 @@ mod tests {
 
     #[test]
     fn cuts_follow_the_law_and_are_pinned() {
-        // The law: D / (T^4 + D) for D = size^4 - before^4. The counts are those of the pinned hash.
+        // The probability is D / (T^4 + D) for D = size^4 - before^4. The counts are those of the pinned hash.
         let sizes = [511, 1_000, 2_000, 3_000, 4_000, 8_000, 16_383, 16_384];
         let counts = sizes.map(|size| ends(0, size));
         assert_eq!(counts, [0, 16, 183, 643, 1_422, 5_818, 9_259, 10_000]);

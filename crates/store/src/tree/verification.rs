@@ -1,32 +1,32 @@
-//! What a look-up takes on trust, verified: keys within the parent's bounds, levels, counts.
+//! Verifies properties that a lookup does not check: keys within the parent's bounds, levels, counts.
 
 use super::{LeafView, TreeNode};
 use crate::chunk::Chunk;
 use crate::id::ChunkId;
 
-/// What a parent says about a child.
+/// The properties of a child as its parent states them.
 pub(crate) struct ExpectedChild {
     pub(crate) id: ChunkId,
-    /// The separator in front of it.
+    /// The separator before the child.
     pub(crate) lower: Vec<u8>,
-    /// The separator behind it; `None` at the end of the map.
+    /// The separator after the child; `None` at the end of the map.
     pub(crate) upper: Option<Vec<u8>>,
     pub(crate) record_count: u64,
     level: u8,
 }
 
-/// What a chunk of a tree leads to.
+/// The references of a chunk of a tree.
 #[derive(Default)]
 pub(crate) struct TreeChunkParts {
     pub(crate) children: Vec<ExpectedChild>,
-    /// Keys of records with a body, and the body.
+    /// Keys of the records with a body, each with its body.
     pub(crate) bodies: Vec<(Vec<u8>, ChunkId)>,
 }
 
-/// What is wrong with a chunk of a tree.
+/// The fault of a chunk of a tree.
 pub(crate) struct TreeFault(pub(crate) &'static str);
 
-/// Verifies a chunk of a tree against what its parent says, `None` for a root.
+/// Verifies a chunk of a tree against the properties that its parent states; `None` for a root.
 pub(crate) fn check_tree_chunk(
     chunk: &Chunk,
     id: &ChunkId,

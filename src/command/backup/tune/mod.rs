@@ -1,10 +1,12 @@
-//! `tympan backup tune`: which settings make saves of these sources into this vault fast, and what they cost in memory.
+//! `tympan backup tune`: searches the settings that make saves of these sources into this vault fast, and reports what
+//! they cost in memory.
 //!
-//! The trials are saves by processes of their own into a vault that is made beside the real one and removed at the end.
+//! The trials are saves by separate processes into a temporary vault next to the real one, which is removed at the end.
 //!
 //! Invariants
-//! * What the trials save can be read by nobody: the password of their vault is random, and in memory alone.
-//! * Their vault is emptied also when a signal ends the search.
+//! * The data that the trials save cannot be read by anyone else: the password of their vault is random, and exists
+//!   only in memory.
+//! * The temporary vault is emptied even if a signal ends the search.
 
 mod parameter_search;
 
@@ -33,22 +35,22 @@ use crate::home::random_text;
 use crate::program_file::PROGRAM_FILE;
 use crate::say;
 
-/// Where the usual queue begins, in MiB.
+/// The range of upload queue sizes, in MiB; the search starts at the default.
 const QUEUE_RANGE: TunedSettingRange = TunedSettingRange { start: 32, min: 1, max: 2048 };
-/// What is kept of a vault elsewhere, in MiB: from little on, as more than what is at work at once brings nothing.
+/// The range of sizes of the tree cache, in MiB. It starts small: a cache larger than the working set brings no gain.
 const TREE_CACHE_RANGE: TunedSettingRange = TunedSettingRange { start: 4, min: 1, max: 4096 };
 const BYTES_PER_MIB: u64 = 1 << 20;
 
-/// Searches, prints the table, and keeps the settings.
+/// Searches, prints the table, and stores the settings.
 pub(super) fn run_tune(arguments: &BackupTuneArgs) -> CommandOutcome {
-    // What does not open is not worth a search.
+    // Fail early if the vault does not open.
     vault_session::open_vault(&arguments.vault)?;
     let bench = SaveTrialBench::new(arguments)?;
     let mut settings = TunedSaveSettings::default();
     let usual = if bench.backend.is_remote() { 5 } else { 2 };
     let connections = TunedSettingRange { start: usual, min: 1, max: 64 };
     let mut searched = vec![("upload-queue", QUEUE_RANGE, "MiB"), ("connections", connections, "")];
-    // A first save reads nothing of the vault, and one here is read where it is.
+    // A first save reads nothing from the vault, and a local vault needs no cache.
     if bench.backend.is_remote() && arguments.scenario != BackupTuneScenario::Full {
         searched.push(("tree-cache", TREE_CACHE_RANGE, "MiB"));
     }
@@ -67,7 +69,7 @@ pub(super) fn run_tune(arguments: &BackupTuneArgs) -> CommandOutcome {
     let file = if arguments.dry_run {
         None
     } else {
-        // What this scenario does not search stays as another one has found it.
+        // Settings that this scenario does not search keep the values of earlier searches.
         Some(settings.merged_over(&TunedSaveSettings::read(place)).write(place)?)
     };
     if arguments.vault.json {
@@ -118,7 +120,7 @@ fn print_tried_settings(
     }
 }
 
-/// Says what the chosen setting costs and brings beside the smallest that was tried.
+/// Returns the cost and the gain of the chosen setting compared with the smallest one tried.
 fn setting_tradeoff(best: u64, tried: &BTreeMap<u64, SaveTrialSeries>) -> Option<String> {
     let (least, small) = tried.first_key_value()?;
     let chosen = tried.get(&best).filter(|_| *least != best)?;
@@ -128,23 +130,23 @@ fn setting_tradeoff(best: u64, tried: &BTreeMap<u64, SaveTrialSeries>) -> Option
     Some(format!("beside {least}: {memory:+.0} MiB for {time:+.0} % of the time"))
 }
 
-/// A vault for trials.
+/// A temporary vault for trials.
 struct SaveTrialBench<'a> {
     arguments: &'a BackupTuneArgs,
     vault: VaultArgs,
     backend: Arc<dyn VaultBackend>,
-    /// Known to nobody but the processes of the trials.
+    /// Known only to the processes of the trials.
     password: String,
     cache_dir: tempfile::TempDir,
     search_state: Arc<Mutex<SaveTrialSearch>>,
 }
 
-/// What a search is at.
+/// The state of a search.
 #[derive(Default)]
 struct SaveTrialSearch {
-    /// The process of the trial that runs.
+    /// The process of the running trial.
     trial_process: Option<Pid>,
-    /// Whether a signal has asked for the end of the search.
+    /// True if a signal has requested the end of the search.
     is_stopped: bool,
 }
 
@@ -164,13 +166,13 @@ impl<'a> SaveTrialBench<'a> {
             let mut now = told.lock();
             now.is_stopped = true;
             if let Some(trial) = now.trial_process {
-                // It may have ended just now.
+                // The process may have ended in the meantime.
                 kill_process(trial, Signal::TERM).ok();
             }
         }))?;
         let by = (&VaultUser::this_process(), vault_session::current_timestamp());
         let password = random_text()?;
-        // Nobody guesses it, so that the key may be cheap to derive.
+        // The password is random, so that a cheap key derivation is safe.
         Vault::init(backend.clone(), password.as_bytes(), KeyDerivationCost { log_rounds: 10 }, by)
             .map_err(backup_fault)?;
         let bench =
@@ -196,7 +198,7 @@ impl<'a> SaveTrialBench<'a> {
                 fs::remove_dir_all(entry.map_err(cannot)?.path()).map_err(cannot)?;
             }
         } else if !self.cache_dir.path().join(settings.trial_cache_name()).exists() {
-            // What is kept was there before, in use.
+            // The first run fills the cache, as it is in normal use.
             self.run_save(settings)?;
         }
         self.run_save(settings)
@@ -212,7 +214,7 @@ impl<'a> SaveTrialBench<'a> {
         command.args(&self.arguments.sources);
         command.env("TYMPAN_VAULT_PASSWORD", &self.password);
         command.env_remove("TYMPAN_VAULT_APPEND_ONLY");
-        // What is kept for the real vault is of no use, and these runs are not to be in any log.
+        // The cache of the real vault is of no use, and these runs must not appear in any log.
         command.env("XDG_CACHE_HOME", self.cache_dir.path().join(settings.trial_cache_name()));
         command.env("XDG_STATE_HOME", self.cache_dir.path().join("state"));
         command.env("XDG_CONFIG_HOME", self.cache_dir.path().join("config"));
@@ -226,7 +228,7 @@ impl<'a> SaveTrialBench<'a> {
         Ok(SaveTrial { seconds: elapsed as f64 / 1000.0, peak_bytes: peak_bytes.unwrap_or(0) })
     }
 
-    /// Runs the process of a trial, and returns what it wrote. A signal ends it, and the search.
+    /// Runs the process of a trial, and returns its output. A signal ends it, and the search.
     fn run_trial_process(&self, mut command: Command) -> Result<String, CommandFault> {
         let cannot = |error| CommandFault::cannot_run(format!("cannot run a trial: {error}"));
         let mut child: Child = {
@@ -240,7 +242,7 @@ impl<'a> SaveTrialBench<'a> {
         };
         let mut output = Vec::new();
         let read = child.stdout.take().map(|mut out| out.read_to_end(&mut output)).transpose();
-        // From now on its number may become that of another process.
+        // From now on its process id may be reused.
         self.search_state.lock().trial_process = None;
         let status = child.wait().map_err(cannot)?;
         if self.search_state.lock().is_stopped {
@@ -253,7 +255,7 @@ impl<'a> SaveTrialBench<'a> {
         Ok(String::from_utf8_lossy(&output).into_owned())
     }
 
-    /// Says to a trial how the vault is reached.
+    /// Returns the options that tell a trial how to reach the vault.
     fn location_options(&self) -> Vec<String> {
         let place = &self.vault.place;
         let path = |path: &Path| path.display().to_string();
@@ -296,7 +298,8 @@ impl<'a> SaveTrialBench<'a> {
     }
 }
 
-/// Names a place for trials beside a vault; below one that is a whole bucket, all of a server, or somebody's home there.
+/// Returns a location for trials next to a vault; below it if the vault is a whole bucket, the root of a server, or a
+/// home directory there.
 fn trial_location_beside(vault: &str, process: u32) -> String {
     let vault = vault.trim_end_matches('/');
     let is_home = SftpAddress::parse(vault)

@@ -1,25 +1,25 @@
-//! The search of a setting: four times as much while that pays, then twice or half as much once.
+//! The search for the best value of a setting: multiply by four while that pays, then try twice and half once.
 //!
-//! Pure, but for the trials that it asks for. The rule and its figures are those of the tuning guide for Obnam: a setting
-//! that holds what is at work at once pays at once, and more of it pays nothing.
+//! Pure, except for the trials that it requests. The rule and its constants are those of the tuning guide for Obnam: a
+//! setting that fits the working set pays at once, and a larger one pays nothing.
 
 use std::collections::BTreeMap;
 
-/// Less is no gain.
+/// A smaller relative gain does not count.
 const MIN_GAIN: f64 = 0.05;
-/// What is slower by less is as fast, and the smaller setting is taken.
+/// Values that are slower by less than this count as equally fast, and the smaller one is taken.
 const EQUALITY_TOLERANCE: f64 = 0.03;
-/// A first run that is slower by more is not run again.
+/// A first run that is slower by more than this is not repeated.
 const HOPELESS_SLOWDOWN: f64 = 0.10;
 
-/// What one run took.
+/// The measurements of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SaveTrial {
     pub(super) seconds: f64,
     pub(super) peak_bytes: u64,
 }
 
-/// All runs with one setting.
+/// All runs with one value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SaveTrialSeries(pub(super) Vec<SaveTrial>);
 
@@ -35,14 +35,14 @@ impl SaveTrialSeries {
         times.fold((f64::INFINITY, 0.0), |(least, most), time| (least.min(time), most.max(time)))
     }
 
-    /// Returns the least and the most memory at its peak.
+    /// Returns the minimum and the maximum of the peak memory.
     pub(super) fn peak_memory_range(&self) -> (u64, u64) {
         let peaks = self.0.iter().map(|run| run.peak_bytes);
         peaks.fold((u64::MAX, 0), |(least, most), peak| (least.min(peak), most.max(peak)))
     }
 }
 
-/// A setting that is searched, from where and between which bounds.
+/// The start value and the bounds of a searched setting.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TunedSettingRange {
     pub(super) start: u64,
@@ -50,10 +50,10 @@ pub(super) struct TunedSettingRange {
     pub(super) max: u64,
 }
 
-/// Searches; returns the best setting, and all that was tried.
+/// Searches for the best setting; returns it, and all trials.
 ///
 /// # Errors
-/// What a trial says.
+/// If a trial fails.
 pub(super) fn search_best_setting<E>(
     range: TunedSettingRange,
     trial: &mut dyn FnMut(u64) -> Result<SaveTrial, E>,
@@ -78,7 +78,7 @@ pub(super) fn search_best_setting<E>(
             break;
         }
     }
-    // What costs less memory and takes no longer is taken.
+    // Take the value that needs less memory and is not slower.
     let fastest = mean_seconds_of(&tried, best);
     let alike =
         |value: &u64| mean_seconds_of(&tried, *value) <= fastest * (1.0 + EQUALITY_TOLERANCE);
@@ -90,8 +90,8 @@ fn mean_seconds_of(tried: &BTreeMap<u64, SaveTrialSeries>, value: u64) -> f64 {
     tried.get(&value).map_or(f64::INFINITY, SaveTrialSeries::mean_seconds)
 }
 
-/// Tries a setting twice, with the best one in between so that a machine that gets slower is no verdict; once if the first
-/// run is hopeless.
+/// Tries a value twice, with a run of the best one in between so that a machine that gets slower does not distort the
+/// result; once if the first run is hopeless.
 fn is_better<E>(
     best: u64,
     next: u64,
@@ -123,7 +123,7 @@ mod tests {
         (best, tried.into_iter().map(|(value, runs)| (value, runs.0.len())).collect())
     }
 
-    /// The table of the guide: 128 took 22 minutes, 512 took 2.2, and 2048 no less.
+    /// The table of the guide: 128 took 22 minutes, 512 took 2.2, and 2048 was not faster.
     #[test]
     fn the_knee_is_found_in_few_trials() {
         let range = TunedSettingRange { start: 128, min: 1, max: 1 << 20 };
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(found, 16, "half of it is as fast");
         let (found, tried) = best(TunedSettingRange { start: 4, min: 4, max: 8 }, |_| 1.0);
         assert_eq!((found, tried), (4, vec![(4, 3), (8, 2)]));
-        // Four times as much is too much, twice is right.
+        // Four times the start value is too much, twice is right.
         let (found, _) = best(range, |value| if value == 64 { 5.0 } else { 10.0 });
         assert_eq!(found, 64);
     }
