@@ -4,6 +4,8 @@
 //! at, or last merged into `main`. The ref `base/<name>@<other>` holds the state at which it was last merged into
 //! another branch. These refs also protect the states from collection.
 
+pub(crate) mod branch_merge;
+
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
@@ -14,7 +16,7 @@ use crate::repository::MAIN_BRANCH;
 use crate::snapshot::RecordEdits;
 use crate::version::{VERSIONS_MAP, VersionEdits};
 use crate::withdrawal::{self, ACTIVATED_MAP, WITHDRAWALS_MAP};
-use crate::{Error, MergeOptions, Repository, Result, package, record_key};
+use crate::{Error, MergeOptions, Repository, Result, document::record_key, package};
 
 pub(crate) const BASE_REF_PREFIX: &str = "base/";
 const MAX_BRANCH_NAME_BYTES: usize = 200;

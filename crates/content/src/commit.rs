@@ -8,6 +8,14 @@
 //!
 //! On failure: nothing is written; all conflicts are reported together.
 
+pub(crate) mod blame;
+pub(crate) mod commit_retry;
+pub(crate) mod conflict;
+pub(crate) mod counter;
+pub(crate) mod diverged_move;
+pub(crate) mod node_merge;
+pub(crate) mod rebase;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,21 +23,21 @@ use std::time::SystemTime;
 
 use tympan_store::{ChunkBatch, ChunkId, MapValue, ReadChunks, RefUpdate, SortedMap, StoreRoot};
 
-use crate::blame::attribute_conflicts;
-use crate::counter::{apply_increments, extract_increments};
+use crate::commit::blame::attribute_conflicts;
+use crate::commit::counter::{apply_increments, extract_increments};
+use crate::commit::node_merge::MergeConflicts;
+use crate::commit::rebase::merge_record_edits;
+use crate::document::record::ContentRecord;
+use crate::index::property_index::{self, DEFINITIONS_PATH, IndexDefinitions};
 use crate::index::{IndexEdits, IndexMapSelection};
-use crate::node_merge::MergeConflicts;
 use crate::node_type::SYSTEM_PATH;
-use crate::property_index::{self, DEFINITIONS_PATH, IndexDefinitions};
-use crate::rebase::merge_record_edits;
-use crate::record::ContentRecord;
 use crate::repository::{CONTENT_MAP, RepositoryState};
 use crate::snapshot::{RecordEdits, SnapshotView};
 use crate::version::{self, VERSIONS_MAP, VersionEdits};
 use crate::withdrawal::{self, ReplicationChanges, VisitorEdits};
 use crate::{
     ChangeKind, Error, MergeConflict, MergeOptions, MergeSide, NodePath, Result, Snapshot,
-    node_type, record_key,
+    document::record_key, node_type,
 };
 
 /// The user, time and contents of a commit.

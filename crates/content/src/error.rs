@@ -63,7 +63,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// Others changed the same items since this session began.
-    #[error("{}", crate::conflict::conflict_message(.0))]
+    #[error("{}", crate::commit::conflict::conflict_message(.0))]
     Conflicts(Vec<MergeConflict>),
     /// Others changed a document that the commit requires to be unchanged.
     #[error("`{0}` was changed since it was read; read it again")]

@@ -15,6 +15,11 @@
 //!
 //! Values are empty: the key holds everything, so a look-up is a range scan.
 
+pub(crate) mod index_build;
+pub(crate) mod index_check;
+pub(crate) mod index_rebuild;
+pub(crate) mod property_index;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -22,16 +27,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tympan_store::{ChunkBatch, MapValue, ReadChunks, SortedMap, StagedView, StoreRoot};
 
-use crate::borrowed_node::{BorrowedNode, BorrowedProperty, BorrowedValue};
-use crate::document_body::{BodyNode, DocumentBody};
-use crate::property_index::{IndexDefinitions, MAP_NAME_PREFIX};
-use crate::record::ContentRecord;
-use crate::reference::referring_properties;
+use crate::document::borrowed_node::{BorrowedNode, BorrowedProperty, BorrowedValue};
+use crate::document::document_body::{BodyNode, DocumentBody};
+use crate::document::record::ContentRecord;
+use crate::index::property_index::{IndexDefinitions, MAP_NAME_PREFIX};
+use crate::model::reference::referring_properties;
+use crate::model::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
+use crate::model::text_link::link_index_keys;
+use crate::model::value_key::{prefix_successor, split_entry};
 use crate::repository::ROOT_NODE_TYPE;
-use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
-use crate::text_link::link_index_keys;
-use crate::value_key::{prefix_successor, split_entry};
-use crate::{Error, NodePath, Result, Snapshot, ValueType, record_key};
+use crate::{Error, NodePath, Result, Snapshot, ValueType, document::record_key};
 
 /// The indexes that answer look-ups by a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

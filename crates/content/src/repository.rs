@@ -16,16 +16,19 @@ use tympan_store::{
 
 use crate::access::AccessPolicyCache;
 use crate::change_feed::{MoveCache, RecentRevisions};
-use crate::document_body::DocumentBody;
+use crate::document::document_body::DocumentBody;
+use crate::document::record::ContentRecord;
 use crate::index::ORDER_MAP;
-use crate::index_build::{self, IndexBuildTracker};
+use crate::index::index_build::{self, IndexBuildTracker};
+use crate::index::property_index::IndexDefinitionCache;
+use crate::model::order_key::OrderKey;
+use crate::model::subtree::PRIMARY_TYPE;
 use crate::node_type::{MAX_CACHED_RULES, NodeTypeRulesCache};
-use crate::order_key::OrderKey;
-use crate::property_index::IndexDefinitionCache;
-use crate::record::ContentRecord;
 use crate::snapshot::{ChildLocations, NodeLocation, NodeLocationKey, SnapshotView};
-use crate::subtree::PRIMARY_TYPE;
-use crate::{Error, NodePath, Property, Result, Session, Snapshot, Subtree, record_key, sibling};
+use crate::{
+    Error, NodePath, Property, Result, Session, Snapshot, Subtree, document::record_key,
+    document::sibling,
+};
 
 /// The branch that visitors and authors see.
 pub(crate) const MAIN_BRANCH: &str = "main";

@@ -11,6 +11,8 @@
 //! `edited_document` holds the document being edited, `node_copy` moves and copies, `sibling_order` orders siblings,
 //! `tag` redirects from the old path of a moved tag to the new one.
 
+pub(crate) mod session_install_target;
+
 mod edited_document;
 mod node_copy;
 mod sibling_order;
@@ -26,16 +28,16 @@ use tympan_store::{ChunkId, CollectionHold};
 use self::edited_document::EditedDocument;
 use crate::access::{self, AccessGate, AccessPolicyIds, RecordExtent};
 use crate::commit::CommitChecks;
-use crate::document_boundary::is_container;
-use crate::order_key::OrderKey;
-use crate::record::ContentRecord;
+use crate::document::document_boundary::is_container;
+use crate::document::record::ContentRecord;
+use crate::model::order_key::OrderKey;
 use crate::repository::{MAIN_BRANCH, Repository};
 use crate::snapshot::SnapshotView;
 use crate::version::{CheckInBypass, check_version_privilege};
 use crate::withdrawal::ReplicationChanges;
 use crate::{
     BlobId, Error, MergeConflict, Node, NodePath, Privileges, Property, Result, Snapshot, Subtree,
-    Viewer, check_item_name, commit, record_key,
+    Viewer, check_item_name, commit, document::record_key,
 };
 
 pub use self::sibling_order::SiblingPosition;

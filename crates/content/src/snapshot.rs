@@ -26,11 +26,11 @@ use tympan_store::ChunkId;
 use self::node::NodeBody;
 use self::node_location::{NodeLocationKeyRef, NodeLocationKind};
 use crate::access::AccessGate;
-use crate::document_body::DocumentBody;
-use crate::document_boundary::{is_container, is_own_content};
-use crate::record::ContentRecord;
+use crate::document::document_body::DocumentBody;
+use crate::document::document_boundary::{is_container, is_own_content};
+use crate::document::record::ContentRecord;
 use crate::repository::MAIN_BRANCH;
-use crate::{Error, NodePath, Repository, Result, Subtree, record_key};
+use crate::{Error, NodePath, Repository, Result, Subtree, document::record_key};
 
 pub use self::child_list::ChildList;
 pub(crate) use self::child_list::ChildLocations;

@@ -23,17 +23,17 @@ use std::time::SystemTime;
 
 use tympan_store::{ChunkBatch, MapValue, ReadChunks, RefUpdate, SortedMap, StoreRoot};
 
-use crate::codec::{ByteCursor, write_length_prefixed, write_signed_varint};
 use crate::commit::{CommitDetails, open_staged_head};
-use crate::document_boundary::{is_container, is_own_content};
-use crate::record::{ContentRecord, NodeSummary, has_described_content};
+use crate::document::codec::{ByteCursor, write_length_prefixed, write_signed_varint};
+use crate::document::document_boundary::{is_container, is_own_content};
+use crate::document::record::{ContentRecord, NodeSummary, has_described_content};
+use crate::model::subtree::JCR_CONTENT;
 use crate::repository::MAIN_BRANCH;
 use crate::snapshot::{RecordEdits, SnapshotView};
-use crate::subtree::JCR_CONTENT;
 use crate::transfer::SubtreeScope;
 use crate::{
     ChunkId, Error, JcrDate, NodePath, Repository, Result, RevisionDetails, Snapshot, Subtree,
-    record_key,
+    document::record_key,
 };
 
 /// The name of the map.

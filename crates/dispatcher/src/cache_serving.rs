@@ -7,34 +7,34 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use tokio::sync::oneshot;
 
-use crate::auth_check::AuthCheckResult;
-use crate::cache::{CacheFileLookup, CacheFileStamp, Docroot, OpenCacheFile};
-use crate::cache_file_response::{self, CacheFileHead};
-use crate::cacheability::NotCacheableReason;
-use crate::config::{CacheConfig, FlushMode};
-use crate::dispatcher::{DispatcherState, FarmState};
-use crate::freshness::{CacheFileFreshness, assess_freshness, is_flushed};
-use crate::header_forwarding::{ForwardPurpose, clean_response_headers, request_headers};
-use crate::log::LogLevel;
-use crate::metrics::DispatcherCounter;
-use crate::page_fetch::{FetchResult, PageFetch, spawn_fetch};
-use crate::page_variant;
-use crate::request_coalescing::{
-    FetchOutcome, FetchRole, FetchTicket, FetchWait, FetchWaitResult, PendingFetch,
-};
-use crate::request_decision::is_accepted;
-use crate::request_pipeline::{CacheOutcome, RequestExchange, own_response, with_connection_close};
-use crate::request_view::RequestView;
-use crate::response_body::{FetchedPage, ResponseBody, boxed_body, empty_body};
-use crate::response_memory::{
+use crate::cache::cache_file_response::{self, CacheFileHead};
+use crate::cache::cacheability::NotCacheableReason;
+use crate::cache::freshness::{CacheFileFreshness, assess_freshness, is_flushed};
+use crate::cache::page_variant;
+use crate::cache::response_memory::{
     CacheableResponse, CachedBody, ResponseSource, SMALL_BODY_BYTES, SMALL_TLS_BODY_BYTES,
     add_vary_accept_encoding, is_encodable,
 };
-use crate::response_plan::StoredEntity;
-use crate::sticky_cookie;
-use crate::ttl::StaleLenience;
+use crate::cache::ttl::StaleLenience;
+use crate::cache::{CacheFileLookup, CacheFileStamp, Docroot, OpenCacheFile};
+use crate::config::{CacheConfig, FlushMode};
+use crate::dispatcher::{DispatcherState, FarmState};
+use crate::edge::response_body::{FetchedPage, ResponseBody, boxed_body, empty_body};
+use crate::edge::response_plan::StoredEntity;
+use crate::flush::visit_address::VisitAddress;
+use crate::observe::log::LogLevel;
+use crate::observe::metrics::DispatcherCounter;
+use crate::request::auth_check::AuthCheckResult;
+use crate::request::request_decision::is_accepted;
+use crate::request::request_view::RequestView;
+use crate::request::sticky_cookie;
+use crate::request_pipeline::{CacheOutcome, RequestExchange, own_response, with_connection_close};
+use crate::upstream::header_forwarding::{ForwardPurpose, clean_response_headers, request_headers};
+use crate::upstream::page_fetch::{FetchResult, PageFetch, spawn_fetch};
+use crate::upstream::request_coalescing::{
+    FetchOutcome, FetchRole, FetchTicket, FetchWait, FetchWaitResult, PendingFetch,
+};
 use crate::upstream::{UpstreamFailure, UpstreamRequest, VisitorBody};
-use crate::visit_address::VisitAddress;
 
 const STALE_CACHE_INFO: &str = "caching: stat file is more recent";
 

@@ -29,33 +29,33 @@ use tympan_web::tls::TlsTrust;
 
 use crate::Error;
 use crate::cache::DocrootState;
+use crate::cache::response_memory::ResponseMemory;
+use crate::cache::variant_limiter::VariantLimiter;
 use crate::clock::DispatcherClock;
+use crate::config::front_settings::RequestGate;
+use crate::config::settings::{CompiledSettings, DispatcherSettings};
 use crate::config::{DispatcherConfig, FarmConfig};
-use crate::fast_path::LazyFastPath;
-use crate::flush_authorization::FlushKeys;
-use crate::flush_batch::FlushBatcher;
-use crate::flush_propagation::{CatchUpGate, FarmSiblings, new_random_id};
-use crate::front_settings::RequestGate;
-use crate::hot_page::HotRefetchBudget;
-use crate::invalidate_handler::HandlerCallQueue;
-use crate::log::{DispatcherLog, LogLevel};
-use crate::metrics::{
+use crate::edge::fast_path::LazyFastPath;
+use crate::edge::visitor_session;
+use crate::flush::flush_authorization::FlushKeys;
+use crate::flush::flush_batch::FlushBatcher;
+use crate::flush::flush_propagation::{CatchUpGate, FarmSiblings, new_random_id};
+use crate::flush::hot_page::HotRefetchBudget;
+use crate::flush::invalidate_handler::HandlerCallQueue;
+use crate::flush::refetch::RefetchQueue;
+use crate::flush::visit_address::ListenerPorts;
+use crate::observe::log::{DispatcherLog, LogLevel};
+use crate::observe::metrics::{
     DispatcherMetrics, FarmMetrics, connections_to_text, farms_to_text, renders_to_text,
     siblings_to_text,
 };
-use crate::refetch::RefetchQueue;
-use crate::request_coalescing::FetchCoalescer;
-use crate::response_memory::ResponseMemory;
-use crate::settings::{CompiledSettings, DispatcherSettings};
-use crate::shadow::FarmShadow;
-use crate::sibling_copy::farm_siblings;
-use crate::status::DispatcherStatus;
-use crate::traffic_share::{FarmShares, has_shares};
+use crate::observe::status::DispatcherStatus;
+use crate::request::traffic_share::{FarmShares, has_shares};
+use crate::request::vanity_list::VanityList;
 use crate::upstream::Upstream;
-use crate::vanity_list::VanityList;
-use crate::variant_limiter::VariantLimiter;
-use crate::visit_address::ListenerPorts;
-use crate::visitor_session;
+use crate::upstream::request_coalescing::FetchCoalescer;
+use crate::upstream::shadow::FarmShadow;
+use crate::upstream::sibling_copy::farm_siblings;
 
 /// The external dependencies of a dispatcher.
 #[derive(Debug, Clone)]

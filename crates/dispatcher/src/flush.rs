@@ -5,6 +5,18 @@
 //! notified; the response is sent, once notified siblings in reach have done the same; files are re-fetched in the
 //! background. The stat files come first since a re-fetched file must be newer than they are.
 
+pub(crate) mod flush_authorization;
+pub(crate) mod flush_batch;
+pub(crate) mod flush_handle;
+pub(crate) mod flush_numbering;
+pub(crate) mod flush_propagation;
+pub(crate) mod heavy_hitter;
+pub(crate) mod hot_page;
+pub(crate) mod invalidate_handler;
+pub(crate) mod refetch;
+pub(crate) mod visit_address;
+pub(crate) mod warm_up;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,21 +30,20 @@ use tympan_web::body_limit::{is_body_timeout, limit_body};
 use tympan_web::flush_message::{FlushAction, FlushMessage};
 
 use crate::cache::FileFlushTarget;
-use crate::cacheability::check_request_cacheable;
+use crate::cache::cacheability::check_request_cacheable;
+use crate::cache::page_variant;
+use crate::cache::surrogate_key::{SURROGATE_KEY_HEADER, flushed_keys};
 use crate::config::{CacheConfig, FlushMode};
 use crate::dispatcher::{DispatcherState, FarmState};
-use crate::flush_authorization::FlushKeys;
-use crate::flush_batch::file_flush_action;
-use crate::flush_handle::candidate_paths;
-use crate::flush_propagation::{EventLogError, FlushEvent};
-use crate::invalidate_handler;
-use crate::log::LogLevel;
-use crate::metrics::DispatcherCounter;
-use crate::page_variant;
+use crate::edge::response_body::{ResponseBody, full_body};
+use crate::flush::flush_authorization::FlushKeys;
+use crate::flush::flush_batch::file_flush_action;
+use crate::flush::flush_handle::candidate_paths;
+use crate::flush::flush_propagation::{EventLogError, FlushEvent};
+use crate::observe::log::LogLevel;
+use crate::observe::metrics::DispatcherCounter;
+use crate::request::request_view::RequestView;
 use crate::request_pipeline::{RequestExchange, own_response};
-use crate::request_view::RequestView;
-use crate::response_body::{ResponseBody, full_body};
-use crate::surrogate_key::{SURROGATE_KEY_HEADER, flushed_keys};
 use crate::upstream::{BODY_TIMEOUT, UpstreamRequest, VisitorBody};
 
 /// The maximum size of a flush's body in bytes.
@@ -331,7 +342,9 @@ impl DispatcherState {
         message
             .refetch
             .iter()
-            .filter_map(|uri| crate::refetch::parse_refetch_target(farm, uri, &self.listener_ports))
+            .filter_map(|uri| {
+                crate::flush::refetch::parse_refetch_target(farm, uri, &self.listener_ports)
+            })
             .map(|(_, file)| file)
             .collect()
     }
@@ -434,10 +447,10 @@ pub(crate) fn flush_names_file(action: FlushAction, handle: &Path, file: &Path) 
 #[cfg(test)]
 mod tests {
     use super::flush_names_file;
-    use crate::any_syntax::ConfigSources;
+    use crate::cache::page_variant;
     use crate::cache::{Docroot, FileFlushAction, FileFlushTarget};
     use crate::config::DispatcherConfig;
-    use crate::page_variant;
+    use crate::config::any_syntax::ConfigSources;
     use crate::{Dispatcher, DispatcherRuntime};
     use proptest::prelude::*;
     use std::collections::BTreeSet;

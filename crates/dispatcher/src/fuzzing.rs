@@ -6,12 +6,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use tympan_web::sling_url::SlingUrlReading;
 
 use crate::cache::StoredHeaders;
-use crate::fast_path::{parse_fast_path_head, parse_http2_fields, parse_response_key};
-use crate::flush_propagation::{FlushEvent, FlushEventLog, SiblingMessage};
-use crate::http2::connection::{Http2Connection, Http2Limits, Http2ReadStep, Http2ResponseBody};
-use crate::http2::hpack::FieldList;
-use crate::response_memory::response_key_of;
-use crate::response_plan::{ResponsePlan, StoredEntity, plan_response};
+use crate::cache::response_memory::response_key_of;
+use crate::edge::fast_path::{parse_fast_path_head, parse_http2_fields, parse_response_key};
+use crate::edge::http2::connection::{
+    Http2Connection, Http2Limits, Http2ReadStep, Http2ResponseBody,
+};
+use crate::edge::http2::hpack::FieldList;
+use crate::edge::response_plan::{ResponsePlan, StoredEntity, plan_response};
+use crate::flush::flush_propagation::{FlushEvent, FlushEventLog, SiblingMessage};
 
 /// Parses a header file and checks that the result survives a round trip.
 pub fn check_header_file(text: &[u8]) {
@@ -209,7 +211,7 @@ mod tests {
         check_conditional_request, check_fast_path, check_flush_propagation, check_header_file,
         check_http2, check_url_path,
     };
-    use crate::http2::hpack::push_literal;
+    use crate::edge::http2::hpack::push_literal;
     use proptest::prelude::*;
 
     /// Tokens of the formats in any order, mixed with other bytes.

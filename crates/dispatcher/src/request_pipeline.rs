@@ -20,30 +20,32 @@ use tympan_web::listen::ConnectionPeer;
 use tympan_web::log_time::LogTime;
 use tympan_web::secret_parameter::redact_secrets;
 
-use crate::authority;
-use crate::cacheability::NotCacheableReason;
+use crate::cache::cacheability::NotCacheableReason;
+use crate::cache::page_variant;
+use crate::cache::response_memory::CacheableResponse;
 use crate::config::{ClientHeaderPolicy, FarmConfig};
-use crate::content_coding::DecodedBody;
 use crate::dispatcher::{DispatcherState, FarmState};
-use crate::farm_selection::FarmMatch;
-use crate::flush_propagation::FLUSH_EVENTS_HEADER;
-use crate::header_forwarding::{
+use crate::edge::response_body::{ResponseBody, boxed_body, full_body};
+use crate::edge::visitor_session::{self, VisitorSession};
+use crate::flush::flush_propagation::FLUSH_EVENTS_HEADER;
+use crate::observe::log::LogLevel;
+use crate::observe::metrics::DispatcherCounter;
+use crate::request::authority;
+use crate::request::farm_selection::FarmMatch;
+use crate::request::host_routing::{ProxyTarget, RouteOutcome};
+use crate::request::request_decision::{
+    RequestAction, decide_request_among, decide_source, is_flush,
+};
+use crate::request::request_view::RequestView;
+use crate::request::traffic_share;
+use crate::upstream::content_coding::DecodedBody;
+use crate::upstream::header_forwarding::{
     ForwardPurpose, add_forwarded_host, clean_response_headers, is_in_forwarding_loop,
     proxy_headers,
 };
-use crate::host_routing::{ProxyTarget, RouteOutcome};
-use crate::log::LogLevel;
-use crate::metrics::DispatcherCounter;
-use crate::page_include::has_includes;
-use crate::page_variant;
-use crate::request_decision::{RequestAction, decide_request_among, decide_source, is_flush};
-use crate::request_view::RequestView;
-use crate::response_body::{ResponseBody, boxed_body, full_body};
-use crate::response_memory::CacheableResponse;
-use crate::sibling_copy::SIBLING_HEADER;
-use crate::traffic_share;
+use crate::upstream::page_include::has_includes;
+use crate::upstream::sibling_copy::SIBLING_HEADER;
 use crate::upstream::{UpstreamFailure, VisitorBody};
-use crate::visitor_session::{self, VisitorSession};
 
 /// A request in progress, with the facts for its log line.
 pub(crate) struct RequestExchange<'a> {

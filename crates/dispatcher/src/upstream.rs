@@ -5,6 +5,18 @@
 //!   connection broke.
 //! * Every wait has the timeouts of the render's configuration.
 
+pub(crate) mod admission;
+pub(crate) mod content_coding;
+pub(crate) mod header_forwarding;
+pub(crate) mod load_balancer;
+pub(crate) mod page_fetch;
+pub(crate) mod page_include;
+pub(crate) mod render_health;
+pub(crate) mod request_coalescing;
+pub(crate) mod revalidation;
+pub(crate) mod shadow;
+pub(crate) mod sibling_copy;
+
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,14 +35,14 @@ use tympan_web::body_limit::{
 };
 use tympan_web::client::{ClientError, ClientOptions, HttpClient};
 
-use crate::admission::{RenderAdmission, RenderPermit};
 use crate::clock::DispatcherClock;
 use crate::config::{FarmConfig, RenderConfig};
-use crate::content_coding::DecodedBody;
 use crate::dispatcher::DispatcherRuntime;
-use crate::load_balancer::RenderScoreboard;
-use crate::log::{DispatcherLog, LogLevel};
-use crate::render_health::{RenderAvailability, RenderHealth};
+use crate::observe::log::{DispatcherLog, LogLevel};
+use crate::upstream::admission::{RenderAdmission, RenderPermit};
+use crate::upstream::content_coding::DecodedBody;
+use crate::upstream::load_balancer::RenderScoreboard;
+use crate::upstream::render_health::{RenderAvailability, RenderHealth};
 
 pub(crate) type UpstreamBoxError = Box<dyn std::error::Error + Send + Sync>;
 

@@ -1,5 +1,7 @@
 //! Jobs: work to store, and stored work.
 
+pub(crate) mod job_subject;
+
 use std::fmt;
 use std::time::{Duration, SystemTime};
 

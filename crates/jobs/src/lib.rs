@@ -16,53 +16,37 @@ pub mod asset;
 mod error;
 mod follower_loop;
 mod job;
-mod job_claim;
-mod job_executor;
-mod job_handler;
-mod job_query;
-mod job_queue;
-mod job_schedule;
-mod job_selection;
-mod job_subject;
-mod job_worker;
 pub mod mount;
 mod osgi_config;
-mod osgi_config_watcher;
-#[cfg(test)]
-mod query_plan;
-mod queue_config;
-mod schedule_rule;
-mod schema;
-mod sql;
-mod thread_pool;
-mod topic;
-mod worker_round;
+mod queue;
+mod schedule;
+mod worker;
 pub mod workflow;
 
 pub use error::{Error, Result, format_error_chain};
 pub use follower_loop::{ChangesAfterCursor, FollowerLoop, read_changes_after};
 pub use job::{Job, JobId, JobPriority, JobProgress, JobState, NewJob};
-pub use job_claim::JobClaim;
-pub use job_handler::{JobContext, JobHandler, JobOutcome};
-pub use job_query::{JobFilter, TopicStatistics, WorkerProcess};
-pub use job_queue::{JobQueues, MAX_JOB_PROPERTIES_BYTES};
-pub use job_schedule::JobSchedule;
-pub use job_worker::{JobWorker, JobWorkerOptions, RemovalClock};
+pub use osgi_config::osgi_config_watcher::OsgiConfigWatcher;
 pub use osgi_config::{
     ConfigFault, OSGI_CONFIG_NODE_TYPE, OsgiConfig, OsgiConfigs, can_change_configs,
     set_queue_property,
 };
-pub use osgi_config_watcher::OsgiConfigWatcher;
-pub use queue_config::{
+pub use queue::job_claim::JobClaim;
+pub use queue::job_query::{JobFilter, TopicStatistics, WorkerProcess};
+pub use queue::job_queue::{JobQueues, MAX_JOB_PROPERTIES_BYTES};
+pub use queue::queue_config::{
     EXTERNAL_TOPIC, MAIN_QUEUE, MAIN_QUEUE_PID, MAINTENANCE_TOPIC, MaxParallel, QUEUE_FACTORY,
     QueueConfig, QueueKind, QueueSet, ResolvedQueue, TIMEOUT_TOPIC, TRANSIENT_TOPIC,
     WORKFLOW_TOPIC, default_queues,
 };
-pub use schedule_rule::{CronExpression, ScheduleRule};
-pub use schema::JOB_MIGRATIONS;
+pub use queue::schema::JOB_MIGRATIONS;
 #[doc(hidden)]
-pub use sql::WriteCutSide;
-pub use topic::{
+pub use queue::sql::WriteCutSide;
+pub use queue::topic::{
     MAX_TOPIC_BYTES, TopicPattern, aem_topic_names, check_topic, escape_topic_part,
     topic_of_aem_name,
 };
+pub use schedule::job_schedule::JobSchedule;
+pub use schedule::schedule_rule::{CronExpression, ScheduleRule};
+pub use worker::job_handler::{JobContext, JobHandler, JobOutcome};
+pub use worker::job_worker::{JobWorker, JobWorkerOptions, RemovalClock};

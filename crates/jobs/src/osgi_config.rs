@@ -7,6 +7,8 @@
 //! A folder `config.author.dev` applies if all these run modes are active. Of several configurations for a PID the one
 //! with the most run modes applies, then the one below `/apps`, then the first by path.
 
+pub(crate) mod osgi_config_watcher;
+
 use std::io::Read;
 
 use serde_json::{Map, Number, Value as Json};
@@ -15,8 +17,10 @@ use tympan_content::{
 };
 
 use crate::job::JobPriority;
-use crate::queue_config::{MAIN_QUEUE_PID, QUEUE_FACTORY, QueueConfig, QueueKind, default_queues};
-use crate::topic::TopicPattern;
+use crate::queue::queue_config::{
+    MAIN_QUEUE_PID, QUEUE_FACTORY, QueueConfig, QueueKind, default_queues,
+};
+use crate::queue::topic::TopicPattern;
 use crate::{MaxParallel, Result};
 
 /// The node type of configurations.

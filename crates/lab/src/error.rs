@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use crate::finding::FileFinding;
+use crate::report::finding::FileFinding;
 
 /// The error of a run, a plan or an analysis.
 #[derive(Debug, thiserror::Error)]

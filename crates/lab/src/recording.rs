@@ -5,11 +5,17 @@
 //!
 //! Secrets are left out: `Authorization` headers, cookies, and fields named like passwords are not written.
 
+pub mod har;
+pub mod plan_draft;
+pub mod recording_proxy;
+pub mod replay;
+pub mod traffic_profile;
+
 use std::time::Duration;
 
-use crate::plan_draft::{DraftScenario, DraftStep, PlanDraft};
-use crate::recording_proxy::ProxyExchange;
-use crate::secret_mask;
+use crate::recording::plan_draft::{DraftScenario, DraftStep, PlanDraft};
+use crate::recording::recording_proxy::ProxyExchange;
+use crate::secret::secret_mask;
 
 /// Options for converting a recording to a plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -11,6 +11,8 @@
 //!
 //! Not here: single files of libraries (`client_library_file`).
 
+pub(crate) mod client_library_file;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 
@@ -18,8 +20,8 @@ use bytes::Bytes;
 use minifier::{css, js};
 use tympan_content::BlobId;
 
-use crate::link::encode_path;
-use crate::stored_file::short_digest_hex;
+use crate::page::link::encode_path;
+use crate::response::stored_file::short_digest_hex;
 
 /// The kind of a library: style sheets or scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

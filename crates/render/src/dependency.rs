@@ -12,16 +12,21 @@
 //!   on less.
 //! * The encoding is the same on every machine; [`DEPENDENCY_FORMAT`] changes with it.
 //!
-//! Not here: recording of reads ([`crate::content_reader`]), the aspects that a change touches
-//! ([`crate::changed_aspects`]).
+//! Not here: recording of reads ([`crate::dependency::content_reader`]), the aspects that a change touches
+//! ([`crate::dependency::changed_aspects`]).
+
+pub(crate) mod changed_aspects;
+pub(crate) mod content_reader;
+pub(crate) mod dependency_log;
+pub(crate) mod dependency_recorder;
 
 use std::fmt;
 use std::sync::Arc;
 
 use tympan_content::NodePath;
 
-use crate::dependency_log::RecordedDependencies;
-use crate::list_query::ListQuery;
+use crate::dependency::dependency_log::RecordedDependencies;
+use crate::page::list_query::ListQuery;
 
 /// The version of the stored hashes, aspects and lists.
 pub(crate) const DEPENDENCY_FORMAT: i64 = 7;
@@ -520,7 +525,7 @@ pub(crate) fn mix_bits(number: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::list_query::ListQueryKind;
+    use crate::page::list_query::ListQueryKind;
 
     fn path(text: &str) -> NodePath {
         NodePath::new(text).unwrap()

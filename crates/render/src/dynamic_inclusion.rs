@@ -18,8 +18,8 @@
 
 use std::collections::HashMap;
 
-use crate::container_policy::relative_resource_type;
-use crate::link::encode_path;
+use crate::page::container_policy::relative_resource_type;
+use crate::page::link::encode_path;
 use crate::template::escape_html;
 
 /// The header that lists the addresses which a page includes, separated by blanks.

@@ -5,6 +5,8 @@
 //!
 //! Not here: replacing placeholders in a text (`message_format`).
 
+pub(crate) mod message_format;
+
 use std::collections::BTreeMap;
 
 use tympan_content::Node;

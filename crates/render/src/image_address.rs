@@ -18,7 +18,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::link::encode_path;
+use crate::page::link::encode_path;
 
 /// Maximum side length in an address, in pixels.
 pub const MAX_IMAGE_SIDE: u32 = 8192;

@@ -11,54 +11,35 @@
 //! Not here: HTTP statuses, authentication, replication.
 
 mod backend;
-mod changed_aspects;
-mod charset;
 mod client_library;
-mod client_library_file;
-pub mod conditional_request;
-mod container_policy;
-mod content_reader;
+pub use response::conditional_request;
 mod dependency;
-mod dependency_log;
-mod dependency_recorder;
 mod dynamic_inclusion;
 mod error;
 pub mod export;
-mod file_delivery;
 mod fragment;
 mod i18n;
 mod image_address;
-mod json_dump;
 pub mod ledger;
-mod link;
-mod list_query;
-mod message_format;
 mod page;
-mod page_search;
-pub mod profile;
+pub use timing::profile;
 mod renderer;
 mod request;
 mod request_renderer;
 mod resource;
-mod resource_dump;
 mod response;
 mod script;
-mod script_check;
-mod stored_file;
-mod strict_url;
 mod template;
 mod text_picture;
 pub mod timing;
 mod url_route;
 
 pub use backend::{BackendClient, BackendConfig, BackendCounts, BackendRegistry};
-pub use changed_aspects::ChangedAspects;
 pub use client_library::ClientLibrarySource;
-pub use container_policy::ContainerPolicy;
-pub use content_reader::{ReadRecording, RequestFacts, RequestReads};
+pub use dependency::changed_aspects::ChangedAspects;
+pub use dependency::content_reader::{ReadRecording, RequestFacts, RequestReads};
 pub use dependency::{DependencySet, PathAspects};
 pub use error::{Error, Result};
-pub use file_delivery::{FileContainment, FileDelivery};
 pub use fragment::{
     ComponentCacheReport, FragmentCache, FragmentCacheOptions, FragmentCacheReport,
     FragmentInvalidationMode, UncachedReason,
@@ -66,12 +47,14 @@ pub use fragment::{
 pub use image_address::{
     ImageAddress, ImageFormatExtension, ImageShape, ImageSigningKey, MAX_IMAGE_SIDE,
 };
+pub use page::container_policy::ContainerPolicy;
 pub use renderer::{RenderLimits, RenderMode, RenderOptions, Renderer};
 pub use request::{FragmentCacheOverride, RenderRequest, RequestParameters, RequestVisitor};
+pub use response::file_delivery::{FileContainment, FileDelivery};
 pub use response::{BlobBody, RedirectKind, RenderOutcome, RenderResponse, RenderResponseBody};
+pub use script::script_check::{ScriptFinding, check_scripts};
 pub use script::{
     DeclaredUrlParts, DirScriptSource, RepositoryScriptSource, ScriptSet, ScriptSource,
 };
-pub use script_check::{ScriptFinding, check_scripts};
 pub use template::FragmentLookupCounts;
 pub use tympan_web::sling_url as url;

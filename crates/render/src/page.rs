@@ -2,14 +2,19 @@
 //!
 //! Titles, dates and visibility come from the headers of records, so a navigation of a hundred pages reads no body.
 
+pub(crate) mod container_policy;
+pub(crate) mod link;
+pub(crate) mod list_query;
+pub(crate) mod page_search;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use tympan_content::{JCR_CONTENT, JcrDate, Node, NodePath, NodeSummary, Property, Value};
 
-use crate::content_reader::ContentReader;
-use crate::link::{AuthorLink, BLOCKED_LINK, encode_path, parse_author_link};
-use crate::list_query::ListQueryKind;
+use crate::dependency::content_reader::ContentReader;
+use crate::page::link::{AuthorLink, BLOCKED_LINK, encode_path, parse_author_link};
+use crate::page::list_query::ListQueryKind;
 
 /// The folder of tag nodes.
 const TAGS_FOLDER: &str = "/content/cq:tags";

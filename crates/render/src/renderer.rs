@@ -13,7 +13,7 @@ use tympan_content::query::QueryEngine;
 use tympan_content::{Repository, Snapshot, Viewer};
 
 use crate::backend::BackendRegistry;
-use crate::content_reader::{ContentReader, ReadRecording};
+use crate::dependency::content_reader::{ContentReader, ReadRecording};
 use crate::fragment::FragmentCache;
 use crate::image_address::ImageSigningKey;
 use crate::request::RenderRequest;

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use percent_encoding::percent_decode;
 
-use crate::charset;
-use crate::content_reader::ReadRecording;
+use crate::dependency::content_reader::ReadRecording;
+use crate::response::charset;
 
 /// The parts of a request that rendering needs.
 #[derive(Debug, Clone, Copy, Default)]

@@ -10,34 +10,34 @@ use tympan_content::query::QueryEngine;
 use tympan_content::{Node, NodePath};
 
 use crate::backend::BackendRegistry;
-use crate::charset;
-use crate::client_library_file::{
+use crate::client_library::client_library_file::{
     ClientLibraryFile, ClientLibraryResolver, RequestedLibraryFile as LibraryAsked, UrlHashMatch,
 };
-use crate::content_reader::{ContentReader, RequestFacts, RequestReads};
+use crate::dependency::content_reader::{ContentReader, RequestFacts, RequestReads};
 use crate::dynamic_inclusion::INCLUDE_HEADER;
-use crate::file_delivery::SANDBOX_HEADER;
 use crate::fragment::{FragmentCache, FragmentHole};
 use crate::image_address::ImageSigningKey;
-use crate::json_dump::{self, JsonDumpOptions};
-use crate::link::{self, AuthorLink, encode_path};
 use crate::page;
+use crate::page::link::{self, AuthorLink, encode_path};
 use crate::renderer::{RenderMode, RenderOptions};
 use crate::request::{RenderRequest, RequestParameters};
 use crate::resource::ContentResource;
-use crate::resource_dump;
+use crate::response::charset;
+use crate::response::file_delivery::SANDBOX_HEADER;
+use crate::response::json_dump::{self, JsonDumpOptions};
+use crate::response::resource_dump;
+use crate::response::stored_file::StoredFile;
 use crate::response::{
     HTML_MEDIA_TYPE, RedirectKind, RenderOutcome, RenderResponse, RenderResponseBody, media_type,
 };
 use crate::script::{CompiledScripts, ERROR_HANDLER_TYPE, ScriptCache, ScriptCriteria, ScriptInfo};
-use crate::stored_file::StoredFile;
-use crate::strict_url::is_url_allowed;
 use crate::template::{
     ComponentFailure, FragmentLookupCounts, RenderProgress, RenderScope, RequestFragments,
     ResponseOverride, TemplateRequest, VariationContext, escape_html,
 };
 use crate::timing::RenderTiming;
 use crate::url::{MalformedUrl, SlingUrl};
+use crate::url_route::strict_url::is_url_allowed;
 use crate::url_route::{RouteTarget, UrlRoutes};
 
 /// The type of nodes that redirect.

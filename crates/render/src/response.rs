@@ -1,12 +1,19 @@
 //! The output of the renderer. Only the server converts it to HTTP.
 
+pub(crate) mod charset;
+pub mod conditional_request;
+pub(crate) mod file_delivery;
+pub(crate) mod json_dump;
+pub(crate) mod resource_dump;
+pub(crate) mod stored_file;
+
 use std::borrow::Cow;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use tympan_content::BlobId;
 
-use crate::content_reader::RequestReads;
+use crate::dependency::content_reader::RequestReads;
 use crate::template::FragmentLookupCounts;
 use crate::timing::RenderTiming;
 
@@ -93,7 +100,7 @@ pub enum RenderResponseBody {
     Empty,
     /// Rendered bytes.
     Bytes(Bytes),
-    /// Stored bytes; use [`crate::conditional_request::plan_response`] to select the range, then open the blob.
+    /// Stored bytes; use [`crate::response::conditional_request::plan_response`] to select the range, then open the blob.
     Blob(BlobBody),
 }
 

@@ -3,6 +3,8 @@
 //! Calls of the same script below the same caller share a row, so a page of a thousand teasers has one row for them.
 //! The cost is two clock readings per component.
 
+pub mod profile;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -18,7 +18,7 @@ use tympan_render::FileDelivery;
 use tympan_render::export::{ExportEnvironment, ExportError, OnDemandResponse, StaticExporter};
 
 use crate::failure::{RequestFailure, Result};
-use crate::image::ExportImageRenderer;
+use crate::page::image::ExportImageRenderer;
 use crate::{Instance, page};
 
 /// Poll interval for the latest state; longer if polling costs a round trip.

@@ -27,11 +27,11 @@ use tympan_web::{access_log, request_log};
 use crate::change_follower::ChangeFollowers;
 use crate::failure::{RequestFailure, Result};
 use crate::login::{LoginTokenScope, Logins, RequestIdentity, SessionUse};
-use crate::manager_status::RequestTotals;
-use crate::metrics::Metrics;
-use crate::page_headers::PageHeaders;
-use crate::pool::AdmissionGate;
-use crate::query_budget::{QueryBudgets, QueryEngines};
+use crate::observe::manager_status::RequestTotals;
+use crate::observe::metrics::Metrics;
+use crate::observe::pool::AdmissionGate;
+use crate::page::page_headers::PageHeaders;
+use crate::query::query_budget::{QueryBudgets, QueryEngines};
 
 /// The purpose of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,19 +174,19 @@ pub struct Instance {
     pub(crate) followers: ChangeFollowers,
     /// The key of entity tags.
     pub(crate) tag_key: [u8; 32],
-    pub(crate) image_service: std::sync::OnceLock<crate::image::ImageService>,
+    pub(crate) image_service: std::sync::OnceLock<crate::page::image::ImageService>,
     pub(crate) static_export: std::sync::OnceLock<crate::export::StaticExport>,
-    pub(crate) external_pools: crate::pool::ExternalPools,
-    pub(crate) external_metrics: crate::external_metrics::ExternalMetrics,
+    pub(crate) external_pools: crate::observe::pool::ExternalPools,
+    pub(crate) external_metrics: crate::observe::external_metrics::ExternalMetrics,
     /// The paths that an author receives from other instances.
     pub(crate) received_paths: parking_lot::RwLock<Vec<tympan_content::NodePath>>,
     /// The health checks that `/health` shows besides the instance's own.
-    pub(crate) health_checks: crate::health::ExternalHealthChecks,
-    pub(crate) readiness_probes: crate::readiness::ReadinessProbes,
+    pub(crate) health_checks: crate::observe::health::ExternalHealthChecks,
+    pub(crate) readiness_probes: crate::observe::readiness::ReadinessProbes,
     pub(crate) mounts: std::sync::OnceLock<tympan_jobs::mount::MountService>,
     pub(crate) backup_log: crate::api::backup::BackupLog,
     /// The cache of responses that are served directly.
-    pub(crate) hot_responses: std::sync::OnceLock<crate::hot_response::HotResponses>,
+    pub(crate) hot_responses: std::sync::OnceLock<crate::page::hot_response::HotResponses>,
     /// Registrations of other instances that read these blobs over HTTP and report which ones they need.
     pub(crate) guest_notes: std::sync::OnceLock<tympan_replicate::GuestNotes>,
 }
@@ -256,11 +256,11 @@ impl Instance {
             tag_key,
             image_service: std::sync::OnceLock::new(),
             static_export: std::sync::OnceLock::new(),
-            external_pools: crate::pool::ExternalPools::default(),
-            external_metrics: crate::external_metrics::ExternalMetrics::default(),
+            external_pools: crate::observe::pool::ExternalPools::default(),
+            external_metrics: crate::observe::external_metrics::ExternalMetrics::default(),
             received_paths: parking_lot::RwLock::default(),
-            health_checks: crate::health::ExternalHealthChecks::default(),
-            readiness_probes: crate::readiness::ReadinessProbes::default(),
+            health_checks: crate::observe::health::ExternalHealthChecks::default(),
+            readiness_probes: crate::observe::readiness::ReadinessProbes::default(),
             mounts: std::sync::OnceLock::new(),
             backup_log: crate::api::backup::BackupLog::default(),
             hot_responses: std::sync::OnceLock::new(),

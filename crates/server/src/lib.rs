@@ -12,64 +12,33 @@
 //! Not here: the choice of chunk and blob store; an opened `Repository` is passed in.
 
 mod api;
-mod author_headers;
-mod author_interface;
 mod change_follower;
-mod companion_request;
-mod component_placement;
-mod dialog;
 mod export;
-mod external_metrics;
 mod failure;
-mod form;
-mod health;
-mod hot_response;
-mod image;
-mod incoming_blob;
 mod instance;
 mod login;
-mod login_throttle;
-mod manager_status;
-mod metrics;
+mod observe;
 mod package;
 mod page;
-mod page_headers;
-mod page_modification;
-mod password_policy;
-mod pool;
-mod process_metrics;
-mod property_protection;
-mod publish_agent;
 mod query;
-mod query_budget;
-mod readiness;
-mod replication_receiver;
-mod request_recorder;
-mod resource_put;
+mod replication;
 mod route;
-mod search_health;
-mod secret;
-mod shortcut;
-mod sling_post;
-mod store_endpoint;
-mod surrogate_key;
-mod timing;
-mod visitor_form;
+mod write;
 
 pub use api::backup::BackupRun;
-pub use image::{ExportImageRenderer, ImageOptions};
 pub use instance::{Instance, InstanceOptions, InstanceRole, TimingAudience, TimingDisclosure};
+pub use login::password_policy::check_new_password;
+pub use login::secret::ensure_shared_secret;
 pub use login::{
     AccountMark, LoginTokenScope, Logins, TokenInfo, TokenOwner, TokenTerms, create_user,
     set_password,
 };
-pub use page_headers::{PageHeaderError, PageHeaders};
-pub use password_policy::check_new_password;
-pub use pool::PoolState;
-pub use query_budget::QueryBudgets;
+pub use observe::pool::PoolState;
+pub use page::image::{ExportImageRenderer, ImageOptions};
+pub use page::page_headers::{PageHeaderError, PageHeaders};
+pub use page::shortcut::InstanceShortcut;
+pub use query::query_budget::QueryBudgets;
 pub use route::{admin_router, main_router};
-pub use secret::ensure_shared_secret;
-pub use shortcut::InstanceShortcut;
 
 /// The migrations that bring a state database to the current tables of this crate;
 /// `store_endpoint::state_database_health` runs each once.

@@ -8,6 +8,10 @@
 //!   one-time link works once.
 //! * Password checks use at most two threads at a time under any load, and a bounded queue (`password_check`).
 
+pub(crate) mod login_throttle;
+pub(crate) mod password_policy;
+pub(crate) mod secret;
+
 mod memory_session;
 mod password_check;
 mod token;
@@ -35,7 +39,7 @@ use self::password_check::{PasswordCheckQueue, TrustedProxies, create_browser_pr
 pub use self::token::{AccountMark, LoginTokenScope, TokenInfo, TokenOwner, TokenTerms};
 use self::token::{LoginTokenKind, TokenHolder, random_token};
 use crate::failure::{RequestFailure, Result};
-use crate::login_throttle::LoginThrottle;
+use crate::login::login_throttle::LoginThrottle;
 
 /// The cookie with the session token.
 pub(crate) const SESSION_COOKIE: &str = "tympan-login";

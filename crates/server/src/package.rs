@@ -34,9 +34,9 @@ use tympan_web::body_limit::{BodyLimit, is_body_timeout, is_body_too_large, limi
 use tympan_web::reader_body::body_from_reader;
 
 use crate::failure::{RequestFailure, Result};
-use crate::form::{self, FormFieldValue};
 use crate::login::{RequestIdentity, check_request_origin};
-use crate::metrics::increment;
+use crate::observe::metrics::increment;
+use crate::write::form::{self, FormFieldValue};
 use crate::{Instance, api};
 
 /// Maximum number of installation attempts under concurrent commits.

@@ -1,5 +1,15 @@
 //! Content delivery: converts the renderer's output to HTTP.
 
+pub(crate) mod author_headers;
+pub(crate) mod author_interface;
+pub(crate) mod dialog;
+pub(crate) mod hot_response;
+pub(crate) mod image;
+pub(crate) mod page_headers;
+pub(crate) mod shortcut;
+pub(crate) mod surrogate_key;
+pub(crate) mod visitor_form;
+
 mod blob_response;
 mod request;
 mod response;
@@ -25,9 +35,9 @@ use self::request::{AdminPageOptions, FragmentCacheClearing};
 use self::response::{add_common_headers, add_render_headers, to_http_response};
 use crate::api::endpoint::open_branch_of;
 use crate::failure::{RequestFailure, Result};
-use crate::hot_response::{HotResponseCandidate, ShortcutHeaders, record_render_cost};
-use crate::metrics::increment;
-use crate::surrogate_key::add_surrogate_keys;
+use crate::observe::metrics::increment;
+use crate::page::hot_response::{HotResponseCandidate, ShortcutHeaders, record_render_cost};
+use crate::page::surrogate_key::add_surrogate_keys;
 use crate::{Instance, InstanceRole};
 
 pub(crate) use self::blob_response::{send_available_blob, send_blob, send_blob_to_socket};

@@ -5,6 +5,8 @@
 //! An invalid query results in 400 with the error and its column. A query stopped by a limit results in 422 with the
 //! name of the limit.
 
+pub(crate) mod query_budget;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

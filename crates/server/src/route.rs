@@ -16,12 +16,13 @@ use tympan_web::listen::ConnectionPeer;
 
 use crate::failure::{RequestFailure, Result};
 use crate::login::{NewSession, PasswordAttempt, browser_set_cookie, session_set_cookie};
-use crate::metrics::increment;
-use crate::request_recorder::record_requests;
+use crate::observe::metrics::increment;
+use crate::observe::request_recorder::record_requests;
 use crate::{
-    Instance, InstanceRole, api, author_headers, author_interface, health, manager_status, package,
-    page, publish_agent, query, replication_receiver, resource_put as sling_put, sling_post,
-    store_endpoint, timing, visitor_form,
+    Instance, InstanceRole, api, observe::health, observe::manager_status, observe::timing,
+    package, page, page::author_headers, page::author_interface, page::visitor_form, query,
+    replication::publish_agent, replication::replication_receiver, replication::store_endpoint,
+    write::resource_put as sling_put, write::sling_post,
 };
 
 /// Returns the routes of an instance's main listener.
@@ -119,7 +120,7 @@ async fn serve_resource(State(instance): State<Arc<Instance>>, request: Request)
     match *request.method() {
         Method::GET | Method::HEAD => {
             match tympan_render::ImageAddress::parse(request.uri().path()) {
-                Some(address) => crate::image::get_image(instance, request, address).await,
+                Some(address) => crate::page::image::get_image(instance, request, address).await,
                 None if crate::export::is_export_request(&instance, request.uri()) => {
                     crate::export::handle_missing_file(State(instance), request)
                         .await

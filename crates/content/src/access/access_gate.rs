@@ -23,7 +23,7 @@ use crate::access::policy::is_policy_name;
 use crate::access::privilege::Privileges;
 use crate::access::restriction::AccessedItem;
 use crate::access::viewer_permissions::{ChildVisibility, ViewerPermissions};
-use crate::document_body::{BodyNode, DocumentBody};
+use crate::document::document_body::{BodyNode, DocumentBody};
 use crate::repository::MAIN_BRANCH;
 use crate::snapshot::SnapshotView;
 use crate::{NodePath, Result, Snapshot, Subtree};

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use crate::access::policy::{
     ACCOUNTS_ROOT, AccessControlDocument, StoredAccount, is_strictly_below,
 };
-use crate::{NodePath, Property, Result, Snapshot, Subtree, record_key};
+use crate::{NodePath, Property, Result, Snapshot, Subtree, document::record_key};
 
 /// The property that holds the hash of a password.
 const PASSWORD_PROPERTY: &str = "rep:password";

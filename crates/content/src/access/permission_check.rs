@@ -27,12 +27,13 @@ use crate::access::administrator::find_changed_administrator;
 use crate::access::policy::{is_policy_name, is_policy_path};
 use crate::access::privilege::Privileges;
 use crate::access::restriction::AccessedItem;
-use crate::document_boundary::is_container;
-use crate::record::ContentRecord;
+use crate::document::document_boundary::is_container;
+use crate::document::record::ContentRecord;
 use crate::repository::MAIN_BRANCH;
 use crate::withdrawal;
 use crate::{
-    Error, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Result, Snapshot, Subtree, record_key,
+    Error, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Result, Snapshot, Subtree,
+    document::record_key,
 };
 
 /// The changes of a session.

@@ -27,7 +27,7 @@ use crate::access::viewer::{Viewer, ViewerIdentity};
 use crate::access::viewer_permissions::ViewerPermissions;
 use crate::repository::{CONTENT_MAP, MAIN_BRANCH, RepositoryState};
 use crate::snapshot::SnapshotView;
-use crate::{Error, NodePath, Result, Snapshot, record_key};
+use crate::{Error, NodePath, Result, Snapshot, document::record_key};
 
 /// Maximum number of states whose policies are cached.
 const MAX_CACHED_STATES: usize = 16;

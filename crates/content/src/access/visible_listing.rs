@@ -11,8 +11,8 @@ use tympan_store::key::KeyRange;
 
 use crate::access::access_gate::GUARDED_CHILD_NAMES;
 use crate::access::viewer_permissions::ChildVisibility;
-use crate::document_boundary::has_ordered_children;
-use crate::{Node, Result, record_key};
+use crate::document::document_boundary::has_ordered_children;
+use crate::{Node, Result, document::record_key};
 
 impl Node {
     /// Returns the visible children that have records of their own, in any order.

@@ -8,9 +8,9 @@ use tympan_store::{ChunkId, MapChange, MapDiff, MapValue, SortedMap};
 
 use crate::change_feed::document_move::DocumentMoves;
 use crate::change_feed::{ChangeCursor, ChangeFilter, FeedChangeKind, NodeChange, PropertyChange};
-use crate::record::ContentRecord;
+use crate::document::record::ContentRecord;
 use crate::snapshot::SnapshotView;
-use crate::{Error, NodePath, Repository, Result, Snapshot, Subtree, record_key};
+use crate::{Error, NodePath, Repository, Result, Snapshot, Subtree, document::record_key};
 
 /// The two states as seen by a follower with restricted permissions.
 #[derive(Debug)]

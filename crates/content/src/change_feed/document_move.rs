@@ -6,10 +6,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tympan_store::{MapValue, SortedMap};
 
-use crate::record::ContentRecord;
+use crate::document::record::ContentRecord;
+use crate::model::subtree::JCR_CONTENT;
 use crate::snapshot::SnapshotView;
-use crate::subtree::JCR_CONTENT;
-use crate::{NodePath, Result, Subtree, record_key};
+use crate::{NodePath, Result, Subtree, document::record_key};
 
 /// A revision that removes more documents than this is not searched for moves.
 const MAX_REMOVED_DOCUMENTS: usize = 10_000;

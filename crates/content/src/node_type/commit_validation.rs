@@ -16,10 +16,10 @@ use super::reference_integrity::ReferenceIntegrity;
 use super::stored_type::{NODE_TYPES_PATH, NodeTypeRules, SYSTEM_PATH};
 use super::type_definition::{ChildDefinition, NodeTypeDefinition, PropertyDefinition};
 use crate::commit::{CommitChecks, CommitDetails};
-use crate::document_body::DocumentBody;
-use crate::record::ContentRecord;
+use crate::document::document_body::DocumentBody;
+use crate::document::record::ContentRecord;
 use crate::snapshot::{RecordEdits, SnapshotView};
-use crate::{BorrowedNode, Error, LookupIndex, NodePath, Result, Snapshot, record_key};
+use crate::{BorrowedNode, Error, LookupIndex, NodePath, Result, Snapshot, document::record_key};
 
 /// Completes and validates the edits of a commit.
 ///

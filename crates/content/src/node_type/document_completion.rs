@@ -19,9 +19,9 @@ use super::effective_type::EffectiveNodeType;
 use super::node_type_validator::{ChildLookup, DeclaredNodeTypes};
 use super::stored_type::NodeTypeRules;
 use super::type_definition::PropertyDefinition;
-use crate::document_boundary::is_container;
-use crate::reference::UUID_PROPERTY;
-use crate::subtree::PRIMARY_TYPE;
+use crate::document::document_boundary::is_container;
+use crate::model::reference::UUID_PROPERTY;
+use crate::model::subtree::PRIMARY_TYPE;
 use crate::{BorrowedNode, JcrDate, Property, Subtree, Value, ValueType};
 
 const LAST_MODIFIED: &str = "jcr:lastModified";

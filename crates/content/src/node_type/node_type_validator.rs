@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use super::effective_type::EffectiveNodeType;
 use super::stored_type::NodeTypeRules;
 use super::violation::{ConstraintViolation, ConstraintViolationKind};
-use crate::reference::UUID_PROPERTY;
+use crate::model::reference::UUID_PROPERTY;
+use crate::model::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
 use crate::snapshot::{RecordEdits, SnapshotView};
-use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
-use crate::{BorrowedNode, NodePath, Result, ValueType, check_item_name, record_key};
+use crate::{BorrowedNode, NodePath, Result, ValueType, check_item_name, document::record_key};
 
 /// Maximum number of violations reported; a longer report would not be read.
 const MAX_VIOLATIONS: usize = 1_000;

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use super::node_type_validator::{DeclaredNodeTypes, NodeTypeValidator};
 use super::stored_type::NodeTypeRules;
 use super::violation::{ConstraintViolation, ConstraintViolationKind};
-use crate::reference::{ReferenceKind, Referrer, UUID_PROPERTY};
+use crate::model::reference::{ReferenceKind, Referrer, UUID_PROPERTY};
 use crate::{
-    BorrowedNode, LookupIndex, NodePath, PRIMARY_TYPE, Result, Snapshot, ValueType, record_key,
+    BorrowedNode, LookupIndex, NodePath, PRIMARY_TYPE, Result, Snapshot, ValueType,
+    document::record_key,
 };
 
 const ACCOUNT_TYPES: [&str; 3] = ["rep:User", "rep:SystemUser", "rep:Group"];

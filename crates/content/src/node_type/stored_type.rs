@@ -13,10 +13,10 @@ use super::type_definition::{
     OnParentVersion, PropertyDefinition, PropertyQueryUse, RESIDUAL_NAME,
 };
 use super::type_registry::NodeTypes;
-use crate::document_body::{BodyNode, DocumentBody};
-use crate::record::{ContentRecord, RecordBody};
+use crate::document::document_body::{BodyNode, DocumentBody};
+use crate::document::record::{ContentRecord, RecordBody};
 use crate::snapshot::{RecordEdits, SnapshotView};
-use crate::{Error, NodePath, Property, Result, Subtree, Value, ValueType, record_key};
+use crate::{Error, NodePath, Property, Result, Subtree, Value, ValueType, document::record_key};
 
 /// The node of the repository itself.
 pub(crate) const SYSTEM_PATH: &str = "/jcr:system";

@@ -10,7 +10,8 @@ use super::docview::write_literal;
 use super::install_target::{ExistingNode, InstallTarget};
 use crate::snapshot::SnapshotView;
 use crate::{
-    BlobId, Error, NodePath, Property, Result, Session, Subtree, Value, ValueType, record_key,
+    BlobId, Error, NodePath, Property, Result, Session, Subtree, Value, ValueType,
+    document::record_key,
 };
 
 /// The difference of two states.

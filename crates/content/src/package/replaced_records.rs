@@ -17,13 +17,13 @@ use tympan_store::{ChunkBatch, ChunkId, RefUpdate, SortedMap, StoreRoot};
 use super::install_options::AuditStamp;
 use super::package_properties::PackageId;
 use super::undo_merge::undo_node_change;
-use crate::document_boundary::is_container;
-use crate::record::ContentRecord;
-use crate::sibling::container_orders_children;
+use crate::document::document_boundary::is_container;
+use crate::document::record::ContentRecord;
+use crate::document::sibling::container_orders_children;
 use crate::snapshot::SnapshotView;
 use crate::{
     BlobId, ConflictKind, Error, MergeConflict, NodePath, Repository, Result, Session, Subtree,
-    record_key,
+    document::record_key,
 };
 
 /// The prefix of refs to content that installations replaced.

@@ -17,12 +17,14 @@ use super::node_source::{
     IndexKeyLayout, IndexSpans, NodeSource, NodeSourcePosition, QueryContext,
 };
 use super::row_filter::{RowFilter, bound_value};
-use crate::document_boundary::is_container;
+use crate::document::document_boundary::is_container;
 use crate::index::MAX_VALUE_KEY_BYTES;
-use crate::property_index::{IndexFunction, PropertyIndex};
-use crate::subtree::JCR_CONTENT;
-use crate::value_key::{Comparand, KeySpan, multi_value_span, prefix_successor, valued_span};
-use crate::{Error, NodePath, Result, Value, record_key};
+use crate::index::property_index::{IndexFunction, PropertyIndex};
+use crate::model::subtree::JCR_CONTENT;
+use crate::model::value_key::{
+    Comparand, KeySpan, multi_value_span, prefix_successor, valued_span,
+};
+use crate::{Error, NodePath, Result, Value, document::record_key};
 
 /// The cost of reading a node by an index, relative to skipping one in a scan.
 const INDEX_LOOKUP_COST: u64 = 10;

@@ -32,7 +32,7 @@ use super::slow_statement::{
     NormalizedStatement, SlowStatement, SlowStatementLog, StatementTiming,
 };
 use super::text_match::visit_texts;
-use crate::property_index::IndexDefinitions;
+use crate::index::property_index::IndexDefinitions;
 use crate::{Error, Node, NodePath, Property, Result, Snapshot, Value};
 
 /// The resource limits of a query.

@@ -9,7 +9,7 @@ use super::access_plan::AccessPlan;
 use super::algebra::ContentQuery;
 use super::node_source::{IndexKeyLayout, NodeSource};
 use super::query_plan::QueryPlan;
-use crate::value_key::KeySpan;
+use crate::model::value_key::KeySpan;
 
 /// Explains the execution of a query.
 #[derive(Debug, Clone, Serialize)]

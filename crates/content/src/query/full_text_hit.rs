@@ -21,9 +21,9 @@ use super::full_text::{
 };
 use super::node_source::{CandidateIterator, CandidateNode, NodeSourcePosition, QueryContext};
 use super::row_filter::FilteredNode;
-use crate::borrowed_node::BorrowedNode;
-use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
-use crate::{Node, NodePath, Result, Snapshot, record_key};
+use crate::document::borrowed_node::BorrowedNode;
+use crate::model::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
+use crate::{Node, NodePath, Result, Snapshot, document::record_key};
 
 /// The score of nodes whose full-text relevance was not computed.
 pub(crate) const DEFAULT_SCORE: f32 = 1.0;

@@ -13,7 +13,7 @@ use super::access_plan::AccessPlan;
 use super::node_source::QueryContext;
 use super::query_plan::MatchedRowIterator;
 use super::row_filter::FilteredNode;
-use crate::value_key::{Comparand, ValueKey};
+use crate::model::value_key::{Comparand, ValueKey};
 use crate::{Error, Node, Result, Value};
 
 /// The nodes of an inner selector, keyed by the values of the property that a join compares.

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use super::algebra::{ComparisonOperator, QueryConstraint, QueryOperand};
 use super::row_filter::{bound_value, like_pattern, like_prefix};
-use crate::property_index::IndexFunction;
-use crate::value_key::{Comparand, KeySpan, equal_span, full_span, prefix_spans, range_span};
+use crate::index::property_index::IndexFunction;
+use crate::model::value_key::{
+    Comparand, KeySpan, equal_span, full_span, prefix_spans, range_span,
+};
 use crate::{Result, Value};
 
 /// A constraint on the values of one property or function, as far as an index can serve it.

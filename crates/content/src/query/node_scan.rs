@@ -9,12 +9,12 @@ use std::collections::VecDeque;
 use super::access_plan::AccessPlan;
 use super::node_source::{CandidateIterator, CandidateNode, NodeSourcePosition, QueryContext};
 use super::row_filter::{FilteredNode, RowFilter};
-use crate::borrowed_node::BorrowedNode;
-use crate::document_body::BodyNode;
-use crate::document_boundary::is_container;
-use crate::record::ContentRecord;
-use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
-use crate::{Error, NodePath, Result, Snapshot, record_key};
+use crate::document::borrowed_node::BorrowedNode;
+use crate::document::document_body::BodyNode;
+use crate::document::document_boundary::is_container;
+use crate::document::record::ContentRecord;
+use crate::model::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
+use crate::{Error, NodePath, Result, Snapshot, document::record_key};
 
 /// The parameters of a scan.
 struct NodeScan<'a> {

@@ -17,9 +17,9 @@ use tympan_store::{Chunk, ChunkId, ReadChunks, SortedMap};
 use super::engine::QueryLimits;
 use super::full_text::FullTextIndex;
 use super::full_text_hit::{DEFAULT_SCORE, FullTextLag, FullTextSearch, read_hits};
+use crate::index::property_index::IndexDefinitions;
+use crate::model::value_key::{KeySpan, split_entry};
 use crate::node_type::NodeTypes;
-use crate::property_index::IndexDefinitions;
-use crate::value_key::{KeySpan, split_entry};
 use crate::{Error, Node, NodePath, Result, Snapshot};
 
 /// A property, and the number of occurrences of each of its values.

@@ -18,7 +18,7 @@ use super::node_source::{
 };
 use super::row_filter::{FilteredNode, RowExpression, RowFilter};
 use super::row_sort::{RowSortKey, check_memory, sort_rows};
-use crate::value_key::{KeySpan, ValueKey, split_entry};
+use crate::model::value_key::{KeySpan, ValueKey, split_entry};
 use crate::{Error, Node, NodePath, Result};
 
 /// A row found by a query.
@@ -633,12 +633,12 @@ fn narrow_access_plan(access: &AccessPlan, behind: Option<&RowSortKey>) -> Acces
         Some(Some(key)) => {
             ValueKey::from_bytes(key).map(|key| key.entry_prefix()).unwrap_or_default()
         }
-        _ => vec![crate::value_key::NO_VALUE_FAMILY],
+        _ => vec![crate::model::value_key::NO_VALUE_FAMILY],
     };
     let is_backward = spans.is_descending;
     let cut = |(start, end): &KeySpan| -> Option<KeySpan> {
         let (start, end) = if is_backward {
-            (start.clone(), end.clone().min(crate::value_key::prefix_successor(&entry)))
+            (start.clone(), end.clone().min(crate::model::value_key::prefix_successor(&entry)))
         } else {
             (start.clone().max(entry.clone()), end.clone())
         };

@@ -11,9 +11,9 @@
 use super::algebra::{ComparisonOperator, QueryConstraint, QueryLiteral, QueryOperand};
 use super::full_text::FullTextExpression;
 use super::text_match::{TextWords, matches_wildcards};
-use crate::borrowed_node::{BorrowedNode, BorrowedProperty, BorrowedValue};
-use crate::property_index::local_name;
-use crate::value_key::{Comparand, ValueKey};
+use crate::document::borrowed_node::{BorrowedNode, BorrowedProperty, BorrowedValue};
+use crate::index::property_index::local_name;
+use crate::model::value_key::{Comparand, ValueKey};
 use crate::{Node, NodePath, QuerySyntaxError, Result, Snapshot, Value};
 
 /// A node that a filter evaluates.

@@ -6,8 +6,8 @@
 
 use unicode_normalization::UnicodeNormalization;
 
-use crate::borrowed_node::{BorrowedNode, BorrowedProperty, BorrowedValue};
-use crate::value::ValueType;
+use crate::document::borrowed_node::{BorrowedNode, BorrowedProperty, BorrowedValue};
+use crate::model::value::ValueType;
 
 use super::full_text::FullTextExpression;
 

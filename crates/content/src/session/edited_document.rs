@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::{Session, refused_error};
-use crate::document_body::DocumentBody;
-use crate::document_boundary::{has_ordered_children, is_container, is_own_content};
-use crate::order_key::OrderKey;
-use crate::record::{ContentRecord, RecordBody};
-use crate::{Error, NodePath, Result, Subtree, record_key};
+use crate::document::document_body::DocumentBody;
+use crate::document::document_boundary::{has_ordered_children, is_container, is_own_content};
+use crate::document::record::{ContentRecord, RecordBody};
+use crate::model::order_key::OrderKey;
+use crate::{Error, NodePath, Result, Subtree, document::record_key};
 
 /// A decoded document.
 #[derive(Debug)]

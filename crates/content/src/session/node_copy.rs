@@ -2,10 +2,12 @@
 //! the decoded nodes are.
 
 use super::{Session, refused_error};
-use crate::document_boundary::is_container;
-use crate::record::ContentRecord;
+use crate::document::document_boundary::is_container;
+use crate::document::record::ContentRecord;
 use crate::version::IS_CHECKED_OUT;
-use crate::{Error, NodePath, Property, Result, Subtree, Value, check_item_name, record_key};
+use crate::{
+    Error, NodePath, Property, Result, Subtree, Value, check_item_name, document::record_key,
+};
 
 /// The policy for the identifiers of the referenceable nodes of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::{Session, refused_error};
-use crate::document_boundary::has_ordered_children;
-use crate::order_key::OrderKey;
-use crate::record::ContentRecord;
-use crate::sibling::SiblingEntryPosition;
-use crate::{Error, NodePath, Result, Subtree, record_key};
+use crate::document::document_boundary::has_ordered_children;
+use crate::document::record::ContentRecord;
+use crate::document::sibling::SiblingEntryPosition;
+use crate::model::order_key::OrderKey;
+use crate::{Error, NodePath, Result, Subtree, document::record_key};
 
 /// The target position of a node among its siblings.
 #[derive(Debug, Clone, PartialEq, Eq)]

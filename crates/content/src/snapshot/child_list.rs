@@ -5,7 +5,7 @@
 //! * The locations of a node's children, visible or not, are cached by the content map in which they were found. What a
 //!   viewer sees of them is decided on each access.
 //!
-//! Not here: pages that begin after a name ([`crate::child_listing`]), and what a viewer sees of a listing
+//! Not here: pages that begin after a name ([`crate::document::child_listing`]), and what a viewer sees of a listing
 //! ([`crate::access`]).
 
 use std::fmt;
@@ -18,10 +18,10 @@ use super::node_location::{NodeLocation, NodeLocationKey, NodeLocationKeyRef, No
 use super::snapshot_view::{RangeRecord, damaged_record_error};
 use super::{Node, Snapshot};
 use crate::access::{ChildVisibility, is_guarded_child};
-use crate::document_body::DocumentBody;
-use crate::document_boundary::{has_ordered_children, is_container};
-use crate::record::ContentRecord;
-use crate::{Error, NodePath, Result, record_key};
+use crate::document::document_body::DocumentBody;
+use crate::document::document_boundary::{has_ordered_children, is_container};
+use crate::document::record::ContentRecord;
+use crate::{Error, NodePath, Result, document::record_key};
 
 /// Longer lists of children are not cached: navigations do not have such lists, and few of them would fill the cache.
 const MAX_CACHED_CHILDREN: usize = 2048;

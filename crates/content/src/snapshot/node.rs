@@ -8,11 +8,11 @@ use tympan_store::ChunkId;
 use super::Snapshot;
 use super::node_location::{NodeLocation, NodeLocationKind, is_visibility_cached, is_visible_to};
 use crate::access::{AccessMask, RecordExtent};
-use crate::borrowed_node::{BorrowedNode, BorrowedProperty};
-use crate::document_body::{BodyNode, DocumentBody};
-use crate::document_boundary::{is_container, is_own_content};
-use crate::record::{ContentRecord, NodeSummary, summarize_subtree};
-use crate::subtree::JCR_CONTENT;
+use crate::document::borrowed_node::{BorrowedNode, BorrowedProperty};
+use crate::document::document_body::{BodyNode, DocumentBody};
+use crate::document::document_boundary::{is_container, is_own_content};
+use crate::document::record::{ContentRecord, NodeSummary, summarize_subtree};
+use crate::model::subtree::JCR_CONTENT;
 use crate::{NodePath, Property, Result, Subtree};
 
 /// A node, with the snapshot in which it was found.

@@ -8,9 +8,9 @@ use tympan_store::ChunkId;
 
 use crate::NodePath;
 use crate::access::AccessGate;
-use crate::document_body::{BodyNode, DocumentBody};
-use crate::document_boundary::{is_container, is_own_content};
-use crate::record::ContentRecord;
+use crate::document::document_body::{BodyNode, DocumentBody};
+use crate::document::document_boundary::{is_container, is_own_content};
+use crate::document::record::ContentRecord;
 
 /// The location of a node, cached for repeated lookups in the same state of the content.
 pub(crate) struct NodeLocation {

@@ -7,12 +7,12 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use tympan_store::{ChunkId, MapValue, RootPin, SortedMap};
 
-use crate::document_body::DocumentBody;
-use crate::record::{ContentRecord, RecordBody};
+use crate::document::document_body::DocumentBody;
+use crate::document::record::{ContentRecord, RecordBody};
+use crate::document::sibling::OrderEdits;
 use crate::repository::RepositoryState;
-use crate::sibling::OrderEdits;
 use crate::version::VersionEdits;
-use crate::{Error, NodePath, Result, record_key};
+use crate::{Error, NodePath, Result, document::record_key};
 
 /// Pending edits by key: a record put, or `None` for a removed one.
 pub(crate) type RecordEdits = BTreeMap<Vec<u8>, Option<Arc<ContentRecord>>>;

@@ -7,7 +7,7 @@ use super::version_entry::{
     is_history_identifier, path_history_key, version_key,
 };
 use super::{CheckInOptions, CheckOutState, NodeVersion, checked_in};
-use crate::subtree::MIXIN_TYPES;
+use crate::model::subtree::MIXIN_TYPES;
 use crate::{
     Error, JcrDate, Node, NodePath, Privileges, Property, Repository, Result, Session, Snapshot,
     Value, check_item_name,

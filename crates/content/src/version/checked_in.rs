@@ -14,11 +14,12 @@ use std::time::SystemTime;
 use super::check_in::has_versionable_mixin;
 use super::version_entry::MAX_VERSIONED_PATH_BYTES;
 use super::{CheckInOptions, CheckOutState};
-use crate::borrowed_node::BorrowedValue;
-use crate::document_body::{BodyNode, DocumentBody};
-use crate::subtree::MIXIN_TYPES;
+use crate::document::borrowed_node::BorrowedValue;
+use crate::document::document_body::{BodyNode, DocumentBody};
+use crate::model::subtree::MIXIN_TYPES;
 use crate::{
-    Error, Node, NodePath, Property, Result, Session, Snapshot, Subtree, Value, record_key,
+    Error, Node, NodePath, Property, Result, Session, Snapshot, Subtree, Value,
+    document::record_key,
 };
 
 /// The property that is false while a versionable node is checked in.

@@ -11,9 +11,9 @@ use super::version_entry::{
     HistoryStatus, StoredVersion, VERSIONS_MAP, VersionHistory, VersionKeyRange, VersionMapEntry,
     VersionMapKey, is_history_identifier, is_path_history, parse_version_key, version_key,
 };
-use crate::record::ContentRecord;
+use crate::document::record::ContentRecord;
 use crate::snapshot::SnapshotView;
-use crate::{Error, LookupIndex, NodePath, Result, Snapshot, Subtree, record_key};
+use crate::{Error, LookupIndex, NodePath, Result, Snapshot, Subtree, document::record_key};
 
 /// A deleted node that still has versions.
 #[derive(Debug, Clone)]

@@ -9,11 +9,11 @@ use super::version_entry::{
     HistoryStatus, VersionHistory, VersionMapEntry, path_history_key, version_key,
 };
 use super::{CheckOutState, NodeVersion, checked_in};
-use crate::order_key::OrderKey;
-use crate::record::ContentRecord;
+use crate::document::record::ContentRecord;
+use crate::model::order_key::OrderKey;
 use crate::{
     Error, JCR_CONTENT, JcrDate, LookupIndex, NodePath, Result, Session, SiblingPosition, Subtree,
-    Value, record_key,
+    Value, document::record_key,
 };
 
 impl Session {

@@ -14,9 +14,11 @@ use std::ops::Bound;
 use tympan_store::{ChunkBatch, MapValue};
 
 use super::NodeVersion;
-use crate::codec::{ByteCursor, write_length_prefixed, write_signed_varint, write_varint};
-use crate::order_key::OrderKey;
-use crate::record::{ContentRecord, NodeSummary, RecordBody};
+use crate::document::codec::{
+    ByteCursor, write_length_prefixed, write_signed_varint, write_varint,
+};
+use crate::document::record::{ContentRecord, NodeSummary, RecordBody};
+use crate::model::order_key::OrderKey;
 use crate::{Error, JcrDate, NodePath, Result};
 
 /// The name of the map.

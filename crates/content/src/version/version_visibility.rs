@@ -3,7 +3,7 @@
 use super::NodeVersion;
 use super::version_entry::{VersionMapKey, parse_version_key};
 use crate::access::{AccessGate, AccessedItem, Privileges, RecordExtent};
-use crate::document_body::DocumentBody;
+use crate::document::document_body::DocumentBody;
 use crate::snapshot::SnapshotView;
 use crate::{Error, NodePath, Result, Snapshot, Subtree};
 

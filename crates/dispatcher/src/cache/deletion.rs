@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use super::confined_open;
 use super::docroot::{Docroot, OWN_FILE_PREFIX, STALE_MARK_MODE, TEMPORARY_FOLDER};
 use super::usage::DiskAmount;
-use crate::suffix_folder;
+use crate::cache::suffix_folder;
 
 /// The action that a flush applies to the files of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,9 +24,9 @@ use rustix::io::Errno;
 use super::confined_open;
 use super::stored_headers::StoredHeaders;
 use super::usage::DocrootUsage;
-use crate::flush_numbering::FlushNumbers;
-use crate::flush_propagation::ReceivedPositions;
-use crate::suffix_folder;
+use crate::cache::suffix_folder;
+use crate::flush::flush_numbering::FlushNumbers;
+use crate::flush::flush_propagation::ReceivedPositions;
 
 /// The folder for unfinished files and for folders that are being removed.
 pub(crate) const TEMPORARY_FOLDER: &str = ".tympan-tmp";

@@ -15,11 +15,11 @@ use parking_lot::{Mutex, RwLock};
 
 use super::docroot::Docroot;
 use super::usage::DocrootUsage;
-use crate::flush_numbering::FlushOrderCounts;
-use crate::flush_propagation::{FailedMessages, FarmEventLog};
-use crate::negative_cache::NegativeCache;
-use crate::surrogate_key::SurrogateKeyIndex;
-use crate::visit_address::VisitAddresses;
+use crate::cache::negative_cache::NegativeCache;
+use crate::cache::surrogate_key::SurrogateKeyIndex;
+use crate::flush::flush_numbering::FlushOrderCounts;
+use crate::flush::flush_propagation::{FailedMessages, FarmEventLog};
+use crate::flush::visit_address::VisitAddresses;
 
 /// A document root of one farm.
 #[derive(Debug)]

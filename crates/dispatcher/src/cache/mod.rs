@@ -2,6 +2,20 @@
 //!
 //! `docs/formats/cache-docroot.md` describes the files.
 
+pub(crate) mod cache_export;
+pub(crate) mod cache_file_response;
+pub(crate) mod cacheability;
+pub(crate) mod freshness;
+pub(crate) mod negative_cache;
+pub(crate) mod page_variant;
+pub(crate) mod quota_enforcement;
+pub(crate) mod response_memory;
+pub(crate) mod suffix_folder;
+pub(crate) mod surrogate_key;
+pub(crate) mod tar_archive;
+pub(crate) mod ttl;
+pub(crate) mod variant_limiter;
+
 mod confined_open;
 mod deletion;
 mod docroot;

@@ -19,8 +19,8 @@ use rustix::io::Errno;
 
 use super::confined_open;
 use super::docroot::{Docroot, OpenCacheFile, TEMPORARY_FOLDER, to_system_time};
+use crate::cache::freshness::FreshnessInput;
 use crate::config::{CacheConfig, StatFileLayout};
-use crate::freshness::FreshnessInput;
 
 const STAT_FILE_NAME: &str = ".stat";
 

@@ -25,7 +25,7 @@ use super::confined_open;
 use super::docroot::{Docroot, TEMPORARY_FOLDER, side_file_path, to_system_time};
 use super::stored_headers::StoredHeaders;
 use super::usage::DiskAmount;
-use crate::cacheability::is_reserved_name;
+use crate::cache::cacheability::is_reserved_name;
 
 /// The factor by which the age of a file is multiplied if it was not used since it was stored.
 const UNUSED_AGE_FACTOR: u32 = 4;

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::docroot::Docroot;
-use crate::cacheability::is_reserved_name;
+use crate::cache::cacheability::is_reserved_name;
 
 impl Docroot {
     /// Calls `visit` with each cache file, below the root; skips unreadable files.

@@ -1,8 +1,8 @@
 //! Ordered lists of `/type` and `/glob`, in which the last matching rule wins.
 
 use super::reader::{ConfigEntry, ConfigReader};
-use crate::any_syntax::{ConfigBlock, SourcePosition};
-use crate::pattern::{BrokenPatternPolicy, RulePattern};
+use crate::config::any_syntax::{ConfigBlock, SourcePosition};
+use crate::config::pattern::{BrokenPatternPolicy, RulePattern};
 
 /// The verdict of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

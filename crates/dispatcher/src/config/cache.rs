@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::access_list::{AccessList, RuleVerdict, read_access_list};
 use super::disk_quota::{DiskQuota, parse_size};
 use super::reader::{ConfigEntry, ConfigReader};
-use crate::any_syntax::ConfigBlock;
-use crate::freshness::GracePeriod;
+use crate::cache::freshness::GracePeriod;
+use crate::config::any_syntax::ConfigBlock;
 
 /// The layout of `.stat` files.
 #[derive(Debug, Clone, PartialEq, Eq)]

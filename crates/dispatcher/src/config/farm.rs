@@ -11,8 +11,8 @@ use super::reader::{ConfigEntry, ConfigReader};
 use super::render::{RenderConfig, read_renders};
 use super::variant_limit::{VariantLimit, read_variant_limit};
 use super::virtual_host::VirtualHostPattern;
-use crate::any_syntax::{ConfigBlock, ConfigKey, ConfigValue, SourcePosition};
-use crate::glob::Glob;
+use crate::config::any_syntax::{ConfigBlock, ConfigKey, ConfigValue, SourcePosition};
+use crate::config::glob::Glob;
 
 /// The request headers that are forwarded to the renders.
 #[derive(Debug, Clone, PartialEq, Eq)]

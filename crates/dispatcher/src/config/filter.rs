@@ -2,8 +2,8 @@
 
 use super::access_list::{RuleVerdict, read_verdict};
 use super::reader::ConfigReader;
-use crate::any_syntax::{ConfigBlock, ConfigItem, QuoteStyle, SourcePosition};
-use crate::pattern::RulePattern;
+use crate::config::any_syntax::{ConfigBlock, ConfigItem, QuoteStyle, SourcePosition};
+use crate::config::pattern::RulePattern;
 
 /// A part of the request that a rule may match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,7 +132,7 @@ fn read_filter_rule(
     Some(FilterRule { position: at, label: item.name().map(str::to_owned), verdict, matcher })
 }
 
-fn warn_of_glob_in_regex(reader: &mut ConfigReader, text: &crate::any_syntax::ConfigText) {
+fn warn_of_glob_in_regex(reader: &mut ConfigReader, text: &crate::config::any_syntax::ConfigText) {
     let is_suspect = text.quote == QuoteStyle::Single && text.text.starts_with('*');
     if is_suspect {
         reader.add_warning(

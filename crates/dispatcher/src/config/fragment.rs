@@ -11,7 +11,7 @@ use super::filter::{FilterRule, read_filter};
 use super::reader::ConfigReader;
 use super::render::{RENDER_KEYS, read_renders};
 use super::{DispatcherConfig, access_list};
-use crate::any_syntax::{ConfigBlock, ConfigItem, ConfigKey, ConfigValue};
+use crate::config::any_syntax::{ConfigBlock, ConfigItem, ConfigKey, ConfigValue};
 
 /// The keys of `/auth_checker`.
 const AUTH_CHECKER_KEYS: [&str; 3] = ["url", "filter", "headers"];

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::reader::ConfigReader;
-use crate::any_syntax::ConfigBlock;
+use crate::config::any_syntax::ConfigBlock;
 
 /// The rules for suspending a render and for its return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

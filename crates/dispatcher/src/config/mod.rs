@@ -9,6 +9,16 @@
 //!
 //! Not here: applying the rules (`farm`, `filter`, `decision`).
 
+pub mod any_syntax;
+pub(crate) mod config_check;
+pub(crate) mod config_comparison;
+pub(crate) mod explanation;
+pub(crate) mod front_settings;
+pub(crate) mod glob;
+pub(crate) mod httpd_converter;
+pub(crate) mod pattern;
+pub(crate) mod settings;
+
 mod access_list;
 mod cache;
 mod disk_quota;
@@ -38,7 +48,7 @@ pub use variant_limit::{OverLimitAction, VariantLimit};
 pub use virtual_host::VirtualHostPattern;
 pub(crate) use virtual_host::{is_literal_pattern, parse_host, split_port};
 
-use crate::any_syntax::{
+use crate::config::any_syntax::{
     ConfigBlock, ConfigDiagnostic, ConfigSources, DiagnosticSeverity, ParsedConfigFile, parse_file,
     parse_text,
 };

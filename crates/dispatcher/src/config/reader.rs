@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::any_syntax::{
+use crate::config::any_syntax::{
     ConfigBlock, ConfigDiagnostic, ConfigKey, ConfigText, ConfigValue, SourcePosition, nearest_key,
 };
-use crate::any_syntax::{ConfigItem, DiagnosticCollector};
-use crate::pattern::RulePattern;
+use crate::config::any_syntax::{ConfigItem, DiagnosticCollector};
+use crate::config::pattern::RulePattern;
 
 /// A labelled item.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use super::reader::{ConfigEntry, ConfigReader};
-use crate::any_syntax::{ConfigBlock, ConfigItem};
+use crate::config::any_syntax::{ConfigBlock, ConfigItem};
 
 /// The configuration of one render.
 #[derive(Debug, Clone, PartialEq, Eq)]

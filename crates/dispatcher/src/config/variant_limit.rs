@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::reader::{ConfigEntry, ConfigReader};
-use crate::any_syntax::{ConfigBlock, SourcePosition};
+use crate::config::any_syntax::{ConfigBlock, SourcePosition};
 
 /// The action for a request over the variant limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

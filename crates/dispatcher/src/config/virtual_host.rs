@@ -1,6 +1,6 @@
 //! Entries of `/virtualhosts`: `[scheme://]host[:port][/uri]`.
 
-use crate::glob::Glob;
+use crate::config::glob::Glob;
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq)]

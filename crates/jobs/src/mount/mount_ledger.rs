@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 
 use super::mount_source::SourceFile;
 use super::pass_report::MountPassReport;
-use crate::sql::{database_error, from_epoch_millis, to_epoch_millis};
+use crate::queue::sql::{database_error, from_epoch_millis, to_epoch_millis};
 use crate::{JobQueues, Result};
 
 /// Migrations that create the tables of mounts; each runs once.

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use sqlx::Row;
 
-use crate::sql::{WriteTransaction, database_error, from_epoch_millis, to_epoch_millis};
+use crate::queue::sql::{WriteTransaction, database_error, from_epoch_millis, to_epoch_millis};
 use crate::workflow::engine::{LockedWorkflow, StepActionContext, WorkflowEngine, WorkflowId};
 use crate::workflow::query::WorkflowState;
 use crate::workflow::step::step_job_key;

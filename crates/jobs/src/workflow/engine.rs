@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use serde_json::{Map, Value as Json};
 use sqlx::Row;
 
-use crate::sql::{SqlDialect, WriteTransaction, database_error, to_epoch_millis};
+use crate::queue::sql::{SqlDialect, WriteTransaction, database_error, to_epoch_millis};
 use crate::workflow::flow_state::FlowState;
 use crate::workflow::model::{WorkflowModel, WorkflowModelRoots};
 use crate::workflow::query::WorkflowState;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use crate::sql::{database_error, from_epoch_millis, sql_placeholders, to_epoch_millis};
+use crate::queue::sql::{database_error, from_epoch_millis, sql_placeholders, to_epoch_millis};
 use crate::workflow::engine::{LockedWorkflow, StepActionContext, WorkflowEngine, WorkflowId};
 use crate::{Error, Result};
 

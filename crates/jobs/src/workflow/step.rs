@@ -5,8 +5,8 @@ use std::time::SystemTime;
 use serde_json::json;
 use sqlx::Row;
 
-use crate::queue_config::{EXTERNAL_TOPIC, TRANSIENT_TOPIC, WORKFLOW_TOPIC};
-use crate::sql::{WriteTransaction, database_error, to_epoch_millis};
+use crate::queue::queue_config::{EXTERNAL_TOPIC, TRANSIENT_TOPIC, WORKFLOW_TOPIC};
+use crate::queue::sql::{WriteTransaction, database_error, to_epoch_millis};
 use crate::workflow::engine::{
     LockedWorkflow, ParentStep, StepActionContext, StepCompletion, WorkflowEngine, WorkflowId,
     WorkflowStart,

@@ -22,7 +22,7 @@ use serde_json::{Map, Value as Json, json};
 use tokio::runtime::Handle;
 
 use crate::error::format_error_chain;
-use crate::sql::WriteTransaction;
+use crate::queue::sql::WriteTransaction;
 use crate::workflow::engine::{LockedWorkflow, StepActionContext, WorkflowEngine};
 use crate::workflow::model::WorkflowStep;
 use crate::workflow::query::WorkflowState;

@@ -6,9 +6,9 @@ use base64::Engine as _;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{ContentItem, ContentSink, image};
-use crate::asset_request::build_upload_form;
+use crate::load::asset_request::build_upload_form;
+use crate::load::probe_client::{ProbeClient, ProbeRequest};
 use crate::net::AbsoluteUrl;
-use crate::probe_client::{ProbeClient, ProbeRequest};
 use crate::{Error, Result};
 
 /// The credentials for storing content.

@@ -15,8 +15,8 @@ use super::job::{AgentCompletion, AgentHello, AgentJob, AgentWork, FinishedPart,
 use super::results_merger::ResultsMerger;
 use super::token::FleetToken;
 use super::transport::{self, AgentConnection, AgentProcess};
-use crate::get_load::GetLoad;
 use crate::load::LoadPortion;
+use crate::load::get_load::GetLoad;
 use crate::measurement::summariser::{SummaryTally, ThreadCounts};
 use crate::measurement::{RunResults, jtl};
 use crate::plan::{RunOptions, SummaryLinePrinter, TestPlan, time_of_day_text};

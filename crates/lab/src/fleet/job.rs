@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::get_load::GetLoad;
 use crate::load::LoadPortion;
+use crate::load::get_load::GetLoad;
 use crate::measurement::RunResults;
 use crate::measurement::summariser::{SummaryTally, ThreadCounts};
 

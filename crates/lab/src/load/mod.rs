@@ -8,8 +8,13 @@
 //! * A response time counts from when the request was due, so that a stalled server is not measured less often.
 //! * Delays of the generator are recorded separately from delays of the server.
 //!
-//! Not here: the meaning of a request (`plan`, [`crate::get_load`]) and the validity of the run
-//! ([`crate::result_validity`]).
+//! Not here: the meaning of a request (`plan`, [`crate::load::get_load`]) and the validity of the run
+//! ([`crate::report::result_validity`]).
+
+pub(crate) mod asset_request;
+pub mod get_load;
+pub(crate) mod probe_client;
+pub(crate) mod scripted_fetch;
 
 mod portion;
 mod run;

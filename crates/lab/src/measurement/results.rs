@@ -10,8 +10,8 @@ use super::recorder::WorkerInterval;
 use super::slow_sample::{ServerLogJoin, SlowSample, SlowestSamples, parse_mark_field};
 use super::trace::{ExchangeTrace, TraceQuota};
 use super::{SampleStats, TimingHistogram};
-use crate::log_watch::LogWatchResult;
 use crate::phase::process_watch::ProcessMetrics;
+use crate::server_log::log_watch::LogWatchResult;
 
 /// The measurements of a run.
 #[derive(Debug, Clone)]

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use tympan_web::sample_mark;
 
 use super::TimingHistogram;
-use crate::request_log::RequestLog;
+use crate::server_log::request_log::RequestLog;
 
 /// Number of samples stored per label.
 const MAX_SLOW_SAMPLES_PER_LABEL: usize = 10;

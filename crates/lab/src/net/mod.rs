@@ -109,7 +109,7 @@ pub(crate) const MAX_REDIRECTS: usize = 20;
 
 /// Returns true if a header is valid only for the server that it was given for: credentials, and the server's name.
 pub(crate) fn is_server_specific(header: &str) -> bool {
-    header.eq_ignore_ascii_case("Host") || crate::redaction::is_secret_name(header)
+    header.eq_ignore_ascii_case("Host") || crate::secret::redaction::is_secret_name(header)
 }
 
 /// The reason why there is no response.

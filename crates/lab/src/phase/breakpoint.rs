@@ -14,8 +14,8 @@ use super::{
     process_watch, run_phase, top_failure_reason,
 };
 use crate::Result;
-use crate::goal::format_response_time;
 use crate::plan::{LoadAmount, LoadOffer};
+use crate::report::goal::format_response_time;
 use crate::report::report_sheet::{ReportChart, ReportPart, ReportSheet, ReportTone};
 
 /// The growth of the load from step to step.

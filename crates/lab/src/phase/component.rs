@@ -9,8 +9,8 @@ use super::{
     process_charts, process_watch, run_phase, with_error_bound,
 };
 use crate::Result;
-use crate::goal::{GoalResult, LoadGoal, judge_goals};
 use crate::plan::{LoadAmount, LoadOffer, RunOptions, TestPlan};
+use crate::report::goal::{GoalResult, LoadGoal, judge_goals};
 use crate::report::report_sheet::{ReportPart, ReportSheet, ReportTone};
 
 /// Options of a component trial.

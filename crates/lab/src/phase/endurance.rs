@@ -9,9 +9,9 @@ use serde_json::json;
 
 use super::{LoadPhase, PhaseMeasurement, PhaseSubject, judge_pace, run_phase, with_error_bound};
 use crate::Result;
-use crate::goal::{LoadGoal, format_response_time, judge_goals};
 use crate::measurement::TimingHistogram;
 use crate::plan::LoadOffer;
+use crate::report::goal::{LoadGoal, format_response_time, judge_goals};
 use crate::report::report_sheet::{ReportChart, ReportPart, ReportSheet, ReportTable, ReportTone};
 
 /// Options of an endurance trial.

@@ -13,8 +13,8 @@ use super::{
     LoadPhase, PhaseMeasurement, PhaseSubject, add_phase_row, phase_grid, process_charts,
     run_phase, top_failure_reason,
 };
-use crate::goal::{GoalResult, format_response_time};
 use crate::plan::{LoadAmount, LoadOffer, RunOptions, TestPlan};
+use crate::report::goal::{GoalResult, format_response_time};
 use crate::report::report_sheet::{ReportPart, ReportSheet, ReportTable, ReportTone};
 use crate::{Error, Result};
 

@@ -11,8 +11,8 @@ use super::{
     LoadPhase, PhaseMeasurement, PhaseSubject, add_phase_row, judge_pace, phase_grid,
     process_charts, run_phase,
 };
-use crate::goal::{GoalResult, LoadGoal, judge_goals};
 use crate::plan::{LoadAmount, LoadOffer};
+use crate::report::goal::{GoalResult, LoadGoal, judge_goals};
 use crate::report::report_sheet::{ReportChart, ReportPart, ReportSheet, ReportTone};
 use crate::{Error, Result};
 
@@ -117,10 +117,10 @@ const LAUNCH_PHASE_NAME: &str = "launch";
 pub fn default_launch_goals() -> Vec<LoadGoal> {
     let errors = LoadGoal {
         label: "*".to_owned(),
-        limit: crate::goal::GoalLimit::MaxErrorRate(0.01),
+        limit: crate::report::goal::GoalLimit::MaxErrorRate(0.01),
         abort_after: None,
     };
-    crate::goal::latency_goals().into_iter().chain([errors]).collect()
+    crate::report::goal::latency_goals().into_iter().chain([errors]).collect()
 }
 
 /// Evaluates a phase against the goals, and checks that the target kept pace.

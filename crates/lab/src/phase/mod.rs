@@ -21,12 +21,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::goal::{GoalLimit, GoalResult, LoadGoal, format_response_time};
-use crate::live_display::LiveDisplay;
 use crate::measurement::{RunResults, SampleStats};
 use crate::plan::{LoadAmount, LoadOffer, PlanRunOutcome, RunOptions, TestPlan};
+use crate::report::goal::{GoalLimit, GoalResult, LoadGoal, format_response_time};
+use crate::report::live_display::LiveDisplay;
 use crate::report::report_sheet::{ReportPart, ReportTable, ReportTone, target_chart_parts};
-use crate::{Result, result_validity};
+use crate::{Result, report::result_validity};
 
 /// The inputs of every phase test.
 #[derive(Debug)]

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use super::error_trial::{ErrorTrial, judge_healthy_traffic};
 use super::{LoadPhase, PhaseMeasurement, PhaseSubject, run_phase, top_failure_reason};
-use crate::goal::{GoalResult, format_response_time};
+use crate::load::probe_client::{ProbeClient, ProbeRequest};
 use crate::net::AbsoluteUrl;
-use crate::probe_client::{ProbeClient, ProbeRequest};
+use crate::report::goal::{GoalResult, format_response_time};
 use crate::report::report_sheet::{ReportSheet, ReportTone};
 use crate::{Error, Result};
 

@@ -10,9 +10,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::Result;
+use crate::load::probe_client::{ProbeClient, ProbeRequest};
+use crate::load::scripted_fetch::basic_auth_header;
 use crate::net::{AbsoluteUrl, parse_user_info};
-use crate::probe_client::{ProbeClient, ProbeRequest};
-use crate::scripted_fetch::basic_auth_header;
 
 /// The source of process metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::net::{AbsoluteUrl, LoadTarget};
 use crate::report::report_sheet::{ReportTable, ReportTone};
-use crate::{Error, Result, goal};
+use crate::{Error, Result, report::goal};
 
 /// The time between two bytes.
 const BYTE_INTERVAL: Duration = Duration::from_millis(500);

@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::asset_request::{
+use crate::load::asset_request::{
     self, AssetProcessingOutcome, AssetRequest, MAX_ASSET_RESPONSE_BYTES, asset_processing_outcome,
 };
-use crate::calculator::UploadWorkload;
-use crate::goal::{GoalResult, format_response_time};
+use crate::load::scripted_fetch::basic_auth_header;
 use crate::load::{
     ArrivalProcess, ArrivalSchedule, LoadRun, LoadRunState, UserStep, UserTurn, VirtualUser,
     WorkerLoad, processor_count, random_number, run_load,
 };
 use crate::measurement::{RecordedSample, RunResults};
 use crate::net::{AbsoluteUrl, ExchangeOutcome, LoadTarget, ResponseRetention, TargetRequest};
+use crate::report::calculator::UploadWorkload;
+use crate::report::goal::{GoalResult, format_response_time};
 use crate::report::report_sheet::{ReportPart, ReportSheet, ReportTable, ReportTone};
-use crate::scripted_fetch::basic_auth_header;
-use crate::{Error, Result, result_validity};
+use crate::{Error, Result, report::result_validity};
 
 /// Options of an upload trial.
 #[derive(Debug, Clone)]

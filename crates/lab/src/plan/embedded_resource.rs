@@ -12,7 +12,7 @@ use html5ever::tokenizer::{
 use regex::Regex;
 
 use crate::net::AbsoluteUrl;
-use crate::page_reference::raw_text_mode;
+use crate::page::page_reference::raw_text_mode;
 
 /// Returns the URLs of images, scripts, styles, frames and similar resources of a page at `page`, without duplicates
 /// and in page order. A `<base href>` applies to what follows it.

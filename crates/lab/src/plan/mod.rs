@@ -70,10 +70,10 @@ use template::TextTemplate;
 pub use toml_plan::parse_rate;
 pub(crate) use toml_plan::{closest_word, weighted_order};
 
-use crate::goal::LoadGoal;
-use crate::live_display::LiveDisplay;
 use crate::load::LoadObserver;
-use crate::plan_redaction;
+use crate::report::goal::LoadGoal;
+use crate::report::live_display::LiveDisplay;
+use crate::secret::plan_redaction;
 use crate::{Error, FileFinding, Result};
 
 /// A plan that can be run.

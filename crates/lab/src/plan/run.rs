@@ -11,8 +11,6 @@ use super::plan_thread::{PlanRunState, PlanThread, ThreadGroupState};
 use super::process_rotation::ProcessRotation;
 use super::thread_lifetime::{self, ThreadLifetime};
 use super::variable_scope::{RunContext, VariableScope};
-use crate::goal::{self, LoadGoal};
-use crate::live_display::LiveDisplay;
 use crate::load::{
     ArrivalProcess, ArrivalSchedule, LoadObserver, LoadPortion, LoadRun, LoadRunState,
     RateInterval, SampleRowWriter, VirtualUser, WorkerLoad, processor_count, run_load,
@@ -21,6 +19,8 @@ use crate::measurement::jtl::JtlExtraColumns;
 use crate::measurement::summariser::{SummaryTally, ThreadCounts, format_summary_line};
 use crate::measurement::{JtlRowSink, RunResults, SampleMarkGenerator, WorkerInterval};
 use crate::net::TargetRegistry;
+use crate::report::goal::{self, LoadGoal};
+use crate::report::live_display::LiveDisplay;
 use crate::{Error, FileFinding, Result};
 
 /// Options of a plan run.

@@ -19,7 +19,7 @@ use super::model::{
 };
 use super::run::{RunMembership, RunOptions, begin_run};
 use super::template::TextTemplate;
-use crate::plan_draft::quote_toml;
+use crate::recording::plan_draft::quote_toml;
 
 /// Maximum count of a fixed loop that is unrolled.
 const MAX_UNROLLED_LOOPS: i64 = 20;

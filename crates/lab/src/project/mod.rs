@@ -8,7 +8,7 @@
 //! * Colors show the measurements: green if all targets are met, amber if only the average targets are met, red if not
 //!   even those are met, grey if nothing was measured.
 //!
-//! Not here: runs, and goals of single runs ([`crate::goal`]).
+//! Not here: runs, and goals of single runs ([`crate::report::goal`]).
 
 mod architecture_map;
 mod html_page;

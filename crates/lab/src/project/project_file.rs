@@ -10,7 +10,7 @@ use super::{
     Kpi, MapEdge, MapElement, PROJECT_PHASES, PerformanceProject, ProjectPhaseState,
     REPORT_SECTIONS, UseCase,
 };
-use crate::calculator::parse_duration;
+use crate::report::calculator::parse_duration;
 use crate::{Error, FileFinding, Result};
 
 #[derive(Debug, Deserialize)]

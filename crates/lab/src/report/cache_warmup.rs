@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::html::escape_html;
 use super::text::format_count;
-use crate::goal::format_response_time;
 use crate::measurement::{CacheEvidence, FirstCachedResponse, RunResults};
+use crate::report::goal::format_response_time;
 
 /// Maximum number of lines on a terminal, and of rows in the table.
 const MAX_SHOWN_LABELS: (usize, usize) = (10, 100);

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::chart::{self, ChartLine};
 use super::{RunReport, cache_warmup, slow_sample, text, trace};
-use crate::goal::format_response_time;
-use crate::log_watch::LogWatchResult;
 use crate::measurement::{RunResults, SampleStats, TimingHistogram};
 use crate::phase::process_watch;
+use crate::report::goal::format_response_time;
+use crate::server_log::log_watch::LogWatchResult;
 
 pub(crate) const REPORT_CSS: &str = include_str!("report.css");
 

@@ -1,5 +1,11 @@
 //! Writes the report of a run: one HTML file, JSON, JUnit XML, Markdown, plain text.
 
+pub mod calculator;
+pub(crate) mod finding;
+pub mod goal;
+pub mod live_display;
+pub mod result_validity;
+
 mod cache_warmup;
 mod chart;
 mod html;
@@ -18,9 +24,9 @@ pub(crate) use html::{REPORT_CSS, escape_html};
 pub use statistics::render_jmeter_statistics;
 pub use text::{report_to_json, report_to_junit, report_to_markdown, report_to_plain_text};
 
-use crate::goal::GoalResult;
+use crate::Result;
 use crate::measurement::{MAX_LABELS, OTHER_LABELS, RunResults, ServerLogJoin, jtl};
-use crate::{Result, result_validity};
+use crate::report::goal::GoalResult;
 
 /// The contents of a report.
 #[derive(Debug)]

@@ -10,10 +10,10 @@ use serde_json::Value;
 use super::chart::{self, ChartLine};
 use super::html::{REPORT_CSS, escape_html};
 use super::text;
-use crate::goal::GoalResult;
-use crate::log_watch::LogWatchResult;
 use crate::measurement::TimingHistogram;
 use crate::phase::process_watch::{self, ProcessMetrics};
+use crate::report::goal::GoalResult;
+use crate::server_log::log_watch::LogWatchResult;
 
 /// The rating of a verdict or a table row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -514,7 +514,7 @@ mod tests {
 
     #[test]
     fn what_was_logged_as_an_error_misses_a_goal_and_is_told() {
-        use crate::log_watch::LogErrors;
+        use crate::server_log::log_watch::LogErrors;
 
         let log = |lines: &[&str], unread: Option<&str>| LogWatchResult {
             log_file: "e.log".to_owned(),

@@ -7,7 +7,7 @@
 //!   over runs.
 //! * A run without times per second (one of several phases, a summary alone) has rows but no curves.
 //!
-//! Not here: whether a difference exceeds noise, which takes several runs of each ([`crate::metric_comparison`]).
+//! Not here: whether a difference exceeds noise, which takes several runs of each ([`crate::comparison::metric_comparison`]).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -332,7 +332,9 @@ fn run_table(runs: &[ComparedRun]) -> ReportTable {
 }
 
 fn format_ms(ms: f64) -> String {
-    crate::goal::format_response_time(Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default())
+    crate::report::goal::format_response_time(
+        Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default(),
+    )
 }
 
 /// Returns a table of the runs' commands, where they are known.
@@ -483,7 +485,7 @@ mod tests {
         }
         *series.total.status_counts.entry(200).or_default() += 200;
         results.elapsed = Duration::from_secs(20);
-        let goal = crate::goal::GoalResult {
+        let goal = crate::report::goal::GoalResult {
             label: "*".to_owned(),
             requirement: "p95 at most 20 ms".to_owned(),
             measured: String::new(),

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::html::escape_html;
 use super::text;
-use crate::goal::format_response_time;
 use crate::measurement::{RunResults, ServerLogJoin, SlowSample, TimingHistogram};
+use crate::report::goal::format_response_time;
 
 /// Maximum number of rows of the table.
 const MAX_TABLE_ROWS: usize = 50;

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::html::escape_html;
 use super::{RunReport, cache_warmup, slow_sample};
-use crate::goal::format_response_time;
-use crate::log_watch::LogWatchResult;
 use crate::measurement::{LoadProcess, RunResults, SampleStats, TimingHistogram};
 use crate::phase::process_watch::{self, PoolUsage, ProcessMetrics};
+use crate::report::goal::format_response_time;
+use crate::server_log::log_watch::LogWatchResult;
 
 pub(super) fn format_date(at: SystemTime) -> String {
     let seconds = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use super::html::escape_html;
 use super::text;
-use crate::goal::format_response_time;
 use crate::measurement::{ExchangeTrace, RunResults};
+use crate::report::goal::format_response_time;
 
 /// The policy of a rendered page: it may show itself and its own styles. It comes first, so that the page cannot loosen
 /// it.

@@ -10,7 +10,7 @@ use super::shared_state::{
     CreatedContentKind, ToughServer, ToughSharedState, ToughTreeKey, tree_node_path,
 };
 use super::suite::{DEFAULT_SEARCH_QUERY, PageAppearance, ToughTest, ToughTestKind};
-use crate::asset_request::{self, AssetRequest, MAX_ASSET_RESPONSE_BYTES};
+use crate::load::asset_request::{self, AssetRequest, MAX_ASSET_RESPONSE_BYTES};
 use crate::net::{ResponseRetention, TargetRequest};
 
 /// Number of users that `CreateGroupWithUsers` creates at a time, as in Tough Day.

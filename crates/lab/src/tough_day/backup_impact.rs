@@ -18,15 +18,15 @@ use super::{
     DRAIN_TIMEOUT, LoadRamp, ToughAuthor, ToughDayRun, ToughPhase, ToughTest, ToughTestKind,
     test_order,
 };
-use crate::goal::format_response_time;
+use crate::comparison::program::MeasuredProgram;
 use crate::load::{
     ArrivalProcess, ArrivalSchedule, LoadRun, LoadRunState, VirtualUser, WorkerLoad,
     processor_count, run_load,
 };
 use crate::measurement::{RunResults, SampleStats};
-use crate::program::MeasuredProgram;
+use crate::report::goal::format_response_time;
 use crate::report::report_sheet::{ReportChart, ReportPart, ReportSheet, ReportTable, ReportTone};
-use crate::{Error, Result, result_validity};
+use crate::{Error, Result, report::result_validity};
 
 /// Configuration of the test.
 #[derive(Debug)]

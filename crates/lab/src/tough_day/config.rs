@@ -6,8 +6,8 @@ use super::suite::{
     LoadRamp, SUITE_NAMES, ToughLoadMode, ToughPhase, ToughTest, ToughTestKind, find_suite,
 };
 use super::yaml::{self, YamlNode, YamlValue};
-use crate::calculator::parse_duration;
 use crate::plan::closest_word;
+use crate::report::calculator::parse_duration;
 use crate::{Error, FileFinding, Result};
 
 /// A configuration.

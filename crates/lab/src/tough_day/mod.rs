@@ -27,18 +27,18 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::goal::{LoadGoal, format_response_time, judge_goals};
-use crate::live_display::LiveDisplay;
+use crate::load::probe_client::{ProbeClient, ProbeRequest, ProbeResponse};
+use crate::load::scripted_fetch::basic_auth_header;
 use crate::load::{
     ArrivalProcess, ArrivalSchedule, LoadRun, LoadRunState, RateInterval, VirtualUser, WorkerLoad,
     processor_count, run_load,
 };
 use crate::measurement::{RunResults, SampleStats};
 use crate::net::{AbsoluteUrl, LoadTarget};
-use crate::probe_client::{ProbeClient, ProbeRequest, ProbeResponse};
+use crate::report::goal::{LoadGoal, format_response_time, judge_goals};
+use crate::report::live_display::LiveDisplay;
 use crate::report::report_sheet::{ReportPart, ReportSheet, ReportTable, ReportTone};
-use crate::scripted_fetch::basic_auth_header;
-use crate::{Error, Result, result_validity};
+use crate::{Error, Result, report::result_validity};
 
 pub use config::{ToughConfig, config_of_suites, config_of_yaml};
 pub use suite::{

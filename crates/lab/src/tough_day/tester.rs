@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::action::{PollCondition, ToughAction};
 use super::shared_state::ToughSharedState;
-use crate::asset_request::{AssetProcessingOutcome, asset_processing_outcome};
+use crate::load::asset_request::{AssetProcessingOutcome, asset_processing_outcome};
 use crate::load::{UserStep, UserTurn, VirtualUser};
 use crate::measurement::RecordedSample;
 use crate::net::ExchangeOutcome;

@@ -18,11 +18,11 @@ use sha2::{Digest, Sha256};
 use tympan_content::NodePath;
 
 use super::rule::ExportRule;
-use crate::client_library_file::ClientLibraryResolver;
-use crate::content_reader::ContentReader;
+use crate::client_library::client_library_file::ClientLibraryResolver;
+use crate::dependency::content_reader::ContentReader;
 use crate::image_address::ImageAddress;
-use crate::link::encode_path;
 use crate::page;
+use crate::page::link::encode_path;
 use crate::url::{SlingUrl, mangle_namespaces};
 use crate::url_route::{RouteTarget, UrlRoutes};
 

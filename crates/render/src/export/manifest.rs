@@ -24,8 +24,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::folder::to_hex;
-use crate::changed_aspects::ChangedAspects;
 use crate::dependency::DependencySet;
+use crate::dependency::changed_aspects::ChangedAspects;
 
 /// The version of the record format.
 const MANIFEST_FORMAT: u64 = 1;

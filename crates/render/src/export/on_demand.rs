@@ -21,7 +21,7 @@ use super::manifest::ExportManifestEntry;
 use super::rendering::{ExportContext, ExportFileContent, ExportOutcome, RenderedExportFile};
 use super::{ExportEnvironment, ExportError, ExportResult, StaticExporter};
 use crate::dependency::DependencySet;
-use crate::link::encode_path;
+use crate::page::link::encode_path;
 use crate::response::BlobBody;
 use crate::url::mangle_namespaces;
 

@@ -17,7 +17,7 @@ use super::{
     EXPORT_USER, ExportEnvironment, ExportError, ExportResult, ExportTree, StaticExportHandler,
     StaticExporter, parent_folder,
 };
-use crate::changed_aspects::ChangedAspects;
+use crate::dependency::changed_aspects::ChangedAspects;
 
 /// The start of a full run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

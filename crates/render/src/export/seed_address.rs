@@ -8,8 +8,8 @@ use tympan_content::{Node, NodePath, Snapshot, Viewer};
 
 use super::address_resolver::{ExportAddress, INHERITED_PROPERTIES};
 use super::{ExportError, ExportResult, StaticExporter, is_at_or_below};
-use crate::changed_aspects::ChangedAspects;
-use crate::link::encode_path;
+use crate::dependency::changed_aspects::ChangedAspects;
+use crate::page::link::encode_path;
 
 impl StaticExporter {
     /// Returns true if a change may rename files.

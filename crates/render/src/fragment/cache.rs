@@ -11,8 +11,8 @@ use tympan_content::{ChunkId, Snapshot};
 
 use super::ghost::GhostFragmentList;
 use super::{FragmentDirectives, UncachedReason};
-use crate::changed_aspects::ChangedAspects;
-use crate::content_reader::RequestFacts;
+use crate::dependency::changed_aspects::ChangedAspects;
+use crate::dependency::content_reader::RequestFacts;
 use crate::dependency::{DependencySet, hash_bytes};
 use crate::dynamic_inclusion::DynamicChildInclusions;
 

@@ -15,8 +15,8 @@ use super::url_rendering::{
     AcknowledgedAnswer, FlushCandidate, FollowerStep, StepImpact, UnchangedUrl,
 };
 use super::{DependencyLedger, LedgerError, LedgerResult};
-use crate::changed_aspects::ChangedAspects;
 use crate::dependency::DependencySet;
+use crate::dependency::changed_aspects::ChangedAspects;
 use crate::request::RenderRequest;
 use crate::response::RenderResponse;
 

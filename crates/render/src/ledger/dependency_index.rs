@@ -24,9 +24,9 @@ use super::url_rendering::{
     AcknowledgedAnswer, FlushCandidate, FollowerStep, IndexRecordOutcome, StepImpact, UnchangedUrl,
     UrlRendering, UrlRenderingDigest,
 };
-use crate::changed_aspects::ChangedAspects;
+use crate::dependency::changed_aspects::ChangedAspects;
 use crate::dependency::{DependencySet, PathAspects};
-use crate::list_query::ListQuery;
+use crate::page::list_query::ListQuery;
 
 /// Number of steps remembered for renderings that take longer than they do.
 const MAX_RECENT_STEPS: usize = 256;

@@ -67,8 +67,8 @@ use self::dependency_index::UrlDependencyIndex;
 use self::journal::LedgerJournal;
 use self::table::{LedgerTable, StoredLedger};
 use self::url_rendering::{IndexRecordOutcome, UrlRendering, UrlRenderingDigest};
-use crate::content_reader::RequestFacts;
 use crate::dependency::DependencySet;
+use crate::dependency::content_reader::RequestFacts;
 use crate::response::{RenderOutcome, RenderResponse};
 
 pub use self::affected_urls::{AffectedUrls, UrlRenderFn};
@@ -438,7 +438,7 @@ mod tests {
             content_type: "image/png".into(),
             headers: Vec::new(),
             body: crate::response::RenderResponseBody::Empty,
-            reads: crate::content_reader::RequestReads::default(),
+            reads: crate::dependency::content_reader::RequestReads::default(),
             timing: crate::timing::RenderTiming::default(),
             failed_component_count: 0,
             fragment_counts: crate::template::FragmentLookupCounts::default(),

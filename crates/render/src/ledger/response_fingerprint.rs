@@ -14,7 +14,7 @@
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use crate::content_reader::{ReadRecording, RequestFacts};
+use crate::dependency::content_reader::{ReadRecording, RequestFacts};
 use crate::dependency::{folded_multiply, mix_bits};
 use crate::request::{FragmentCacheOverride, RenderRequest};
 use crate::response::{RenderOutcome, RenderResponse, RenderResponseBody};
@@ -353,7 +353,7 @@ mod tests {
                 content_type: "text/html".into(),
                 headers: Vec::new(),
                 body: RenderResponseBody::Empty,
-                reads: crate::content_reader::RequestReads::default(),
+                reads: crate::dependency::content_reader::RequestReads::default(),
                 timing: crate::timing::RenderTiming { rows: vec![row] },
                 failed_component_count: 0,
                 fragment_counts: crate::template::FragmentLookupCounts::default(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tympan_content::ChunkId;
 
 use super::response_fingerprint::ResponseFingerprint;
-use crate::changed_aspects::ChangedAspects;
+use crate::dependency::changed_aspects::ChangedAspects;
 use crate::dependency::{DependencySet, PathAspects};
 
 /// The result of recording a rendering.

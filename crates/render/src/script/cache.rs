@@ -15,12 +15,12 @@ use super::name_match::ScriptCriteria;
 use super::source::{ScriptSet, ScriptSource};
 use crate::Result;
 use crate::client_library::ClientLibrarySet;
-use crate::container_policy::relative_resource_type;
-use crate::content_reader::ContentReader;
+use crate::dependency::content_reader::ContentReader;
 use crate::dependency::hash_path_text;
 use crate::dynamic_inclusion::{DynamicChildInclusions, DynamicInclusion, parse_child_inclusions};
 use crate::fragment::FragmentDirectives;
 use crate::i18n::TranslationDictionaries;
+use crate::page::container_policy::relative_resource_type;
 use crate::template::{ComponentFailure, RewrittenTemplate, analyze_templates};
 
 /// Maximum number of cached resolutions; selectors come from visitors, so their number is unlimited.

@@ -1,5 +1,7 @@
 //! Scripts: the templates of resource types, their sources, and their selection for a request.
 
+pub(crate) mod script_check;
+
 mod cache;
 mod declared_url_parts;
 mod index;

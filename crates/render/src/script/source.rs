@@ -15,7 +15,7 @@ use super::index::SCRIPT_SEARCH_PATHS;
 use super::name_match::SCRIPT_ENGINE_SUFFIX;
 use crate::client_library::ClientLibrarySource;
 use crate::i18n;
-use crate::stored_file::StoredFile;
+use crate::response::stored_file::StoredFile;
 use crate::{Error, Result};
 
 /// The texts of all scripts, and the settings of their types' nodes.

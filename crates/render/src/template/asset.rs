@@ -10,8 +10,8 @@ use tympan_content::{Node, Property, Value as Stored};
 use super::failure::invalid_call;
 use super::scope::RenderScope;
 use crate::image_address::{ImageAddress, ImageFormatExtension, ImageShape, MAX_IMAGE_SIDE};
-use crate::link::encode_path;
-use crate::stored_file::StoredFile;
+use crate::page::link::encode_path;
+use crate::response::stored_file::StoredFile;
 
 /// An asset or file, as returned by `asset(path)`.
 struct AssetObject {

@@ -6,7 +6,7 @@
 use minijinja::Value;
 use tympan_content::{Node, NodePath, Property};
 
-use crate::content_reader::ContentReader;
+use crate::dependency::content_reader::ContentReader;
 use crate::page;
 
 /// The path of breakpoints, relative to content.

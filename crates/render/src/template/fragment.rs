@@ -15,7 +15,7 @@ use tympan_content::ChunkId;
 use super::failure::ComponentFailure;
 use super::frame::render_hole;
 use super::scope::RenderScope;
-use crate::content_reader::RequestFacts;
+use crate::dependency::content_reader::RequestFacts;
 use crate::dependency::{DependencySet, hash_bytes};
 use crate::fragment::{
     CachedFragment, FragmentCache, FragmentDirectives, FragmentHole, FragmentLookup, FragmentPiece,

@@ -22,11 +22,11 @@ use super::resource_object::{NodeListObject, ResourceObject};
 use super::scope::{RenderScope, ResponseOverride};
 use super::{breakpoint, date};
 use crate::client_library::ClientLibraryKind;
-use crate::client_library_file::ClientLibraryResolver;
-use crate::content_reader::RequestFacts;
-use crate::message_format;
+use crate::client_library::client_library_file::ClientLibraryResolver;
+use crate::dependency::content_reader::RequestFacts;
+use crate::i18n::message_format;
+use crate::page::page_search::{self, PageSearch, PageSearchResults};
 use crate::page::{self, PageOrder};
-use crate::page_search::{self, PageSearch, PageSearchResults};
 use crate::renderer::RenderMode;
 use crate::response::RedirectKind;
 use crate::text_picture::TextPicture;
@@ -491,14 +491,14 @@ fn redirect(
     let frame = ComponentFrame::from_state(state)?;
     let location = page::sanitize_href(&frame.scope.reader, url.as_str().unwrap_or_default());
     let location = frame.scope.external_url(location);
-    if location.is_empty() || location == crate::link::BLOCKED_LINK {
+    if location.is_empty() || location == crate::page::link::BLOCKED_LINK {
         return Err(invalid_call(format!("`{url}` is no address to redirect to")));
     }
     let location = if keeps_query {
         frame.scope.reader.record_fact(RequestFacts::PARAMETERS);
         let raw = &frame.scope.request.raw_url;
         let query = raw.split_once('?').map_or("", |(_, query)| query);
-        crate::link::append_query(&location, query)
+        crate::page::link::append_query(&location, query)
     } else {
         location
     };

@@ -20,7 +20,7 @@ use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode
 use super::autoescape::{OutputEscape, UrlExtent};
 use super::escape::{escape_html, has_html_special};
 use super::filter::decode_entities;
-use crate::link::{AuthorLink, BLOCKED_LINK, parse_author_link};
+use crate::page::link::{AuthorLink, BLOCKED_LINK, parse_author_link};
 
 /// Replacement for the address of code that may not run.
 const BLOCKED_CODE_URL: &str = "about:invalid";

@@ -10,7 +10,7 @@ use tympan_content::{Node, NodePath};
 use super::resource_object::{NodeListObject, ResourceObject, properties_value};
 use super::scope::RenderScope;
 use super::value::date_to_template_value;
-use crate::link::encode_path;
+use crate::page::link::encode_path;
 use crate::page::{self, PageTag};
 use crate::resource::ContentResource;
 

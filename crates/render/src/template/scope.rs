@@ -19,7 +19,7 @@ use super::failure::{ComponentFailure, innermost_error};
 use super::fragment::{FragmentLookupCounts, IncludeCapture, RequestFragments};
 use super::frame::ComponentFrame;
 use crate::backend::BackendRegistry;
-use crate::content_reader::{ContentReader, RequestFacts};
+use crate::dependency::content_reader::{ContentReader, RequestFacts};
 use crate::fragment::FragmentHole;
 use crate::image_address::ImageSigningKey;
 use crate::page;

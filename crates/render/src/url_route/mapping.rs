@@ -8,7 +8,7 @@ use regex::Regex;
 use tympan_content::Node;
 
 use super::{RouteTarget, read_redirect_kind, text_values};
-use crate::link::encode_path;
+use crate::page::link::encode_path;
 use crate::response::RedirectKind;
 
 /// Maximum number of repeated mappings of an address.

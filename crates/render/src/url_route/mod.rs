@@ -15,6 +15,8 @@
 //!
 //! Not here: splitting a path into resource, selectors and extension (`url`).
 
+pub(crate) mod strict_url;
+
 mod mapping;
 mod vanity;
 
@@ -27,8 +29,8 @@ use tympan_content::{ChunkId, Node, NodePath, Snapshot, Viewer};
 
 use self::mapping::UrlMappings;
 use self::vanity::{PathAliases, VanityPaths};
-use crate::changed_aspects::ChangedAspects;
-use crate::link::encode_path;
+use crate::dependency::changed_aspects::ChangedAspects;
+use crate::page::link::encode_path;
 use crate::response::RedirectKind;
 
 /// Maximum number of nodes with vanity paths or aliases; more are ignored with a warning.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tympan_content::{JCR_CONTENT, Node, NodePath};
 
 use super::{RouteTarget, read_redirect_kind, text_values};
-use crate::link::encode_path;
+use crate::page::link::encode_path;
 use crate::response::RedirectKind;
 
 /// Folders below which vanity paths are ignored: they would hide the program.

@@ -23,7 +23,7 @@ use crate::api::schema::{
     schemas_by_name, text_or_null_schema, text_schema,
 };
 use crate::failure::{RequestFailure, Result};
-use crate::password_policy::{MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS};
+use crate::login::password_policy::{MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS};
 
 /// The group whose members bypass all access control policies.
 const ADMINISTRATORS_GROUP: &str = "administrators";

@@ -13,9 +13,11 @@ use crate::api::endpoint::{
     ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
     ParameterKind, PendingApiResponse, RequestBodySpec, ResponseSpec,
 };
-use crate::companion_request::{AccompaniedRequests, with_companions, with_replication_requests};
 use crate::failure::{RequestFailure, Result};
-use crate::metrics::increment;
+use crate::observe::metrics::increment;
+use crate::write::companion_request::{
+    AccompaniedRequests, with_companions, with_replication_requests,
+};
 
 /// Maximum number of jobs listed for an agent.
 pub(crate) const MAX_JOBS_PER_AGENT: u32 = 500;

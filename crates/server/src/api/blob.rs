@@ -20,10 +20,10 @@ use crate::api::entity_tag::{self, WriteCondition};
 use crate::api::node::find_node;
 use crate::api::node_write::written_node_response;
 use crate::failure::{RequestFailure, Result};
-use crate::incoming_blob::require_write_access;
 use crate::page::{add_delivery_headers, send_blob};
-use crate::page_modification::record_page_modification;
-use crate::property_protection::RequestedProperties;
+use crate::write::incoming_blob::require_write_access;
+use crate::write::page_modification::record_page_modification;
+use crate::write::property_protection::RequestedProperties;
 
 const PATH_PARAMETER: EndpointParameter =
     EndpointParameter::required("path", ParameterKind::Path, "The node.");

@@ -28,7 +28,7 @@ use crate::api::schema::{
 };
 use crate::api::version::subtree_differences_json;
 use crate::failure::{RequestFailure, Result};
-use crate::metrics::increment;
+use crate::observe::metrics::increment;
 
 const NAME_PARAMETER: EndpointParameter =
     EndpointParameter::required("name", ParameterKind::Text, "The branch.");

@@ -13,7 +13,7 @@ use crate::api::endpoint::{
 };
 use crate::api::entity_tag;
 use crate::failure::{RequestFailure, Result};
-use crate::property_protection::is_property_protected;
+use crate::write::property_protection::is_property_protected;
 
 /// Maximum number of nodes in a response.
 pub(crate) const MAX_READ_NODES: usize = 1000;

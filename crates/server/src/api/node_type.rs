@@ -20,7 +20,7 @@ use crate::api::schema::{
     array_schema, name_schema, object_schema, schemas_by_name, text_or_null_schema, text_schema,
 };
 use crate::failure::{RequestFailure, Result};
-use crate::metrics::increment;
+use crate::observe::metrics::increment;
 
 /// The API endpoints that this module defines.
 pub(crate) const NODE_TYPE_ENDPOINTS: &[Endpoint] = &[

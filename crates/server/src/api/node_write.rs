@@ -25,9 +25,9 @@ use crate::api::entity_tag::{self, WriteCondition};
 use crate::api::node::{NodePatch, SubmittedNode, deserialize_present};
 use crate::api::reference::{referrer_json, skipped_reference_json};
 use crate::failure::{RequestFailure, Result};
-use crate::metrics::increment;
-use crate::page_modification::record_page_modification;
-use crate::property_protection::{RelocationKind, RequestedProperties};
+use crate::observe::metrics::increment;
+use crate::write::page_modification::record_page_modification;
+use crate::write::property_protection::{RelocationKind, RequestedProperties};
 
 /// Maximum number of operations in a batch.
 pub(crate) const MAX_OPERATIONS: usize = 1000;

@@ -17,10 +17,10 @@ use crate::api::endpoint::{
     EndpointParameter, ParameterKind, PendingApiResponse, RequestBodySpec, ResponseSpec,
 };
 use crate::api::{entity_tag, node};
-use crate::dialog::{
+use crate::failure::{RequestFailure, Result};
+use crate::page::dialog::{
     component_title, dialog_json, find_component, is_component_group, is_container,
 };
-use crate::failure::{RequestFailure, Result};
 
 /// Maximum number of entries in a listing.
 const MAX_PAGE_SIZE: u64 = 1000;

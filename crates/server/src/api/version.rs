@@ -24,8 +24,8 @@ use crate::api::schema::{
     schemas_by_name, text_or_null_schema, text_schema,
 };
 use crate::failure::{RequestFailure, Result};
-use crate::metrics::increment;
-use crate::page_modification::record_page_modification;
+use crate::observe::metrics::increment;
+use crate::write::page_modification::record_page_modification;
 
 const PATH_PARAMETER: EndpointParameter =
     EndpointParameter::required("path", ParameterKind::Path, "The node.");

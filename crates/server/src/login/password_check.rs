@@ -25,7 +25,7 @@ use tympan_web::listen::ConnectionPeer;
 
 use super::{BROWSER_COOKIE, LoginAccount, Logins, find_cookie, hash_text, random_token};
 use crate::failure::{RequestFailure, Result};
-use crate::login_throttle::{LoginClient, LoginThrottle};
+use crate::login::login_throttle::{LoginClient, LoginThrottle};
 
 /// Maximum number of passwords hashed at once.
 const MAX_PARALLEL_HASHES: usize = 2;

@@ -29,9 +29,9 @@ use super::{
 };
 use crate::Instance;
 use crate::failure::{RequestFailure, Result};
-use crate::form::{self, FormFieldValue};
 use crate::login::{CSRF_HEADER, check_csrf_token};
-use crate::metrics::increment;
+use crate::observe::metrics::increment;
+use crate::write::form::{self, FormFieldValue};
 
 /// URL prefixes before the path of a package.
 const PACKAGE_PATH_PREFIXES: [&str; 3] = [

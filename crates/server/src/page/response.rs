@@ -11,7 +11,7 @@ use tympan_render::{
 use super::blob_response::send_blob;
 use super::request::{AdminPageOptions, PageRequest};
 use crate::failure::Result;
-use crate::{Instance, timing};
+use crate::{Instance, observe::timing};
 
 /// Forbids storing a response for which no cache invalidation would be sent.
 pub(crate) fn with_no_store(mut response: Response) -> Response {

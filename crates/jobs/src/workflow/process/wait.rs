@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 use tympan_content::JcrDate;
 
 use crate::JobContext;
-use crate::sql::to_epoch_millis;
+use crate::queue::sql::to_epoch_millis;
 use crate::workflow::step_timeout::parse_duration;
 use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
 

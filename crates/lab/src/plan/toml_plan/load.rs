@@ -235,7 +235,8 @@ fn greatest_common_divisor(one: u64, other: u64) -> u64 {
 
 /// Returns a pause in milliseconds as a template, from a time or a range of times.
 pub(super) fn pause_template(text: &str) -> Option<TextTemplate> {
-    let millis = |text: &str| crate::calculator::parse_duration(text).map(|time| time.as_millis());
+    let millis =
+        |text: &str| crate::report::calculator::parse_duration(text).map(|time| time.as_millis());
     let text = match text.split_once("..") {
         None => millis(text)?.to_string(),
         Some((from, to)) => {

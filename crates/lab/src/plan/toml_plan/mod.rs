@@ -28,8 +28,8 @@ use super::plan_file::PlanFiles;
 use super::template::TextTemplate;
 use super::{PlanInventory, http_spec::HttpSamplerSpec};
 use crate::FileFinding;
-use crate::goal::{self, LoadGoal};
 use crate::net::AbsoluteUrl;
+use crate::report::goal::{self, LoadGoal};
 
 /// The result of compiling a file.
 pub(super) struct CompiledPlan {

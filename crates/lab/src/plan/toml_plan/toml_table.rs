@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::super::template::TextTemplate;
 use crate::FileFinding;
-use crate::calculator::{parse_duration, parse_size};
+use crate::report::calculator::{parse_duration, parse_size};
 
 /// The file and its findings.
 #[derive(Debug)]

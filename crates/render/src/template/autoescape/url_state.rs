@@ -1,7 +1,7 @@
 //! The state of a URL in static text: whether an output can still determine its scheme, or the host of a script.
 
 use super::{OutputEscape, UrlExtent};
-use crate::link::ALLOWED_SCHEMES;
+use crate::page::link::ALLOWED_SCHEMES;
 
 /// A URL that is followed or loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

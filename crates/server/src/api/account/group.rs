@@ -15,7 +15,7 @@ use crate::api::endpoint::{
     ParameterKind, RequestBodySpec, ResponseSpec,
 };
 use crate::failure::{RequestFailure, Result};
-use crate::metrics::increment;
+use crate::observe::metrics::increment;
 
 /// The API endpoints that this module defines.
 pub(crate) const GROUP_ENDPOINTS: &[Endpoint] = &[

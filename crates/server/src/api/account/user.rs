@@ -15,9 +15,9 @@ use crate::api::endpoint::{
     RequestBodySpec, ResponseSpec,
 };
 use crate::failure::{RequestFailure, Result};
+use crate::login::password_policy::check_new_password;
 use crate::login::{PasswordAttempt, create_user_in, set_password};
-use crate::metrics::increment;
-use crate::password_policy::check_new_password;
+use crate::observe::metrics::increment;
 
 /// The API endpoints that this module defines.
 pub(crate) const USER_ENDPOINTS: &[Endpoint] = &[

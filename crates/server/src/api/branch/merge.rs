@@ -18,7 +18,7 @@ use crate::api::schema::{
     reference_schema, schemas_by_name, text_or_null_schema, text_schema,
 };
 use crate::failure::{RequestFailure, Result, conflict_json};
-use crate::metrics::increment;
+use crate::observe::metrics::increment;
 
 /// Maximum number of paths and decisions in a merge.
 const MAX_MERGE_PATHS: usize = 1000;

@@ -43,7 +43,7 @@ const SUPPORTED_PIDS: &[&str] = &[
     tympan_jobs::mount::MOUNT_FACTORY,
     tympan_jobs::mount::SYNCHRONIZATION_PIDS[0],
     tympan_jobs::mount::SYNCHRONIZATION_PIDS[1],
-    crate::sling_post::CREATE_ASSET_SERVLET_PID,
+    crate::write::sling_post::CREATE_ASSET_SERVLET_PID,
 ];
 
 const SETTINGS_PARAMETER: EndpointParameter = EndpointParameter::new(

@@ -9,7 +9,7 @@ use tympan_jobs::{QueueSet, TopicStatistics};
 use super::to_iso_time;
 use crate::Instance;
 use crate::api::schema::{count_schema, text_or_null_schema};
-use crate::readiness::ComponentHealth;
+use crate::observe::readiness::ComponentHealth;
 
 /// Number of queued jobs above which a health check warns.
 const QUEUED_JOBS_WARN_LIMIT: u64 = 1000;

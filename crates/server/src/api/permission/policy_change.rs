@@ -28,7 +28,7 @@ use crate::api::schema::{
     text_schema,
 };
 use crate::failure::{RequestFailure, Result};
-use crate::metrics::increment;
+use crate::observe::metrics::increment;
 
 const IF_MATCH_PARAMETER: EndpointParameter = EndpointParameter::new(
     "If-Match",

@@ -1,0 +1,461 @@
+//! Bodies: the stored form of a document's inner tree, read in place.
+//!
+//! In: a [`Subtree`]. Out: bytes and the blobs they name; and from these a [`DocumentBody`] whose nodes are read
+//! without decoding the rest. `docs/formats/document.md` specifies the format.
+//!
+//! Invariants
+//! * Equal subtrees have equal bytes: names are interned in order of first use, properties and blobs are sorted.
+//! * A [`DocumentBody`] is validated completely when it is opened, so that reading its nodes cannot fail.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use bytes::Bytes;
+use tympan_store::BlobId;
+
+use crate::access::is_guarded_name;
+use crate::document::borrowed_node::BorrowedProperty;
+use crate::document::codec::{
+    ByteCursor, write_length_prefixed, write_signed_varint, write_varint,
+};
+use crate::{Property, Subtree, Value};
+
+/// Set in a property's tag byte when it holds a list.
+pub(crate) const LIST_FLAG: u8 = 0x80;
+/// Deeper trees are refused, so that recursion cannot exhaust a thread's stack.
+pub(crate) const MAX_BODY_DEPTH: usize = 200;
+
+/// A document's inner tree, validated and ready to read.
+#[derive(Debug)]
+pub(crate) struct DocumentBody {
+    bytes: Bytes,
+    /// The concatenated interned names, copied so that UTF-8 is validated only once.
+    names: String,
+    /// The end offset of each interned name in `names`.
+    name_ends: Vec<u32>,
+    blobs: Vec<BlobId>,
+    root: BodyNode,
+    /// True if any name in the body is one that access control decides individually.
+    has_guarded_name: bool,
+}
+
+/// A node of a body: the offsets of its parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BodyNode {
+    name_index: u32,
+    properties_offset: u32,
+    children_offset: u32,
+    end_offset: u32,
+}
+
+impl BodyNode {
+    /// Returns an offset that identifies the node within its body.
+    pub(crate) fn offset_id(self) -> u32 {
+        self.properties_offset
+    }
+}
+
+/// Encodes a document's tree and returns the bytes with the blobs that they refer to by index.
+pub(crate) fn encode_body(tree: &Subtree) -> (Vec<u8>, Vec<BlobId>) {
+    let mut blobs = BTreeSet::new();
+    collect_blobs(tree, &mut blobs);
+    let mut encoder = BodyEncoder { blobs: blobs.into_iter().collect(), ..BodyEncoder::default() };
+    let mut nodes = Vec::new();
+    encoder.write_node(tree, true, &mut nodes);
+    let mut bytes = Vec::with_capacity(nodes.len() + 64 * encoder.name_indexes.len());
+    write_varint(&mut bytes, encoder.names.len() as u64);
+    for name in &encoder.names {
+        write_length_prefixed(&mut bytes, name.as_bytes());
+    }
+    bytes.extend_from_slice(&nodes);
+    (bytes, encoder.blobs)
+}
+
+/// Collects the blobs that a tree names, sorted and without duplicates, as the store keeps them.
+fn collect_blobs(tree: &Subtree, blobs: &mut BTreeSet<BlobId>) {
+    for value in tree.properties.values().flat_map(Property::values) {
+        if let Value::Binary(blob) = value {
+            blobs.insert(*blob);
+        }
+    }
+    tree.children.iter().for_each(|child| collect_blobs(child, blobs));
+}
+
+/// The state of an encoder.
+#[derive(Default)]
+struct BodyEncoder<'a> {
+    name_indexes: HashMap<&'a str, u64>,
+    names: Vec<&'a str>,
+    /// All blobs of the tree, sorted.
+    blobs: Vec<BlobId>,
+}
+
+impl<'a> BodyEncoder<'a> {
+    fn intern_name(&mut self, name: &'a str) -> u64 {
+        let next = self.names.len() as u64;
+        *self.name_indexes.entry(name).or_insert_with(|| {
+            self.names.push(name);
+            next
+        })
+    }
+
+    fn blob_index(&self, blob: BlobId) -> u64 {
+        // All blobs of the tree were collected before.
+        self.blobs.binary_search(&blob).unwrap_or_else(|at| at) as u64
+    }
+
+    /// Writes a node; the root of a document has no name because its path contains it.
+    fn write_node(&mut self, node: &'a Subtree, is_root: bool, out: &mut Vec<u8>) {
+        let name = self.intern_name(if is_root { "" } else { &node.name });
+        let mut properties = Vec::new();
+        write_varint(&mut properties, node.properties.len() as u64);
+        for (name, property) in &node.properties {
+            write_varint(&mut properties, self.intern_name(name));
+            let mut value = Vec::new();
+            let tag = self.write_property(property, &mut value);
+            properties.push(tag);
+            write_length_prefixed(&mut properties, &value);
+        }
+        let mut children = Vec::new();
+        for child in &node.children {
+            self.write_node(child, false, &mut children);
+        }
+        write_varint(out, name);
+        write_length_prefixed(out, &properties);
+        write_length_prefixed(out, &children);
+    }
+
+    fn write_property(&mut self, property: &'a Property, out: &mut Vec<u8>) -> u8 {
+        match property {
+            Property::Single(value) => {
+                self.write_value(value, out);
+                property.value_type() as u8
+            }
+            Property::List(value_type, values) => {
+                write_varint(out, values.len() as u64);
+                values.iter().for_each(|value| self.write_value(value, out));
+                *value_type as u8 | LIST_FLAG
+            }
+        }
+    }
+
+    fn write_value(&mut self, value: &'a Value, out: &mut Vec<u8>) {
+        match value {
+            Value::String(text)
+            | Value::Path(text)
+            | Value::Reference(text)
+            | Value::WeakReference(text)
+            | Value::Uri(text)
+            | Value::Decimal(text) => write_length_prefixed(out, text.as_bytes()),
+            Value::Name(name) => write_varint(out, self.intern_name(name)),
+            Value::Binary(blob) => write_varint(out, self.blob_index(*blob)),
+            Value::Long(number) => write_signed_varint(out, *number),
+            Value::Double(number) => out.extend_from_slice(&number.to_bits().to_le_bytes()),
+            Value::Boolean(truth) => out.push(u8::from(*truth)),
+            Value::Date(date) => {
+                write_signed_varint(out, date.millis);
+                write_signed_varint(out, i64::from(date.offset_minutes));
+            }
+        }
+    }
+}
+
+impl DocumentBody {
+    /// Opens stored bytes and validates them once; `None` if they are invalid.
+    pub(crate) fn open(bytes: Bytes, blobs: Vec<BlobId>) -> Option<Self> {
+        let mut cursor = ByteCursor::new(&bytes, 0);
+        let count = cursor.read_length()?;
+        let mut names = String::new();
+        let mut name_ends = Vec::with_capacity(count.min(bytes.len()));
+        let mut is_guarded = false;
+        for _ in 0..count {
+            let name = cursor.read_prefixed_text()?;
+            is_guarded |= is_guarded_name(name);
+            names.push_str(name);
+            name_ends.push(u32::try_from(names.len()).ok()?);
+        }
+        let at = cursor.offset();
+        let root = read_node_at(&bytes, at)?;
+        let body = Self { bytes, names, name_ends, blobs, root, has_guarded_name: is_guarded };
+        let is_whole =
+            root.end_offset as usize == body.bytes.len() && body.validate_node(root, 0).is_some();
+        is_whole.then_some(body)
+    }
+
+    /// Validates a node and its descendants.
+    fn validate_node(&self, node: BodyNode, depth: usize) -> Option<()> {
+        if depth > MAX_BODY_DEPTH {
+            return None;
+        }
+        self.interned_name(node.name_index)?;
+        let mut properties = ByteCursor::new(
+            self.bytes.get(..node.children_offset as usize)?,
+            node.properties_offset as usize,
+        );
+        for _ in 0..properties.read_length()? {
+            let name = u32::try_from(properties.read_varint()?).ok()?;
+            self.interned_name(name)?;
+            let property = BorrowedProperty::new(
+                self,
+                properties.read_byte()?,
+                properties.read_prefixed_bytes()?,
+            );
+            if !property.is_well_formed() {
+                return None;
+            }
+        }
+        let mut at = offset_after_length(&self.bytes, node.children_offset as usize)?;
+        while at < node.end_offset as usize {
+            let child = read_node_at(&self.bytes, at)?;
+            if child.end_offset > node.end_offset {
+                return None;
+            }
+            self.validate_node(child, depth + 1)?;
+            at = child.end_offset as usize;
+        }
+        (at == node.end_offset as usize).then_some(())
+    }
+
+    /// Returns true if any node or property has this name, or any value is this name.
+    pub(crate) fn has_name(&self, name: &str) -> bool {
+        (0..self.name_ends.len() as u32).any(|index| self.interned_name(index) == Some(name))
+    }
+
+    /// Returns true if the body may hold policies or passwords.
+    pub(crate) fn has_guarded_name(&self) -> bool {
+        self.has_guarded_name
+    }
+
+    /// Returns the document's own node.
+    pub(crate) fn root(&self) -> BodyNode {
+        self.root
+    }
+
+    /// Returns the memory use of the body in bytes, for bounded caches.
+    pub(crate) fn memory_size(&self) -> u64 {
+        let names = self.names.len() + self.name_ends.len() * 4;
+        (self.bytes.len() + names + self.blobs.len() * 40 + 150) as u64
+    }
+
+    /// Returns the stored bytes.
+    pub(crate) fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Returns the blobs that the body names.
+    pub(crate) fn blobs(&self) -> &[BlobId] {
+        &self.blobs
+    }
+
+    /// Returns a node's name.
+    pub(crate) fn name(&self, node: BodyNode) -> &str {
+        self.interned_name(node.name_index).unwrap_or_default()
+    }
+
+    /// Returns the node's children in order.
+    pub(crate) fn children(&self, node: BodyNode) -> impl Iterator<Item = BodyNode> + '_ {
+        let mut at = offset_after_length(&self.bytes, node.children_offset as usize)
+            .unwrap_or(node.end_offset as usize);
+        std::iter::from_fn(move || {
+            if at >= node.end_offset as usize {
+                return None;
+            }
+            let child = read_node_at(&self.bytes, at)?;
+            at = child.end_offset as usize;
+            Some(child)
+        })
+    }
+
+    /// Finds a child by name.
+    pub(crate) fn child(&self, node: BodyNode, name: &str) -> Option<BodyNode> {
+        self.children(node).find(|child| self.is_interned_name(child.name_index, name))
+    }
+
+    /// Finds a node below the root by its relative path.
+    pub(crate) fn find_relative(&self, relative: &str) -> Option<BodyNode> {
+        relative
+            .split('/')
+            .filter(|name| !name.is_empty())
+            .try_fold(self.root, |node, name| self.child(node, name))
+    }
+
+    /// Returns a property of a node.
+    pub(crate) fn property(&self, node: BodyNode, name: &str) -> Option<BorrowedProperty<'_>> {
+        let mut cursor = ByteCursor::new(&self.bytes, node.properties_offset as usize);
+        for _ in 0..cursor.read_length()? {
+            let index = u32::try_from(cursor.read_varint()?).ok()?;
+            let (tag, value) = (cursor.read_byte()?, cursor.read_prefixed_bytes()?);
+            if self.is_interned_name(index, name) {
+                return Some(BorrowedProperty::new(self, tag, value));
+            }
+        }
+        None
+    }
+
+    /// Returns a single text-like property of a node without copying it.
+    pub(crate) fn text(&self, node: BodyNode, name: &str) -> Option<&str> {
+        let property = self.property(node, name).filter(|property| !property.is_list())?;
+        property.first()?.as_str()
+    }
+
+    /// Returns all properties of a node, sorted by name.
+    pub(crate) fn properties(
+        &self,
+        node: BodyNode,
+    ) -> impl Iterator<Item = (&str, BorrowedProperty<'_>)> {
+        let mut cursor = ByteCursor::new(&self.bytes, node.properties_offset as usize);
+        let count = cursor.read_length().unwrap_or(0);
+        (0..count).map_while(move |_| {
+            let name = self.interned_name(u32::try_from(cursor.read_varint()?).ok()?)?;
+            Some((
+                name,
+                BorrowedProperty::new(self, cursor.read_byte()?, cursor.read_prefixed_bytes()?),
+            ))
+        })
+    }
+
+    /// Decodes a node and everything below it.
+    pub(crate) fn subtree(&self, node: BodyNode) -> Subtree {
+        // The properties are sorted already; collecting would sort again.
+        let mut properties = BTreeMap::new();
+        for (name, property) in self.properties(node) {
+            properties.insert(name.to_owned(), property.to_property());
+        }
+        let mut children = Vec::with_capacity(self.children(node).count());
+        children.extend(self.children(node).map(|child| self.subtree(child)));
+        Subtree { name: self.name(node).to_owned(), properties, children }
+    }
+
+    /// Returns true if an interned name equals `name`; most differ in length.
+    #[inline]
+    fn is_interned_name(&self, index: u32, name: &str) -> bool {
+        let index = index as usize;
+        let start = index.checked_sub(1).and_then(|before| self.name_ends.get(before));
+        let start = start.map_or(0, |start| *start as usize);
+        let end = self.name_ends.get(index).map(|end| *end as usize);
+        end.is_some_and(|end| {
+            end - start == name.len()
+                && self.names.as_bytes().get(start..end) == Some(name.as_bytes())
+        })
+    }
+
+    /// Returns an interned name.
+    #[inline]
+    pub(crate) fn interned_name(&self, index: u32) -> Option<&str> {
+        let index = index as usize;
+        let end = *self.name_ends.get(index)? as usize;
+        let start = index.checked_sub(1).and_then(|before| self.name_ends.get(before));
+        self.names.get(start.map_or(0, |start| *start as usize)..end)
+    }
+}
+
+/// Reads the offsets of the node that begins at `at`.
+fn read_node_at(bytes: &[u8], at: usize) -> Option<BodyNode> {
+    let mut cursor = ByteCursor::new(bytes, at);
+    let name = u32::try_from(cursor.read_varint()?).ok()?;
+    let length = cursor.read_length()?;
+    let properties = u32::try_from(cursor.offset()).ok()?;
+    cursor.read_exact_bytes(length)?;
+    let children = u32::try_from(cursor.offset()).ok()?;
+    cursor.read_prefixed_bytes()?;
+    Some(BodyNode {
+        name_index: name,
+        properties_offset: properties,
+        children_offset: children,
+        end_offset: u32::try_from(cursor.offset()).ok()?,
+    })
+}
+
+/// Returns the offset after the length-prefixed bytes at `at`.
+fn offset_after_length(bytes: &[u8], at: usize) -> Option<usize> {
+    let mut cursor = ByteCursor::new(bytes, at);
+    cursor.read_length()?;
+    Some(cursor.offset())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{JcrDate, ValueType};
+    use proptest::prelude::*;
+
+    fn values() -> impl Strategy<Value = Property> {
+        let value = prop_oneof![
+            ".{0,12}".prop_map(Value::String),
+            "[a-z]{1,3}".prop_map(Value::Name),
+            any::<i64>().prop_map(Value::Long),
+            any::<f64>().prop_map(Value::Double),
+            any::<bool>().prop_map(Value::Boolean),
+            (any::<i64>(), -900_i16..900).prop_map(|(millis, offset_minutes)| Value::Date(
+                JcrDate { millis, offset_minutes }
+            )),
+            (0_u8..4, any::<u64>())
+                .prop_map(|(seed, length)| Value::Binary(BlobId::new([seed; 32], length))),
+        ];
+        let list =
+            (proptest::sample::select(&ValueType::ALL[..]), prop::collection::vec(".{0,4}", 0..4))
+                .prop_map(|(value_type, texts)| {
+                    let values = texts
+                        .into_iter()
+                        .filter_map(|text| Value::parse(value_type, &text).ok())
+                        .collect();
+                    Property::List(value_type, values)
+                });
+        prop_oneof![value.prop_map(Property::Single), list]
+    }
+
+    fn trees() -> impl Strategy<Value = Subtree> {
+        let node = (prop::collection::btree_map("[a-z]{1,4}", values(), 0..5), "[a-z]{1,4}")
+            .prop_map(|(properties, name)| Subtree { name, properties, children: Vec::new() });
+        node.prop_recursive(4, 40, 5, |inner| {
+            (
+                prop::collection::vec(inner, 0..5),
+                prop::collection::btree_map("[a-z]{1,4}", values(), 0..3),
+            )
+                .prop_map(|(children, properties)| {
+                    let mut node = Subtree { name: "n".into(), properties, ..Subtree::default() };
+                    children.into_iter().for_each(|child| node.put_child(child));
+                    node
+                })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_reads_back(mut tree in trees()) {
+            tree.name = String::new();
+            let (bytes, blobs) = encode_body(&tree);
+            let body = DocumentBody::open(bytes.into(), blobs).unwrap();
+            prop_assert_eq!(body.subtree(body.root()), tree.clone());
+            for child in &tree.children {
+                let node = body.find_relative(&child.name).unwrap();
+                for (name, property) in &child.properties {
+                    let stored = body.property(node, name).map(|stored| stored.to_property());
+                    prop_assert_eq!(stored.as_ref(), Some(property));
+                }
+                prop_assert!(body.property(node, "missing").is_none());
+            }
+        }
+
+        #[test]
+        fn damaged_bytes_never_panic(tree in trees(), flips in prop::collection::vec((any::<usize>(), any::<u8>()), 1..6)) {
+            let (mut bytes, blobs) = encode_body(&tree);
+            for (at, value) in flips {
+                let length = bytes.len();
+                bytes[at % length] = value;
+            }
+            if let Some(body) = DocumentBody::open(bytes.into(), blobs) {
+                body.subtree(body.root());
+            }
+        }
+    }
+
+    #[test]
+    fn a_tree_too_deep_is_refused() {
+        let mut tree = Subtree::new("leaf", "nt:unstructured");
+        for _ in 0..=MAX_BODY_DEPTH + 1 {
+            tree = Subtree::new("n", "nt:unstructured").with_child(tree);
+        }
+        let (bytes, blobs) = encode_body(&tree);
+        assert!(DocumentBody::open(bytes.into(), blobs).is_none());
+    }
+}

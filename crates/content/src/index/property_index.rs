@@ -1,0 +1,562 @@
+//! Property indexes: maps from values to node paths, defined below `/oak:index`, and some built-in ones.
+//!
+//! In: definitions in Oak's form (`oak:QueryIndexDefinition` of type `property`), and documents as commits change them.
+//! Out: for each index a map beside the content map; key: the value's entry ([`crate::model::value_key`]), then the node path.
+//!
+//! Invariants
+//! * A map is complete or absent: it holds the empty key and every entry of the content at its root. While an index is
+//!   being built its map is absent, and queries work without it.
+//! * The name of a map is derived from its definition and from the subtypes of the types it names, so that after a
+//!   change of the definition or of a type no entries of another index are found.
+//! * An entry whose node has other types or paths than the definition requires may exist only if checking it needs
+//!   another document; queries check every node they return.
+//!
+//! Not here: choosing an index (`query`), building one in the background (`index_build`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use regex::Regex;
+use tympan_store::{ChunkBatch, ChunkId, MapValue, ReadChunks, SortedMap};
+
+use crate::document::borrowed_node::BorrowedValue;
+use crate::document::document_body::{BodyNode, DocumentBody};
+use crate::document::document_boundary::is_container;
+use crate::document::record::ContentRecord;
+use crate::index::presence_value;
+use crate::model::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
+use crate::model::value_key::{MULTI_VALUE_MARKER, NO_VALUE_FAMILY, ValueKey};
+use crate::node_type::{NodeTypes, read_stored_types};
+use crate::snapshot::SnapshotView;
+use crate::{NodePath, Property, Result, Snapshot, Subtree, document::record_key};
+
+/// The prefix of the names of property index maps.
+pub(crate) const MAP_NAME_PREFIX: &str = "property/";
+/// The folder of definitions.
+pub(crate) const DEFINITIONS_PATH: &str = "/oak:index";
+/// Maximum number of property indexes: a root lists at most 200 maps.
+const MAX_PROPERTY_INDEXES: usize = 120;
+
+/// The function that an index applies to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IndexFunction {
+    /// The values of a property.
+    Value,
+    /// The values of a property in upper case.
+    UpperCase,
+    /// The values of a property in lower case.
+    LowerCase,
+    /// The lengths of a property's values. No index supports it.
+    Length,
+    /// The name of the node.
+    Name,
+    /// The name of the node without its prefix.
+    LocalName,
+}
+
+impl IndexFunction {
+    /// Returns the function's name in SQL-2; `None` for plain values.
+    pub(crate) fn sql2_name(self) -> Option<&'static str> {
+        match self {
+            Self::Value => None,
+            Self::UpperCase => Some("upper"),
+            Self::LowerCase => Some("lower"),
+            Self::Length => Some("length"),
+            Self::Name => Some("name"),
+            Self::LocalName => Some("localname"),
+        }
+    }
+
+    /// Returns true if it reads the name of a node and no property.
+    fn is_name_function(self) -> bool {
+        matches!(self, Self::Name | Self::LocalName)
+    }
+
+    /// Returns the key of a value in entries.
+    fn value_key(self, value: BorrowedValue<'_>) -> Option<ValueKey<'_>> {
+        let key = ValueKey::from_value(value)?;
+        Some(match self {
+            Self::UpperCase => ValueKey::owned_text(key.display_text().to_uppercase()),
+            Self::LowerCase => ValueKey::owned_text(key.display_text().to_lowercase()),
+            _ => key,
+        })
+    }
+
+    /// Formats the function applied to a property.
+    pub(crate) fn apply_to_name(self, property: &str) -> String {
+        match self.sql2_name() {
+            None => property.to_owned(),
+            Some(function) => format!("{function}({property})"),
+        }
+    }
+}
+
+/// One property of one definition, or one function.
+#[derive(Debug)]
+pub(crate) struct PropertyIndex {
+    /// The name of the definition.
+    pub(crate) name: String,
+    pub(crate) function: IndexFunction,
+    /// The relative path of the node that has the property; empty for the indexed node itself.
+    pub(crate) property_parent: String,
+    /// The name of the property.
+    pub(crate) property: String,
+    /// The declared types and all their subtypes; nodes of other types are not indexed. Empty for all types.
+    pub(crate) node_types: BTreeSet<String>,
+    pub(crate) included_paths: Vec<NodePath>,
+    pub(crate) excluded_paths: Vec<NodePath>,
+    pub(crate) name_pattern: Option<Regex>,
+    pub(crate) is_unique: bool,
+    pub(crate) tags: Vec<String>,
+    /// True if the definition requests a rebuild.
+    pub(crate) needs_reindex: bool,
+    /// The name of the map.
+    pub(crate) map_name: String,
+}
+
+/// All property indexes of a state.
+#[derive(Debug, Default)]
+pub(crate) struct IndexDefinitions(pub(crate) Vec<Arc<PropertyIndex>>);
+
+/// A cache of the definitions that were read last.
+#[derive(Default)]
+pub(crate) struct IndexDefinitionCache(Mutex<Option<CachedIndexDefinitions>>);
+
+/// Definitions with the state they were read from.
+struct CachedIndexDefinitions {
+    definitions_record: Option<MapValue>,
+    node_types: Arc<NodeTypes>,
+    definitions: Arc<IndexDefinitions>,
+}
+
+/// The indexes of every repository: definition, property.
+const BUILT_IN_INDEXES: [(&str, &str); 5] = [
+    ("cqTemplate", "cq:template"),
+    ("cqTags", "cq:tags"),
+    ("cqLastModified", "cq:lastModified"),
+    ("jcrTitle", "jcr:title"),
+    ("damSha1", "dam:sha1"),
+];
+
+/// Returns the indexes of every repository.
+pub(crate) fn built_in_definitions() -> Arc<IndexDefinitions> {
+    static BUILT: OnceLock<Arc<IndexDefinitions>> = OnceLock::new();
+    let make = |(name, property): &(&str, &str)| {
+        Arc::new(PropertyIndex::new(
+            name,
+            (IndexFunction::Value, property),
+            &IndexDefinitionSettings::default(),
+        ))
+    };
+    BUILT
+        .get_or_init(|| Arc::new(IndexDefinitions(BUILT_IN_INDEXES.iter().map(make).collect())))
+        .clone()
+}
+
+/// The settings that apply to all properties of one definition.
+#[derive(Debug, Default)]
+struct IndexDefinitionSettings {
+    node_types: BTreeSet<String>,
+    included_paths: Vec<NodePath>,
+    excluded_paths: Vec<NodePath>,
+    name_pattern: Option<String>,
+    is_unique: bool,
+    tags: Vec<String>,
+    needs_reindex: bool,
+}
+
+impl PropertyIndex {
+    fn new(
+        name: &str,
+        (reading, path): (IndexFunction, &str),
+        terms: &IndexDefinitionSettings,
+    ) -> Self {
+        let (parents, property) = path.rsplit_once('/').unwrap_or(("", path));
+        let IndexDefinitionSettings {
+            node_types,
+            included_paths: included,
+            excluded_paths: excluded,
+            name_pattern: pattern,
+            is_unique: unique,
+            ..
+        } = terms;
+        // Patterns apply only to the values of properties.
+        let pattern = pattern.as_ref().filter(|_| reading == IndexFunction::Value);
+        let what = reading.apply_to_name(path);
+        // Includes everything that determines the entries.
+        let definition =
+            format!("{what}\n{node_types:?}\n{included:?}\n{excluded:?}\n{pattern:?}\n{unique}");
+        let hash = ChunkId::hash_of(definition.as_bytes()).to_string();
+        let hash = hash.get(..16).unwrap_or(&hash);
+        Self {
+            name: name.to_owned(),
+            function: reading,
+            property_parent: parents.to_owned(),
+            property: property.to_owned(),
+            node_types: node_types.clone(),
+            included_paths: included.clone(),
+            excluded_paths: excluded.clone(),
+            name_pattern: pattern.and_then(|pattern| Regex::new(&format!("^(?:{pattern})$")).ok()),
+            is_unique: *unique,
+            tags: terms.tags.clone(),
+            needs_reindex: terms.needs_reindex,
+            map_name: format!("{MAP_NAME_PREFIX}{hash}"),
+        }
+    }
+
+    /// Returns the relative path of the indexed property.
+    pub(crate) fn property_path(&self) -> String {
+        match &*self.property_parent {
+            "" => self.property.clone(),
+            parents => format!("{parents}/{}", self.property),
+        }
+    }
+
+    /// Returns the indexed expression: a relative path of a property, or a function of one.
+    pub(crate) fn expression(&self) -> String {
+        self.function.apply_to_name(&self.property_path())
+    }
+
+    /// Returns the path of the indexed node, given the path of the node that has the property.
+    fn indexed_node_path<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let above = match &*self.property_parent {
+            "" => path,
+            parents => path.strip_suffix(parents)?.strip_suffix('/')?,
+        };
+        let above = if above.is_empty() { "/" } else { above };
+        let is_in = |place: &NodePath| is_path_within(above, place);
+        let is_included = self.included_paths.is_empty() || self.included_paths.iter().any(is_in);
+        (is_included && !self.excluded_paths.iter().any(is_in)).then_some(above)
+    }
+
+    /// Returns true if all nodes below a path, or all nodes if it is `None`, are indexed.
+    pub(crate) fn covers_all_below(&self, below: Option<&NodePath>) -> bool {
+        let place = below.map_or("/", NodePath::as_str);
+        let is_included = self.included_paths.is_empty()
+            || self.included_paths.iter().any(|included| is_path_within(place, included));
+        let is_free = |excluded: &NodePath| {
+            !is_path_within(place, excluded)
+                && !is_path_within(
+                    excluded.as_str(),
+                    &below.cloned().unwrap_or_else(NodePath::root),
+                )
+        };
+        is_included && self.excluded_paths.iter().all(is_free)
+    }
+
+    /// Returns true if nodes with these declared types are indexed.
+    pub(crate) fn indexes_types<'t>(&self, mut types: impl Iterator<Item = &'t str>) -> bool {
+        self.node_types.is_empty() || types.any(|own| self.node_types.contains(own))
+    }
+}
+
+fn is_path_within(path: &str, place: &NodePath) -> bool {
+    place.is_root()
+        || path
+            .strip_prefix(place.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+impl IndexDefinitions {
+    /// Reads the definitions of a state with pending edits.
+    pub(crate) fn read_pending(view: &SnapshotView) -> Result<Arc<Self>> {
+        let path = NodePath::new(DEFINITIONS_PATH)?;
+        let folder = Snapshot(Arc::new(view.clone()), None).read_subtree(&path)?;
+        let types = view.node_type_rules(None)?.node_types;
+        Ok(folder.map_or_else(built_in_definitions, |folder| Self::from_folder(&folder, &types)))
+    }
+
+    /// Reads the definitions in a content map. Definitions that do not decode are ignored.
+    pub(crate) fn read_stored(content: SortedMap, reads: &dyn ReadChunks) -> Result<Arc<Self>> {
+        let Some(folder) = content.get(reads, &record_key::record_key_at(DEFINITIONS_PATH))? else {
+            return Ok(built_in_definitions());
+        };
+        let tree = |stored: &MapValue| -> Result<Option<Subtree>> {
+            let Some(record) = ContentRecord::decode(stored) else { return Ok(None) };
+            Ok(record.read_body(reads)?.map(|body| body.subtree(body.root())))
+        };
+        let Some(mut folder) = tree(&folder)? else {
+            return Ok(built_in_definitions());
+        };
+        let below = record_key::child_key_range(&NodePath::new(DEFINITIONS_PATH)?)?;
+        for entry in content.range(reads, below.bounds()) {
+            let (key, stored) = entry?;
+            if let Some(mut child) = tree(&stored)? {
+                record_key::record_name(&key)?.clone_into(&mut child.name);
+                folder.children.push(child);
+            }
+        }
+        let types = read_stored_types(content, reads)?;
+        Ok(Self::from_folder(&folder, &types))
+    }
+
+    /// Returns true if any index depends on node types.
+    pub(crate) fn has_type_restrictions(&self) -> bool {
+        self.0.iter().any(|index| !index.node_types.is_empty())
+    }
+
+    /// Returns the names of all maps.
+    pub(crate) fn map_names(&self) -> BTreeSet<&str> {
+        self.0.iter().map(|index| &*index.map_name).collect()
+    }
+
+    /// Returns the definitions of a stored state, from the cache if possible.
+    pub(crate) fn read_cached(view: &SnapshotView) -> Result<Arc<Self>> {
+        let reads = view.repository_state.chunk_reader();
+        let record = view.content_map.get(reads, &record_key::record_key_at(DEFINITIONS_PATH))?;
+        let Some(stored) = &record else {
+            return Ok(built_in_definitions());
+        };
+        // The records of a folder's children may change without the folder's own record.
+        let is_folder = ContentRecord::decode(stored)
+            .is_some_and(|record| is_container("oak:index", record.summary.primary_type()));
+        if is_folder {
+            return Self::read_stored(view.content_map, reads);
+        }
+        let cache = &view.repository_state.cache.index_definitions.0;
+        if let Some(known) = &*cache.lock()
+            && known.definitions_record == record
+            && (!known.definitions.has_type_restrictions()
+                || Arc::ptr_eq(&known.node_types, &view.node_type_rules(None)?.node_types))
+        {
+            return Ok(known.definitions.clone());
+        }
+        let types = view.node_type_rules(None)?.node_types;
+        let definitions = Self::read_stored(view.content_map, reads)?;
+        *cache.lock() = Some(CachedIndexDefinitions {
+            definitions_record: record,
+            node_types: types,
+            definitions: definitions.clone(),
+        });
+        Ok(definitions)
+    }
+
+    /// Reads the definitions below a folder, and adds the built-in ones that they do not replace.
+    fn from_folder(folder: &Subtree, types: &NodeTypes) -> Arc<Self> {
+        let read = |child| read_index_definition(child, types);
+        let mut indexes: Vec<Arc<PropertyIndex>> =
+            folder.children.iter().flat_map(read).map(Arc::new).collect();
+        let is_replaced = |name: &str| folder.child(name).is_some();
+        indexes
+            .extend(built_in_definitions().0.iter().filter(|one| !is_replaced(&one.name)).cloned());
+        let mut maps = BTreeSet::new();
+        indexes.retain(|index| maps.insert(index.map_name.clone()));
+        if indexes.len() > MAX_PROPERTY_INDEXES {
+            tracing::warn!(reason = "too many property indexes", "some definitions are left out");
+            indexes.truncate(MAX_PROPERTY_INDEXES);
+        }
+        Arc::new(Self(indexes))
+    }
+
+    /// Collects the entries of one node's properties as pairs of map and key.
+    pub(crate) fn collect_node_entries(
+        &self,
+        path: &NodePath,
+        body: &DocumentBody,
+        chain: &[BodyNode],
+        found: &mut BTreeSet<(String, Vec<u8>)>,
+    ) {
+        let Some(node) = chain.last() else { return };
+        for index in self.0.iter().filter(|index| index.function.is_name_function()) {
+            let is_wanted = index.indexes_types(node_type_names(body, *node));
+            let Some(subject) = index.indexed_node_path(path.as_str()).filter(|_| is_wanted) else {
+                continue;
+            };
+            let name = match index.function {
+                IndexFunction::LocalName => local_name(path.name()),
+                _ => path.name(),
+            };
+            let entry = [&ValueKey::text(name).entry_prefix(), subject.as_bytes()].concat();
+            found.insert((index.map_name.clone(), entry));
+        }
+        for (name, property) in body.properties(*node) {
+            let is_read = |index: &&Arc<PropertyIndex>| {
+                index.property == name && !index.function.is_name_function()
+            };
+            for index in self.0.iter().filter(is_read) {
+                let Some(subject) = index.indexed_node_path(path.as_str()) else { continue };
+                let height = if index.property_parent.is_empty() {
+                    0
+                } else {
+                    index.property_parent.split('/').count()
+                };
+                // A node of another document is indexed whatever its types are.
+                let owner = chain.len().checked_sub(height + 1).and_then(|at| chain.get(at));
+                if owner.is_some_and(|owner| !index.indexes_types(node_type_names(body, *owner))) {
+                    continue;
+                }
+                let keys = property.values().filter_map(|value| index.function.value_key(value));
+                let mut keys = keys.peekable();
+                if keys.peek().is_none() && index.name_pattern.is_none() {
+                    found.insert((
+                        index.map_name.clone(),
+                        [&[NO_VALUE_FAMILY], subject.as_bytes()].concat(),
+                    ));
+                }
+                let mut count = 0;
+                for key in keys {
+                    count += 1;
+                    if count == 2 {
+                        found.insert((
+                            index.map_name.clone(),
+                            [&[MULTI_VALUE_MARKER], subject.as_bytes()].concat(),
+                        ));
+                    }
+                    let is_wanted = index.name_pattern.as_ref().is_none_or(|pattern| {
+                        key.as_text().is_none_or(|text| pattern.is_match(text))
+                    });
+                    if is_wanted {
+                        let entry = [&key.entry_prefix(), subject.as_bytes()].concat();
+                        found.insert((index.map_name.clone(), entry));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Removes the maps without a definition, or whose definition now requests a rebuild.
+pub(crate) fn drop_stale_maps(
+    maps: &mut BTreeMap<String, SortedMap>,
+    before: &IndexDefinitions,
+    after: &IndexDefinitions,
+) {
+    let asks = |definitions: &IndexDefinitions, map: &str| {
+        definitions.0.iter().any(|index| index.map_name == map && index.needs_reindex)
+    };
+    maps.retain(|name, _| {
+        let is_known = after.0.iter().any(|index| index.map_name == *name);
+        !name.starts_with(MAP_NAME_PREFIX)
+            || (is_known && (asks(before, name) || !asks(after, name)))
+    });
+}
+
+/// Returns a name without its prefix.
+pub(crate) fn local_name(name: &str) -> &str {
+    name.split_once(':').map_or(name, |(_, local)| local)
+}
+
+/// Returns a node's primary type and mixins.
+fn node_type_names(body: &DocumentBody, node: BodyNode) -> impl Iterator<Item = &str> {
+    [PRIMARY_TYPE, MIXIN_TYPES]
+        .into_iter()
+        .filter_map(move |name| body.property(node, name))
+        .flat_map(|property| property.values().filter_map(|value| value.as_str()))
+}
+
+/// Creates an empty map for each index; it holds the empty key, which distinguishes it from an absent map.
+pub(crate) fn create_empty_maps(
+    definitions: &IndexDefinitions,
+    batch: &mut ChunkBatch,
+) -> Result<BTreeMap<String, SortedMap>> {
+    let mut maps = BTreeMap::new();
+    for index in &definitions.0 {
+        let map = SortedMap::build(batch, std::iter::once((Vec::new(), presence_value())))?;
+        maps.insert(index.map_name.clone(), map);
+    }
+    Ok(maps)
+}
+
+/// Reads one definition; returns nothing if it has another type or is disabled.
+fn read_index_definition(node: &Subtree, types: &NodeTypes) -> Vec<PropertyIndex> {
+    if node.text("type") != Some("property") {
+        return Vec::new();
+    }
+    let texts = |name: &str| -> Vec<String> {
+        let values = node.properties.get(name).map(Property::values).unwrap_or_default();
+        values.iter().map(|value| value.to_text().into_owned()).collect()
+    };
+    let is_true = |name: &str| texts(name).first().is_some_and(|text| text == "true");
+    let paths =
+        |name: &str| texts(name).iter().filter_map(|text| NodePath::new(text).ok()).collect();
+    let declared = texts("declaringNodeTypes");
+    let kinds = declared.iter().flat_map(|name| types.subtypes(name).map(str::to_owned));
+    let terms = IndexDefinitionSettings {
+        node_types: kinds.chain(declared.iter().cloned()).collect(),
+        included_paths: paths("includedPaths"),
+        excluded_paths: paths("excludedPaths"),
+        name_pattern: texts("valuePattern").pop().filter(|pattern| !pattern.is_empty()),
+        is_unique: is_true("unique"),
+        tags: texts("tags"),
+        needs_reindex: is_true("reindex"),
+    };
+    if terms.name_pattern.as_ref().is_some_and(|pattern| Regex::new(pattern).is_err()) {
+        let reason = "its valuePattern is no regular expression";
+        tracing::warn!(path = node.name, reason, "index definition left out");
+        return Vec::new();
+    }
+    let names = texts("propertyNames");
+    let properties = names.iter().map(|name| (IndexFunction::Value, name.clone()));
+    let functions = texts("function");
+    let functions = functions.iter().filter_map(|text| {
+        let read = parse_index_function(text);
+        if read.is_none() {
+            let reason = "its function is none that an index can read";
+            tracing::warn!(path = node.name, reason, "index function left out");
+        }
+        read
+    });
+    properties
+        .chain(functions)
+        .map(|(reading, path)| PropertyIndex::new(&node.name, (reading, &path), &terms))
+        .collect()
+}
+
+/// Parses a function in the syntax of XPath (`fn:lower-case(jcr:content/@jcr:title)`) or SQL-2
+/// (`lower([jcr:content/jcr:title])`).
+fn parse_index_function(text: &str) -> Option<(IndexFunction, String)> {
+    let (function, argument) = text.trim().strip_suffix(')')?.split_once('(')?;
+    let reading = match function.trim().to_ascii_lowercase().as_str() {
+        "fn:upper-case" | "upper" => IndexFunction::UpperCase,
+        "fn:lower-case" | "lower" => IndexFunction::LowerCase,
+        "fn:name" | "name" => IndexFunction::Name,
+        "fn:local-name" | "localname" => IndexFunction::LocalName,
+        _ => return None,
+    };
+    let argument = argument.trim();
+    let argument =
+        argument.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(argument);
+    let (parents, name) = argument.rsplit_once('/').unwrap_or(("", argument));
+    let name = name.strip_prefix('@').unwrap_or(name);
+    let is_path = |path: &str| path.split('/').all(|name| crate::check_item_name(name).is_ok());
+    match (reading.is_name_function(), parents, name) {
+        (true, "", "" | ".") => Some((reading, String::new())),
+        (true, ..) => None,
+        (false, "", name) if is_path(name) => Some((reading, name.to_owned())),
+        (false, parents, name) if is_path(parents) && is_path(name) => {
+            Some((reading, format!("{parents}/{name}")))
+        }
+        (false, ..) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_read_as_both_languages_write_them() {
+        let read = |text: &str| {
+            parse_index_function(text).map(|(reading, path)| reading.apply_to_name(&path))
+        };
+        for (text, expected) in [
+            ("fn:upper-case(@jcr:title)", Some("upper(jcr:title)")),
+            ("fn:lower-case(jcr:content/@jcr:title)", Some("lower(jcr:content/jcr:title)")),
+            ("lower([jcr:content/jcr:title])", Some("lower(jcr:content/jcr:title)")),
+            (" UPPER( [x] ) ", Some("upper(x)")),
+            ("fn:name()", Some("name()")),
+            ("name(.)", Some("name()")),
+            ("fn:local-name()", Some("localname()")),
+            ("localname(x)", None),
+            ("lower()", None),
+            ("lower([a//b])", None),
+            ("fn:lower-case(@a", None),
+            ("length([x])", None),
+            ("lower(upper([x]))", None),
+            ("", None),
+        ] {
+            assert_eq!(read(text).as_deref(), expected, "{text}");
+        }
+    }
+}

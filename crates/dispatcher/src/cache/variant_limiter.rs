@@ -1,0 +1,368 @@
+//! A limit on the variants of one page that clients may make renders produce (`/x-variantLimit`): URLs that differ only
+//! by selectors, suffix or query, each of which misses the cache.
+//!
+//! Input: requests about to be sent to a render. Output: permission, or the time to wait.
+//!
+//! Invariants
+//! * The page itself, without selectors, suffix and query, does not count as a variant.
+//! * A recently counted variant is not counted again, so that repeated requests are not limited.
+//! * Memory is bounded, whatever URLs and addresses come. If a table is full, all new pages of a client share a bucket,
+//!   so that a client with made-up pages limits itself and no other client.
+//!
+//! Not here: the limit on all requests of a client (`front_settings`).
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use http::{HeaderValue, Response, StatusCode, header};
+use parking_lot::Mutex;
+use tympan_web::rate_limit::{RequestRate, TokenBuckets, client_prefix};
+use tympan_web::sling_url::SlingUrlReading;
+
+use crate::cache::CacheFileLookup;
+use crate::cache::cacheability::NotCacheableReason;
+use crate::cache::page_variant;
+use crate::cache::response_memory::CacheableResponse;
+use crate::cache::suffix_folder::is_page_extension;
+use crate::config::{OverLimitAction, VariantLimit};
+use crate::dispatcher::{DispatcherState, FarmState};
+use crate::edge::response_body::ResponseBody;
+use crate::observe::log::LogLevel;
+use crate::observe::metrics::DispatcherCounter;
+use crate::request::request_decision::{RequestAction, decide_in_farm};
+use crate::request::request_view::RequestView;
+use crate::request_pipeline::{CacheOutcome, RequestExchange, own_response};
+
+/// The maximum number of counted variants remembered, in each of two halves.
+const MAX_REMEMBERED_VARIANTS: usize = 65_536;
+
+/// The factor for new pages of a client when a table is full: all of them together are allowed this many times the
+/// limit of one page.
+const OVERFLOW_PAGE_FACTOR: u32 = 10;
+
+/// Counts the variants of a farm's pages.
+#[derive(Debug)]
+pub(crate) struct VariantLimiter {
+    limit: VariantLimit,
+    client_buckets: Option<TokenBuckets<u64>>,
+    total_buckets: Option<TokenBuckets<u64>>,
+    /// Buckets by client only.
+    overflow_buckets: TokenBuckets<u64>,
+    counted_variants: Mutex<CountedVariants>,
+    hasher: RandomState,
+}
+
+/// The recently counted variants: the current half, and the previous one.
+#[derive(Debug, Default)]
+struct CountedVariants {
+    recent_keys: HashSet<u64>,
+    previous_keys: HashSet<u64>,
+    last_rotation: Option<Instant>,
+}
+
+impl CountedVariants {
+    /// Returns true if `key` was counted within about `window`.
+    fn contains(&mut self, key: u64, window: Duration, now: Instant) -> bool {
+        let age = self.last_rotation.map(|turned| now.saturating_duration_since(turned));
+        if age.is_none_or(|age| age >= window) || self.recent_keys.len() >= MAX_REMEMBERED_VARIANTS
+        {
+            let is_long_ago = age.is_some_and(|age| age >= 2 * window);
+            self.previous_keys =
+                if is_long_ago { HashSet::new() } else { std::mem::take(&mut self.recent_keys) };
+            self.recent_keys.clear();
+            self.last_rotation = Some(now);
+        }
+        self.recent_keys.contains(&key) || self.previous_keys.contains(&key)
+    }
+}
+
+/// A page's name, and the text that distinguishes the variant.
+#[derive(Debug, PartialEq, Eq)]
+struct RequestedVariant<'a> {
+    page: &'a str,
+    extra: (&'a str, Option<&'a str>),
+}
+
+impl<'a> RequestedVariant<'a> {
+    /// Returns the variant that a request asks for; `None` for the page itself.
+    fn from_request(view: &'a RequestView) -> Option<Self> {
+        let path = view.path.as_str();
+        let parts = read_page_path(path);
+        let query = view.query.as_deref();
+        // Made-up extensions bypass the cache as well.
+        let is_known = parts
+            .extension
+            .is_none_or(|extension| mime_guess::from_ext(extension).first_raw().is_some());
+        // Renders cut path parameters, so they do not make another page.
+        let (page, parameters) =
+            parts.path.split_at(parts.path.find(';').unwrap_or(parts.path.len()));
+        let is_plain = parts.selectors.is_none()
+            && parts.suffix.is_none()
+            && parameters.is_empty()
+            && query.is_none()
+            && is_known;
+        let rest = path.get(page.len()..).unwrap_or_default();
+        (!is_plain).then_some(Self { page, extra: (rest, query) })
+    }
+}
+
+/// Returns the reading of a path whose extension is that of a page: an earlier segment with a dot is a folder, such as
+/// `etc.clientlibs`, and its files are pages of their own.
+fn read_page_path(path: &str) -> SlingUrlReading<'_> {
+    let is_page = |reading: &SlingUrlReading<'_>| {
+        reading.suffix.is_none() || reading.extension.is_some_and(is_page_extension)
+    };
+    SlingUrlReading::all_readings(path)
+        .find(is_page)
+        .unwrap_or_else(|| SlingUrlReading::by_first_dot(path))
+}
+
+impl VariantLimiter {
+    pub(crate) fn new(limit: VariantLimit) -> Self {
+        let buckets = |count: u32| {
+            let rate = RequestRate::new(f64::from(count) / limit.window.as_secs_f64(), count);
+            TokenBuckets::new(rate)
+        };
+        let of_page = limit.max_per_client.or(limit.max_total).unwrap_or(1);
+        Self {
+            limit,
+            client_buckets: limit.max_per_client.map(buckets),
+            total_buckets: limit.max_total.map(buckets),
+            overflow_buckets: buckets(of_page.saturating_mul(OVERFLOW_PAGE_FACTOR)),
+            counted_variants: Mutex::default(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Returns the effective limit.
+    pub(crate) fn limit(&self) -> VariantLimit {
+        self.limit
+    }
+
+    /// Counts a request of `client` for a variant.
+    ///
+    /// # Errors
+    /// Returns the time to wait if it is over the limit.
+    fn charge_variant(
+        &self,
+        client: IpAddr,
+        view: &RequestView,
+        now: Instant,
+    ) -> Result<(), Duration> {
+        let Some(variant) = RequestedVariant::from_request(view) else { return Ok(()) };
+        let client = self.hasher.hash_one(client_prefix(client));
+        let page = self.hasher.hash_one(variant.page);
+        let of_client = self.hasher.hash_one((client, page));
+        // Separate prefixes, because a client's variant is counted separately from that of all clients.
+        let whose = [(&self.client_buckets, of_client, 1_u8), (&self.total_buckets, page, 2)];
+        // A variant that fits no table counts once for its client, not twice.
+        let mut has_taken = false;
+        for (buckets, key, kind) in whose {
+            let Some(buckets) = buckets else { continue };
+            let counted = self.hasher.hash_one((kind, key, variant.extra));
+            let mut known = self.counted_variants.lock();
+            if known.contains(counted, self.limit.window, now) {
+                continue;
+            }
+            let taken = buckets.take_own_token((key, key), now);
+            match taken {
+                Some(taken) => taken?,
+                None if has_taken => {}
+                None => self.overflow_buckets.take_token((client, client), now)?,
+            }
+            has_taken |= taken.is_none();
+            known.recent_keys.insert(counted);
+        }
+        Ok(())
+    }
+}
+
+/// Returns true if the query of a request, if any, makes a separate cache file.
+fn makes_variant_file(farm: &FarmState, view: &RequestView) -> bool {
+    let (Some(query), Some(cache)) = (&view.query, &farm.farm.cache) else { return true };
+    page_variant::variant_key(cache, Some(query)).is_ok_and(|key| !key.is_empty())
+}
+
+impl DispatcherState {
+    /// Responds to a visitor over the variant limit, before a render is asked.
+    pub(crate) async fn limit_variants(
+        self: &std::sync::Arc<Self>,
+        exchange: &mut RequestExchange<'_>,
+    ) -> Option<Response<ResponseBody>> {
+        let limiter =
+            exchange.farm.variant_limiter.as_ref().filter(|_| exchange.is_visitor_request)?;
+        let view = exchange.view;
+        let is_query_counted =
+            limiter.limit.counts_queries || makes_variant_file(exchange.farm, view);
+        let without_query;
+        let counted = if is_query_counted {
+            view
+        } else {
+            without_query = RequestView { query: None, ..view.clone() };
+            &without_query
+        };
+        let wait = limiter.charge_variant(view.client, counted, Instant::now()).err()?;
+        self.log(LogLevel::Warn, || {
+            format!("Too many variants of the page: {} from {}", view.request_line(), view.client)
+        });
+        if limiter.limit.over_limit_action == OverLimitAction::ServeWithoutQuery
+            && let Some(response) = self.serve_page_without_query(exchange).await
+        {
+            self.metrics.increment(DispatcherCounter::VariantsReplaced);
+            return Some(response);
+        }
+        self.metrics.increment(DispatcherCounter::VariantsRefused);
+        exchange.cache_info = format!("not cacheable: {}", NotCacheableReason::TooManyVariants);
+        exchange.outcome = CacheOutcome::Refused(NotCacheableReason::TooManyVariants);
+        let mut response = own_response(StatusCode::TOO_MANY_REQUESTS);
+        let seconds = HeaderValue::from(wait.as_secs().saturating_add(1));
+        response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        Some(response)
+    }
+
+    /// Responds with the page without its query, if that is cached and the visitor may see it.
+    async fn serve_page_without_query(
+        self: &std::sync::Arc<Self>,
+        exchange: &mut RequestExchange<'_>,
+    ) -> Option<Response<ResponseBody>> {
+        let (farm, view) = (exchange.farm, exchange.view);
+        view.query.as_ref()?;
+        let plain = RequestView { query: None, ..view.clone() };
+        if RequestedVariant::from_request(&plain).is_some() {
+            return None;
+        }
+        let RequestAction::Cache(file) = decide_in_farm(&farm.farm, &plain) else { return None };
+        let wants_ttl = farm.farm.cache.as_ref().is_some_and(|cache| cache.enable_ttl);
+        let found = farm.docroot.as_ref()?.docroot_for_reading().look_up_file(&file, wants_ttl);
+        if !matches!(found, Ok(CacheFileLookup::File(_))) {
+            return None;
+        }
+        let mut inner = RequestExchange::new(farm, &plain);
+        let mut response = Box::pin(self.serve_from_cache(&mut inner, &file)).await;
+        exchange.cache_label = inner.cache_label;
+        exchange.render = inner.render;
+        exchange.cache_info = inner.cache_info;
+        exchange.outcome = inner.outcome;
+        // It is not the cacheable response for this URL.
+        response.extensions_mut().remove::<CacheableResponse>();
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        Some(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_REMEMBERED_VARIANTS, RequestedVariant, VariantLimiter};
+    use crate::config::{OverLimitAction, VariantLimit};
+    use crate::request::request_view::RequestView;
+    use http::{HeaderMap, Method};
+    use std::net::IpAddr;
+    use std::time::{Duration, Instant};
+
+    fn view(url: &str) -> RequestView {
+        RequestView::from_url(Method::GET, url, HeaderMap::new()).unwrap()
+    }
+
+    fn limiter(per_client: u32, total: u32) -> VariantLimiter {
+        VariantLimiter::new(VariantLimit {
+            max_per_client: Some(per_client),
+            max_total: Some(total),
+            window: Duration::from_secs(60),
+            over_limit_action: OverLimitAction::Refuse,
+            counts_queries: true,
+        })
+    }
+
+    fn address(last: u8) -> IpAddr {
+        [192, 0, 2, last].into()
+    }
+
+    #[test]
+    fn a_page_is_no_variant_of_itself() {
+        let check = |url: &str, expected: Option<&str>| {
+            let view = view(url);
+            let page = RequestedVariant::from_request(&view).map(|variant| variant.page.to_owned());
+            assert_eq!(page.as_deref(), expected, "{url}");
+        };
+        for plain in ["/", "/a/b", "/a/b.html", "/a/b.json", "/a/"] {
+            check(plain, None);
+        }
+        check("/a/b?x", Some("/a/b"));
+        check("/a/b.html?x=1", Some("/a/b"));
+        check("/a/b.print.html", Some("/a/b"));
+        check("/a/b.html/c/d.html", Some("/a/b"));
+        check("/a/b.x7f3", Some("/a/b"));
+        check("/a/b;x=1.html", Some("/a/b"));
+        check("/a/b.html;x=1", Some("/a/b"));
+        // Folders whose names contain dots are not pages.
+        for plain in ["/etc.clientlibs/a/b.js", "/dam/v1.2/a.jpg", "/example.com/en.html"] {
+            check(plain, None);
+        }
+        check("/etc.clientlibs/a/b.min.js", Some("/etc.clientlibs/a/b"));
+        check("/dam/a.jpg/renditions/b.png", Some("/dam/a"));
+        check("/a/b.v1.html/c.d/e", Some("/a/b"));
+    }
+
+    #[test]
+    fn variants_are_counted_by_client_and_page_and_once() {
+        let (limiter, now) = (limiter(2, 3), Instant::now());
+        let ask =
+            |client, url: &str| limiter.charge_variant(address(client), &view(url), now).is_ok();
+        assert!(ask(1, "/a.html?1") && ask(1, "/a.html?2"));
+        assert!(!ask(1, "/a.html?3"));
+        assert!(ask(1, "/a.html?1"), "it was counted already");
+        assert!(ask(1, "/a.html") && ask(1, "/b.html?1"), "others are not concerned");
+        assert!(ask(2, "/a.1.html"), "another client");
+        assert!(!ask(3, "/a.2.html"), "all clients together");
+        assert!(ask(3, "/a.1.html"), "one more client for a variant is no further variant");
+        assert_eq!(
+            limiter.charge_variant(address(1), &view("/a.html?3"), now),
+            Err(Duration::from_secs(30))
+        );
+        let later = now + Duration::from_secs(31);
+        assert!(limiter.charge_variant(address(1), &view("/a.html?3"), later).is_ok());
+    }
+
+    #[test]
+    fn who_makes_pages_up_holds_up_nobody_else() {
+        let (limiter, now) = (limiter(3, 1_000), Instant::now());
+        let ask =
+            |client, url: &str| limiter.charge_variant(address(client), &view(url), now).is_ok();
+        assert!(ask(2, "/known.html?1"));
+        let passed = (0..120_000).filter(|page| ask(1, &format!("/{page}.html?1"))).count();
+        assert!((95_000..100_100).contains(&passed), "{passed}");
+        assert!(!ask(1, "/new.html?1"), "its own bucket is empty");
+        assert!(ask(1, "/0.html?2"), "a page that has a place has its own");
+        assert!(ask(2, "/known.html?2"));
+        // Other clients may still request new pages, although the table is full.
+        for client in 3..10 {
+            let begun = |page: &u32| ask(client, &format!("/new{page}.html?{client}"));
+            let begun = (0..100).filter(begun).count();
+            assert_eq!(begun, 30, "ten times what it may ask of one page");
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let (limiter, mut now) = (limiter(1_000_000, 1_000_000), Instant::now());
+        for number in 0..3 * MAX_REMEMBERED_VARIANTS {
+            limiter.charge_variant(address(1), &view(&format!("/a.html?{number}")), now).unwrap();
+        }
+        let counted = limiter.counted_variants.lock();
+        assert!(
+            counted.recent_keys.len() + counted.previous_keys.len()
+                <= 2 * MAX_REMEMBERED_VARIANTS + 2
+        );
+        drop(counted);
+        now += Duration::from_secs(200);
+        limiter.charge_variant(address(1), &view("/a.html?x"), now).unwrap();
+        let counted = limiter.counted_variants.lock();
+        assert_eq!(
+            counted.recent_keys.len() + counted.previous_keys.len(),
+            2,
+            "what was counted long ago is forgotten"
+        );
+    }
+}

@@ -1,0 +1,487 @@
+//! The section `[dispatcher]` of `tympan.toml`: the settings of httpd's configuration outside the dispatcher module.
+//!
+//! Input: the settings as written. Output: [`CompiledSettings`], with every pattern compiled. The converter
+//! (`httpd_converter`) writes this section from a vhost file.
+//!
+//! Not here: farms, filters and caches (`config`); they stay in `dispatcher.any`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use serde::{Deserialize, Deserializer};
+use tympan_web::body_limit::MinReadRate;
+
+use crate::Error;
+use crate::config::front_settings::{CertificateSettings, FrontSettings};
+use crate::flush::warm_up::WarmUpPlan;
+use crate::observe::log::LogLevel;
+use crate::request::host_routing::{HostRoutes, RouteHost};
+use crate::request::https_redirect::HttpsRedirectSettings;
+
+/// `[dispatcher]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DispatcherSettings {
+    /// If true, the rules of `[[dispatcher.host]]` also change the page that is looked up and requested; default true.
+    /// If false, they only redirect, proxy and refuse, and farms see the URL as it was sent.
+    pub use_processed_url: Option<bool>,
+    /// If true, `/` is answered with 404 unless a rule rewrites or redirects it; default false.
+    pub decline_root: bool,
+    /// If true, renders get the path as it was sent, without `//` and `..` resolved; default false. The filter sees the
+    /// resolved path in any case, so set it only where a render needs it.
+    pub no_canon_url: bool,
+    /// If true, `X-Forwarded-Host` selects the farm; default false. Set it only where every visitor comes through a
+    /// proxy that writes this header.
+    pub use_forwarded_host: bool,
+    /// If true, `Expires` and `Cache-Control` are removed from responses that the dispatcher itself does not store;
+    /// default false.
+    pub restrict_uncacheable_content: bool,
+    /// The errors of renders that get an error document: `"0"` none, `"1"` all, or ranges such as `"400-404,501"`;
+    /// default none. The dispatcher's own errors always get theirs.
+    pub pass_error: Option<String>,
+    /// The time for which an idle connection to a render is kept open; default 60 s, `"0s"` for none.
+    #[serde(deserialize_with = "deserialize_duration")]
+    pub keep_alive_timeout: Option<Duration>,
+    /// The responses to errors, by status: a path that is served through the farm, a URL to redirect to, or a text.
+    pub error_documents: BTreeMap<String, String>,
+    /// The connections that are accepted, and their limits.
+    pub front: FrontSettings,
+    /// The TLS settings for renders with `/secure "1"`.
+    pub renders: RenderTlsSettings,
+    /// The admin listener, for monitoring the dispatcher.
+    pub admin: AdminSettings,
+    /// The listener that redirects visitors without TLS to `https`.
+    pub https_redirect: HttpsRedirectSettings,
+    /// The pages that are fetched into the cache at the start.
+    pub warm_up: WarmUpSettings,
+    /// The log level of the dispatcher: `error`, `warn`, `info` (default), `debug` or `trace`, as in
+    /// `DispatcherLogLevel`.
+    pub log_level: Option<String>,
+    /// Rules per host, tried in order; the first host whose name matches applies.
+    pub host: Vec<HostSettings>,
+}
+
+/// `[dispatcher.renders]`: files in PEM.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RenderTlsSettings {
+    /// The certificates that must have signed those of renders; default those of the system.
+    pub roots: Option<PathBuf>,
+    /// The client certificate for renders that ask for one; needs `roots`. Default none.
+    pub certificate: Option<CertificateSettings>,
+    /// The minimum average rate of a response to be stored after an initial time, such as `"4 KiB/s after 30s"`; a
+    /// slower one is given up, as visitors wait for it. Default `"500 B/s after 60s"`; `"0"` for no limit. Responses
+    /// that are only passed on, such as streams of events, may be slower.
+    pub min_rate: Option<String>,
+}
+
+impl RenderTlsSettings {
+    /// Returns the files that are read.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let own = self.certificate.iter().flat_map(|pair| [pair.chain.as_path(), &*pair.key]);
+        own.chain(self.roots.as_deref())
+    }
+}
+
+/// `[dispatcher.admin]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdminSettings {
+    /// The address to listen on; default: none.
+    pub address: Option<SocketAddr>,
+    /// The token, sent as `Authorization: Bearer …`, that clients on other machines need to read, and all clients need
+    /// to change something; at least 16 characters. Default: only this machine can read, and changes are not possible.
+    pub token: Option<String>,
+}
+
+/// `[dispatcher.warm_up]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WarmUpSettings {
+    /// A file that names pages: a URL or a path on each line, a sitemap, or an access log, whose most requested pages
+    /// come first. Default: nothing is fetched. Set it where a cold cache would send all visitors to the renders, as on
+    /// newly created machines.
+    pub from: Option<PathBuf>,
+    /// The maximum number of pages; default 1000. More pages take longer and fill the disk with pages that may never be
+    /// requested.
+    pub max_pages: Option<usize>,
+    /// The number of pages fetched at once; default 2. Raise it where renders are otherwise idle at that time.
+    pub concurrency: Option<usize>,
+    /// The host for paths without a host in the file, as in access logs; default the first literal host name of a farm.
+    pub host: Option<String>,
+}
+
+/// `[[dispatcher.host]]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostSettings {
+    /// The host names, which may contain `*` and `?`; without any, the rules apply to every host.
+    pub names: Vec<String>,
+    /// The value of `%{DOCUMENT_ROOT}`.
+    pub document_root: Option<PathBuf>,
+    /// Headers that every response gets, in place of a render's.
+    pub headers: BTreeMap<String, String>,
+    /// As `error_documents` above, and with precedence over it.
+    pub error_documents: BTreeMap<String, String>,
+    /// Rules applied before the cache look-up, in order.
+    pub rule: Vec<RuleSettings>,
+    /// Requests that are answered with 403, unless the rules redirected or ended them.
+    pub access: Vec<AccessSettings>,
+}
+
+/// `[[dispatcher.host.rule]]`: a pattern and one of `rewrite`, `redirect`, `proxy`, `answer` and `pass`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RuleSettings {
+    /// The regular expression that must match within the decoded path, as left by earlier rules; default any path.
+    #[serde(rename = "match")]
+    pub pattern: Option<String>,
+    /// If true, the pattern ignores case; default false.
+    pub ignore_case: bool,
+    /// Further conditions that must hold.
+    pub when: Vec<ConditionSettings>,
+    /// The path (and after `?` the query) that replaces the visitor's.
+    pub rewrite: Option<String>,
+    /// The target of a redirect.
+    pub redirect: Option<String>,
+    /// The `http` URL of a server that responds in place of a farm; the response is never cached.
+    pub proxy: Option<String>,
+    /// If true, that server gets the visitor's `RouteHost`; default false: it gets its own name. The visitor's is in
+    /// `X-Forwarded-Host` in any case. Set it for a server that selects its site, or writes links, by `RouteHost`.
+    pub keep_host: bool,
+    /// A status that ends the request, such as 403 or 410.
+    pub answer: Option<u16>,
+    /// If true, the farms serve the request and no later rule applies; with `of_url` no later `proxy`.
+    pub pass: bool,
+    /// The status of a redirect; default 302.
+    pub status: Option<u16>,
+    /// If true, a rewrite is the last rule except for those with `of_url`; default false.
+    pub last: bool,
+    /// If true, the path that a rewrite produces becomes the URL's path for `%{REQUEST_URI}`, `access` and rules with
+    /// `of_url`, as with `[PT]`; it is then the last rewrite. Default false.
+    pub pass_through: bool,
+    /// If true, the rule applies to URL paths, as `RedirectKind` and `ProxyPass` do: it also applies after a `last`
+    /// rewrite, but not to a path that another rule rewrote without `pass_through`. Default false.
+    pub of_url: bool,
+    /// The handling of the visitor's query: `"keep"` where the target has none (default), `"append"`, `"drop"`.
+    pub query: Option<String>,
+    /// If true, a redirect's target is sent unchanged, without escaping; default false.
+    pub no_escape: bool,
+    /// Variables that later rules read as `%{ENV:NAME}`, with templates of their values, as `[E=NAME:VALUE]` sets them.
+    /// A rule without any other action has `rewrite = "-"`.
+    pub set: BTreeMap<String, String>,
+    /// If true, all rewrites are tried again from the first one after this one applied, as with `[N]`; default false. A
+    /// request that has not ended after 1,000 rounds is answered with 500.
+    pub again: bool,
+    /// The percent-encoding of inserted groups (`$1`, `%1`), which encodes all characters except letters, digits and
+    /// `_`: `"query"` writes `+` for a space, as `[B]` does, and `"path"` `%20`, as `[B,BNP]` does. Default: they are
+    /// inserted unchanged.
+    pub escape_groups: Option<String>,
+    /// The only characters that `escape_groups` encodes, as with `[B=CHARACTERS]`. Default all except letters, digits
+    /// and `_`.
+    pub escape_only: Option<String>,
+}
+
+/// `[[dispatcher.host.access]]`: requests that are refused.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AccessSettings {
+    /// The path to check: `"url"`, the path as sent or as changed by a rewrite with `pass_through`, as in `<Location>`;
+    /// `"file"`, the path that results from all rewrites, as in `<Directory>`, which does not apply to proxied
+    /// requests; or `"sent"`, the path as sent, regardless of rules. Default either of the first two, and the path as
+    /// sent where farms look that up (`use_processed_url = false`): do not set it unless the result of rewrites is
+    /// meant to stay accessible.
+    pub of: Option<String>,
+    /// The regular expression that must match within the decoded path; default any path.
+    #[serde(rename = "match")]
+    pub pattern: Option<String>,
+    /// Further conditions that must hold; `%{REQUEST_URI}` is the URL path, and `%{REQUEST_FILENAME}` the path looked
+    /// up.
+    pub when: Vec<ConditionSettings>,
+}
+
+/// A condition of a rule.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConditionSettings {
+    /// The text to test, with variables such as `%{HTTP_HOST}`, `%{REQUEST_URI}` (the path of the URL) or
+    /// `%{HTTP:Accept-Language}`.
+    pub test: String,
+    /// The regular expression that must match within the text.
+    #[serde(rename = "match")]
+    pub pattern: Option<String>,
+    /// `"file"` or `"directory"`: the type that must exist at this path, in place of a pattern.
+    pub is: Option<String>,
+    /// If true, the condition is negated.
+    pub negate: bool,
+    /// If true, the pattern ignores case.
+    pub ignore_case: bool,
+    /// If true, it is sufficient that this condition or the next one holds.
+    pub or: bool,
+}
+
+/// The compiled settings.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CompiledSettings {
+    pub(crate) declines_root_url: bool,
+    pub(crate) sends_raw_url: bool,
+    pub(crate) uses_forwarded_host: bool,
+    pub(crate) restricts_uncacheable_content: bool,
+    pub(crate) keep_alive: Option<Duration>,
+    pub(crate) replaced_errors: Vec<RangeInclusive<u16>>,
+    pub(crate) error_documents: BTreeMap<u16, String>,
+    pub(crate) routes: HostRoutes,
+    pub(crate) log_level: Option<LogLevel>,
+    pub(crate) admin_token: Option<String>,
+    /// The minimum rate of responses that are to be stored.
+    pub(crate) min_render_rate: Option<MinReadRate>,
+    pub(crate) warm_up: WarmUpPlan,
+}
+
+impl CompiledSettings {
+    /// Returns the replacement for an error, if one is configured.
+    pub(crate) fn error_document<'a>(
+        &'a self,
+        host: Option<&'a RouteHost>,
+        status: u16,
+    ) -> Option<&'a str> {
+        let own = host.and_then(|host| host.error_documents.get(&status));
+        own.or_else(|| self.error_documents.get(&status)).map(String::as_str)
+    }
+
+    /// Returns true if an error of a render gets an error document.
+    pub(crate) fn replaces_error(&self, status: u16) -> bool {
+        self.replaced_errors.iter().any(|range| range.contains(&status))
+    }
+}
+
+impl DispatcherSettings {
+    /// Compiles the settings.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] names the key and how to fix it.
+    pub(crate) fn compile_settings(&self) -> Result<CompiledSettings, Error> {
+        Ok(CompiledSettings {
+            declines_root_url: self.decline_root,
+            sends_raw_url: self.no_canon_url,
+            uses_forwarded_host: self.use_forwarded_host,
+            restricts_uncacheable_content: self.restrict_uncacheable_content,
+            keep_alive: self.keep_alive_timeout,
+            replaced_errors: parse_statuses(self.pass_error.as_deref().unwrap_or("0"))?,
+            error_documents: parse_error_documents(&self.error_documents)?,
+            routes: HostRoutes::compile(&self.host, self.use_processed_url.unwrap_or(true))?,
+            log_level: self.log_level.as_deref().map(parse_log_level).transpose()?,
+            admin_token: match &self.admin.token {
+                Some(token) if token.len() < MIN_TOKEN_BYTES => {
+                    let reason = format!("it needs at least {MIN_TOKEN_BYTES} characters");
+                    return Err(settings_error("admin.token", reason));
+                }
+                token => token.clone(),
+            },
+            min_render_rate: parse_min_rate("renders.min_rate", self.renders.min_rate.as_deref())?,
+            warm_up: WarmUpPlan::from_settings(&self.warm_up),
+        })
+    }
+}
+
+/// The minimum length of a token, so that a random token cannot be guessed.
+const MIN_TOKEN_BYTES: usize = 16;
+
+/// Parses a level's name, or its number in httpd's configuration.
+pub(crate) fn parse_log_level(text: &str) -> Result<LogLevel, Error> {
+    Ok(match text.to_ascii_lowercase().as_str() {
+        "error" | "0" => LogLevel::Error,
+        "warn" | "1" => LogLevel::Warn,
+        "info" | "2" => LogLevel::Info,
+        "debug" | "3" => LogLevel::Debug,
+        "trace" | "4" => LogLevel::Trace,
+        _ => {
+            let reason = format!("`{text}` is none of error, warn, info, debug and trace");
+            return Err(settings_error("log_level", reason));
+        }
+    })
+}
+
+pub(crate) fn settings_error(key: &str, reason: impl Into<String>) -> Error {
+    Error::Setting { key: key.to_owned(), reason: reason.into() }
+}
+
+/// Parses `0`, `1` or a list such as `400-404,501`.
+pub(crate) fn parse_statuses(text: &str) -> Result<Vec<RangeInclusive<u16>>, Error> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "" | "0" | "off" => return Ok(Vec::new()),
+        "1" | "on" => return Ok(vec![400..=599]),
+        _ => {}
+    }
+    let status = |text: &str| text.trim().parse::<u16>().ok();
+    text.split(',')
+        .map(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            match (status(first), status(last)) {
+                (Some(first), Some(last)) if first >= 400 && first <= last && last < 600 => {
+                    Ok(first..=last)
+                }
+                _ => Err(settings_error(
+                    "pass_error",
+                    format!("`{part}` is no status from 400 to 599; write \"400-404,501\""),
+                )),
+            }
+        })
+        .collect()
+}
+
+pub(crate) fn parse_error_documents(
+    documents: &BTreeMap<String, String>,
+) -> Result<BTreeMap<u16, String>, Error> {
+    let read = |(status, document): (&String, &String)| match status.parse::<u16>() {
+        Ok(status) if (400..600).contains(&status) => Ok((status, document.clone())),
+        _ => Err(settings_error(
+            "error_documents",
+            format!("`{status}` is no status from 400 to 599"),
+        )),
+    };
+    documents.iter().map(read).collect()
+}
+
+pub(crate) fn parse_headers(
+    headers: &BTreeMap<String, String>,
+) -> Result<Vec<(HeaderName, HeaderValue)>, Error> {
+    let read = |(name, value): (&String, &String)| {
+        let header = HeaderName::from_bytes(name.as_bytes()).ok();
+        match header.zip(HeaderValue::from_str(value).ok()) {
+            Some(header) => Ok(header),
+            None => Err(settings_error(
+                "headers",
+                format!("`{name}: {value}` cannot be sent as a header"),
+            )),
+        }
+    };
+    headers.iter().map(read).collect()
+}
+
+/// The default time after which the rate of a body is checked.
+const BODY_RATE_GRACE: Duration = Duration::from_secs(60);
+/// The default rate, as in httpd's `RequestReadTimeout`.
+const DEFAULT_BODY_RATE: &str = "500 B/s";
+
+/// Parses `"500 B/s after 60s"`, where the time is optional; `None` for `"0"`.
+pub(crate) fn parse_min_rate(key: &str, text: Option<&str>) -> Result<Option<MinReadRate>, Error> {
+    let text = text.unwrap_or(DEFAULT_BODY_RATE).trim();
+    let (rate, grace) = match text.split_once(" after ") {
+        Some((rate, grace)) => (rate, parse_duration(grace)),
+        None => (text, Some(BODY_RATE_GRACE)),
+    };
+    let Some((rate, grace)) = parse_byte_rate(rate).zip(grace) else {
+        let reason =
+            format!("`{text}` is no rate; write \"4 KiB/s\", \"4 KiB/s after 30s\" or \"0\"");
+        return Err(settings_error(key, reason));
+    };
+    Ok(NonZeroU64::new(rate)
+        .map(|bytes_per_second| MinReadRate { grace_period: grace, bytes_per_second }))
+}
+
+/// Parses `4 KiB/s` as bytes per second.
+fn parse_byte_rate(text: &str) -> Option<u64> {
+    let size = text.trim().strip_suffix("/s").unwrap_or(text.trim()).trim_end();
+    let at = size.find(|char: char| !char.is_ascii_digit()).unwrap_or(size.len());
+    let (number, unit) = size.split_at(at);
+    let number: u64 = number.parse().ok()?;
+    match unit.trim() {
+        "" if number == 0 => Some(0),
+        "B" => Some(number),
+        "KiB" => number.checked_mul(1024),
+        "MiB" => number.checked_mul(1024 * 1024),
+        _ => None,
+    }
+}
+
+/// Parses a duration such as `"30s"`.
+fn deserialize_duration<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_duration(&text)
+        .map(Some)
+        .ok_or_else(|| serde::de::Error::custom(format!("`{text}` is no duration; write \"30s\"")))
+}
+
+fn parse_duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let at = text.find(|char: char| !char.is_ascii_digit())?;
+    let (number, unit) = text.split_at(at);
+    let number: u64 = number.parse().ok()?;
+    Some(match unit.trim() {
+        "ms" => Duration::from_millis(number),
+        "s" => Duration::from_secs(number),
+        "min" => Duration::from_secs(number.checked_mul(60)?),
+        "h" => Duration::from_secs(number.checked_mul(3600)?),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse_duration, parse_min_rate, parse_statuses};
+    use std::time::Duration;
+
+    #[test]
+    fn statuses_are_ranges() {
+        let check = |text: &str, inside: &[u16], outside: &[u16]| {
+            let ranges = parse_statuses(text).unwrap();
+            let holds = |status: &u16| ranges.iter().any(|range| range.contains(status));
+            assert!(inside.iter().all(holds), "{text}");
+            assert!(!outside.iter().any(holds), "{text}");
+        };
+        check("0", &[], &[404, 500]);
+        check("1", &[400, 404, 599], &[200, 302]);
+        check("400-411,413-417", &[400, 411, 413, 417], &[412, 418, 500]);
+        check("404", &[404], &[403, 405]);
+        for broken in ["200", "404-400", "x", "400-600", "400-"] {
+            assert!(parse_statuses(broken).is_err(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn rates_need_a_unit() {
+        let read = |text| {
+            parse_min_rate("k", text).map(|pace| pace.map(|pace| pace.bytes_per_second.get()))
+        };
+        for (text, expected) in [
+            (None, Some(500)),
+            (Some("4 KiB/s"), Some(4096)),
+            (Some("1MiB"), Some(1024 * 1024)),
+            (Some(" 20 B/s "), Some(20)),
+            (Some("0"), None),
+            (Some("0 B/s"), None),
+        ] {
+            assert_eq!(read(text).unwrap(), expected, "{text:?}");
+        }
+        let pace = parse_min_rate("k", Some("1 B/s after 300ms")).unwrap().unwrap();
+        assert_eq!(pace.grace_period, Duration::from_millis(300));
+        for broken in [
+            "500",
+            "",
+            "-1 B",
+            "1 GB/s",
+            "x",
+            "99999999999999999999 B",
+            "20000000000000 MiB",
+            "1 B/s after",
+            "1 B/s after 3",
+        ] {
+            assert!(read(Some(broken)).is_err(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn spans_need_a_unit() {
+        assert_eq!(parse_duration("60s"), Some(Duration::from_secs(60)));
+        assert_eq!(parse_duration("2 min"), Some(Duration::from_secs(120)));
+        assert_eq!(parse_duration("60"), None);
+    }
+}

@@ -1,0 +1,162 @@
+//! The admin listener: metrics, health, the status page, and the settings that can be changed at run time.
+//!
+//! | | |
+//! |---|---|
+//! | `GET /` | the status page |
+//! | `GET /status.json` | the same facts |
+//! | `GET /metrics` | Prometheus' text |
+//! | `GET /health` | 200, or 503 when a farm has no render that answers |
+//! | `PUT /shares/FARM` | the share of a farm with `/x-share`: the body is a number from 0 to 100 |
+//!
+//! Invariants
+//! * Reading requires a connection from this machine, or the token. Changes always require the token, because a page in
+//!   a browser on this machine can send requests too.
+
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use subtle::ConstantTimeEq;
+use tympan_web::listen::ConnectionPeer;
+
+use crate::dispatcher::Dispatcher;
+use crate::edge::response_body::{ResponseBody, full_body};
+use crate::observe::status_page;
+
+/// The maximum size of the body in bytes; a longer body is not a number.
+const MAX_SHARE_BODY_BYTES: usize = 64;
+
+impl Dispatcher {
+    pub(crate) async fn answer_admin(&self, request: Request<Incoming>) -> Response<ResponseBody> {
+        let inner = self.current_state();
+        let token = inner.switches.admin_token.as_deref();
+        let has_token = token.is_some_and(|token| has_admin_token(request.headers(), token));
+        let path = request.uri().path().to_owned();
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        if is_read {
+            let peer = request.extensions().get::<ConnectionPeer>();
+            let is_local =
+                peer.is_some_and(|peer| peer.is_loopback) && is_addressed_by_ip(&request);
+            if !has_token && !is_local {
+                return plain_text_response(
+                    StatusCode::FORBIDDEN,
+                    "show the token of `[dispatcher.admin]`\n",
+                );
+            }
+            return self.answer_admin_get(&path);
+        }
+        if !has_token {
+            let text = "changes need the token of `[dispatcher.admin]`\n";
+            return plain_text_response(StatusCode::FORBIDDEN, text);
+        }
+        match (request.method(), path.strip_prefix("/shares/")) {
+            (&Method::PUT, Some(farm)) => self.change_share(farm, request.into_body()).await,
+            _ => {
+                plain_text_response(StatusCode::METHOD_NOT_ALLOWED, "only shares can be changed\n")
+            }
+        }
+    }
+
+    fn answer_admin_get(&self, path: &str) -> Response<ResponseBody> {
+        match path {
+            "/" | "/status" => {
+                let page = status_page::render_status_page(&self.status());
+                let mut response =
+                    response_with_type(StatusCode::OK, "text/html; charset=utf-8", page);
+                let policy =
+                    "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
+                let policy = HeaderValue::from_static(policy);
+                response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+                response
+            }
+            "/status.json" => match serde_json::to_string(&self.status()) {
+                Ok(text) => response_with_type(StatusCode::OK, "application/json", text),
+                Err(_not_a_number) => {
+                    plain_text_response(StatusCode::INTERNAL_SERVER_ERROR, "no status\n")
+                }
+            },
+            "/metrics" => response_with_type(
+                StatusCode::OK,
+                "text/plain; version=0.0.4; charset=utf-8",
+                self.prometheus_metrics(),
+            ),
+            "/health" => {
+                let status = self.status();
+                if status.is_well {
+                    return plain_text_response(StatusCode::OK, "ok\n");
+                }
+                let bad: Vec<String> = status
+                    .farms
+                    .iter()
+                    .flat_map(|farm| farm.renders.iter().map(move |render| (farm, render)))
+                    .filter(|(_, render)| !render.is_answering())
+                    .map(|(farm, render)| {
+                        format!(
+                            "farm {}: render {} is {}\n",
+                            farm.name, render.name, render.standing
+                        )
+                    })
+                    .collect();
+                plain_text_response(StatusCode::SERVICE_UNAVAILABLE, &bad.concat())
+            }
+            _ => plain_text_response(
+                StatusCode::NOT_FOUND,
+                "/, /status.json, /metrics and /health are here\n",
+            ),
+        }
+    }
+
+    async fn change_share(&self, farm: &str, body: Incoming) -> Response<ResponseBody> {
+        let bytes =
+            Limited::new(body, MAX_SHARE_BODY_BYTES).collect().await.map(|body| body.to_bytes());
+        let text = bytes.ok().and_then(|bytes| String::from_utf8(bytes.to_vec()).ok());
+        let percent = text.and_then(|text| text.trim().parse::<f64>().ok());
+        match percent.filter(|percent| (0.0..=100.0).contains(percent)) {
+            None => {
+                plain_text_response(StatusCode::BAD_REQUEST, "the body is a number from 0 to 100\n")
+            }
+            Some(percent) if self.set_share(farm, percent) => {
+                tracing::info!(%farm, percent, "the share of a farm was changed");
+                plain_text_response(StatusCode::OK, &format!("{percent}\n"))
+            }
+            Some(_) => plain_text_response(
+                StatusCode::NOT_FOUND,
+                "there is no such farm with `/x-share`\n",
+            ),
+        }
+    }
+}
+
+fn has_admin_token(headers: &HeaderMap, token: &str) -> bool {
+    let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let shown = shown.and_then(|value| value.strip_prefix("Bearer "));
+    shown.is_some_and(|shown| shown.trim().as_bytes().ct_eq(token.as_bytes()).into())
+}
+
+/// Returns true if the request names this machine by IP address. A browser that another site directed here by a host
+/// name sends that name instead.
+fn is_addressed_by_ip<B>(request: &Request<B>) -> bool {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    let Some(host) = host else { return true };
+    let is_address = host.parse::<std::net::SocketAddr>().is_ok()
+        || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
+    let name = host.split(':').next().unwrap_or(host);
+    is_address || name.eq_ignore_ascii_case("localhost")
+}
+
+fn plain_text_response(status: StatusCode, text: &str) -> Response<ResponseBody> {
+    response_with_type(status, "text/plain; charset=utf-8", text.to_owned())
+}
+
+fn response_with_type(
+    status: StatusCode,
+    kind: &'static str,
+    text: String,
+) -> Response<ResponseBody> {
+    let mut response = Response::new(full_body(text));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}

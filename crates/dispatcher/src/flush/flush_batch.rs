@@ -1,0 +1,321 @@
+//! Batching of flushes: flushes that arrive while others are carried out wait and are then carried out together.
+//!
+//! A storm of flushes costs as much as its files, not as much as its messages: a folder is listed once for all handles
+//! in it, and a `.stat` file is touched once. Between two rounds the disk is left to visitors for as long as the round
+//! took.
+//!
+//! Invariants
+//! * A flush is answered after its files were changed.
+//! * Flushes that list pages to re-fetch are carried out separately, in their order.
+//! * No request waits for the removal of large folders: they are renamed away, and emptied afterwards.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tympan_web::flush_message::{FlushAction, FlushMessage, FlushNumbering, FlushScope};
+
+use crate::cache::freshness::flush_window_end;
+use crate::cache::{Docroot, DocrootState, FileFlushAction, FileFlushResult, FileFlushTarget};
+use crate::config::{CacheConfig, FlushMode};
+use crate::dispatcher::{DispatcherState, FarmState};
+use crate::flush::DocrootFlush;
+use crate::flush::flush_numbering::{FlushNumbers, FlushOrder};
+use crate::flush::flush_propagation::FlushEvent;
+use crate::observe::log::LogLevel;
+use crate::observe::metrics::DispatcherCounter;
+
+/// The longest pause between two rounds.
+const MAX_BATCH_PAUSE: Duration = Duration::from_millis(100);
+/// The minimum length of a round that is followed by a pause.
+const MIN_BATCH_PAUSE: Duration = Duration::from_millis(2);
+
+/// The waiting flushes of a farm.
+#[derive(Debug, Default)]
+pub(crate) struct FlushBatcher(Mutex<FlushBatcherState>);
+
+#[derive(Debug, Default)]
+struct FlushBatcherState {
+    waiting_flushes: Vec<WaitingFlush>,
+    has_worker: bool,
+}
+
+#[derive(Debug)]
+struct WaitingFlush {
+    flush: DocrootFlush,
+    result_sender: oneshot::Sender<std::io::Result<()>>,
+}
+
+impl FlushBatcher {
+    /// Adds a flush; returns true if no batch is running yet.
+    fn push(&self, waiting: WaitingFlush) -> bool {
+        let mut state = self.0.lock();
+        state.waiting_flushes.push(waiting);
+        !std::mem::replace(&mut state.has_worker, true)
+    }
+
+    /// Takes all waiting flushes; if there are none, marks the batcher as idle.
+    fn take_waiting(&self) -> Vec<WaitingFlush> {
+        let mut state = self.0.lock();
+        let waiting = std::mem::take(&mut state.waiting_flushes);
+        state.has_worker = !waiting.is_empty();
+        waiting
+    }
+}
+
+impl DispatcherState {
+    /// Updates the files of a flush, together with those of other waiting flushes.
+    pub(crate) async fn apply_batched(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        root: Arc<DocrootState>,
+        flush: DocrootFlush,
+    ) -> std::io::Result<()> {
+        let (done, wait) = oneshot::channel();
+        if farm.storm.push(WaitingFlush { flush, result_sender: done }) {
+            let (inner, farm) = (Arc::clone(self), Arc::clone(farm));
+            tokio::task::spawn_blocking(move || inner.work_off_batches(&farm, &root));
+        }
+        wait.await.unwrap_or_else(|_panicked| Err(std::io::ErrorKind::Other.into()))
+    }
+
+    fn work_off_batches(&self, farm: &FarmState, root: &DocrootState) {
+        let guard = FlushBatcherGuard(farm);
+        loop {
+            let waiting = farm.storm.take_waiting();
+            if waiting.is_empty() {
+                std::mem::forget(guard);
+                return;
+            }
+            let started = Instant::now();
+            let outcome = root.docroot_for_writing().map(|docroot| {
+                for round in split_into_batches(waiting) {
+                    self.apply_batch(farm, &docroot, round);
+                }
+                docroot.empty_trash();
+            });
+            if let Err(error) = outcome {
+                tracing::error!(farm = %farm.farm.name, reason = %error, "cannot open the document root");
+            }
+            let spent = started.elapsed();
+            if spent > MIN_BATCH_PAUSE {
+                std::thread::sleep(spent.min(MAX_BATCH_PAUSE));
+            }
+        }
+    }
+
+    /// Updates the files of several flushes and reports the results to their senders.
+    fn apply_batch(&self, farm: &FarmState, docroot: &Arc<Docroot>, round: Vec<WaitingFlush>) {
+        let Some(cache) = &farm.farm.cache else { return };
+        let flushes: Vec<&DocrootFlush> = round.iter().map(|waiting| &waiting.flush).collect();
+        // Held until the files are changed, as another farm may have the same document root.
+        let mut numbers = docroot.flush_numbers.lock();
+        let heard = BatchNumbers::from_flushes(&flushes, || {
+            numbers.take().unwrap_or_else(|| docroot.read_flush_numbers())
+        });
+        let is_doubtful = heard.as_ref().is_some_and(BatchNumbers::is_doubtful);
+        let change = || self.apply_flushes_to_files(docroot, cache, &flushes, is_doubtful);
+        let mut done = self.fetch_coalescer.with_stores_blocked(change);
+        if is_doubtful && done.first_error.is_none() {
+            done.record_outcome(self.record_for_siblings(farm, FlushEvent::Stats));
+        }
+        if let Some(heard) = heard {
+            // A flush that failed is not recorded as received, and is sent again.
+            let is_done = done.first_error.is_none();
+            *numbers = is_done.then(|| self.store_flush_numbers(farm, docroot, cache, heard));
+        }
+        drop(numbers);
+        docroot.record_disk_full(
+            &done.first_error.as_ref().map_or(Ok(()), |failure| Err(failure.kind().into())),
+        );
+        self.response_memory.record_change();
+        self.metrics.add(DispatcherCounter::FilesDeleted, done.removed_count as u64);
+        self.metrics.add(DispatcherCounter::FilesMarked, done.marked_count as u64);
+        tracing::debug!(farm = %farm.farm.name, flushes = flushes.len(), removed = done.removed_count,
+            marked = done.marked_count, "flushes applied");
+        for waiting in round {
+            let outcome = match &done.first_error {
+                None => Ok(()),
+                Some(failure) => Err(std::io::Error::new(failure.kind(), failure.to_string())),
+            };
+            // The agent may have disconnected.
+            waiting.result_sender.send(outcome).ok();
+        }
+    }
+
+    /// Counts and records the received flush numbers; returns them.
+    fn store_flush_numbers(
+        &self,
+        farm: &FarmState,
+        docroot: &Arc<Docroot>,
+        cache: &CacheConfig,
+        heard: BatchNumbers,
+    ) -> FlushNumbers {
+        for (source, order) in &heard.orders {
+            if let Some(root) = &farm.docroot {
+                root.flush_orders.count(*order);
+            }
+            if order.is_doubtful() {
+                tracing::warn!(farm = %farm.farm.name, agent = source, reason = order.name(),
+                    "flushes may have been missed: all pages count as out of date");
+                self.log(LogLevel::Warn, || {
+                    format!(
+                        "Flushes of {source} may have been missed ({}): touched all stat files",
+                        order.name()
+                    )
+                });
+            } else if *order == FlushOrder::Restarted {
+                tracing::info!(farm = %farm.farm.name, agent = source, "a sender of flushes began anew");
+            }
+        }
+        if let Err(error) = docroot.write_flush_numbers(&heard.numbers.to_text(), cache.mode) {
+            // After a restart some flushes before the next one will seem lost, which is safe.
+            tracing::warn!(farm = %farm.farm.name, reason = %error, "cannot write down which flushes came");
+        }
+        heard.numbers
+    }
+
+    /// Returns the caches of all farms that store files in a document root: flush numbers apply to all of them.
+    fn caches_on<'a>(&'a self, docroot: &'a Docroot) -> impl Iterator<Item = &'a CacheConfig> {
+        let is_there = |farm: &&Arc<FarmState>| {
+            farm.docroot.as_ref().is_some_and(|root| root.path() == docroot.path())
+        };
+        let farms = self.farms.iter().filter(is_there);
+        farms.filter_map(|farm| farm.farm.cache.as_ref())
+    }
+
+    /// Touches all stat files of all farms on a document root, without waiting for a window, because the time of the
+    /// missed changes is unknown. Stat files touched at or after `since` stay as they are.
+    pub(crate) fn touch_all_stat_files(
+        &self,
+        docroot: &Docroot,
+        since: Option<SystemTime>,
+    ) -> FileFlushResult {
+        let (mut done, mut touched) = (FileFlushResult::default(), BTreeSet::new());
+        let now = self.runtime.clock.tick();
+        for cache in self.caches_on(docroot) {
+            done.record_outcome(docroot.touch_all_stat_files(cache, (now, since), &mut touched));
+        }
+        done
+    }
+
+    fn apply_flushes_to_files(
+        &self,
+        docroot: &Docroot,
+        cache: &CacheConfig,
+        flushes: &[&DocrootFlush],
+        is_doubtful: bool,
+    ) -> FileFlushResult {
+        let mut done = FileFlushResult::default();
+        let now = self.runtime.clock.tick();
+        let mut touched = BTreeSet::new();
+        if is_doubtful {
+            // The time of the missed changes is unknown, so no window is applied.
+            for cache in self.caches_on(docroot) {
+                done.record_outcome(docroot.touch_all_stat_files(cache, (now, None), &mut touched));
+            }
+        }
+        let now = flush_window_end(now, cache.flush_window);
+        for flush in flushes {
+            if flush.message.scope != Some(FlushScope::ResourceOnly) {
+                // A failure does not stop the removal of the other files.
+                for handle in &flush.handles {
+                    done.record_outcome(docroot.touch_stat_files(handle, cache, now, &mut touched));
+                }
+            }
+        }
+        for file in &touched {
+            self.log(LogLevel::Debug, || format!("Touched {}", file.display()));
+        }
+        let named = flushes.iter().flat_map(|flush| {
+            let handles = flush.handles.iter().chain(&flush.variant_handles);
+            handles.map(|handle| FileFlushTarget {
+                handle,
+                action: file_flush_action(cache, flush.message.action),
+            })
+        });
+        let named: Vec<FileFlushTarget<'_>> = named.collect();
+        let nothing = BTreeSet::new();
+        let listed = flushes.first().map_or(&nothing, |flush| &flush.refetch_files);
+        done.merge(docroot.flush_handles(&named, listed));
+        for flush in flushes.iter().filter(|flush| removes_files(flush.message.action)) {
+            for handle in &flush.handles {
+                done.merge(docroot.remove_subtree(handle));
+            }
+        }
+        for file in listed {
+            done.merge(docroot.mark_file_stale(file));
+        }
+        done
+    }
+}
+
+/// The flush numbers of a batch.
+struct BatchNumbers {
+    numbers: FlushNumbers,
+    orders: Vec<(String, FlushOrder)>,
+}
+
+impl BatchNumbers {
+    /// Collects the numbers of flushes; `None` if none of them has one.
+    fn from_flushes(
+        flushes: &[&DocrootFlush],
+        known: impl FnOnce() -> FlushNumbers,
+    ) -> Option<Self> {
+        let numbered = |flush: &&DocrootFlush| {
+            let FlushMessage { numbering, sequence, .. } = &flush.message;
+            numbering.clone().map(|numbering| (numbering, *sequence))
+        };
+        let mut numbered = flushes.iter().filter_map(numbered).peekable();
+        numbered.peek()?;
+        let mut numbers = known();
+        let note = |(numbering, sequence): (FlushNumbering, Option<u64>)| {
+            let order = numbers.record_flush(&numbering, sequence);
+            (numbering.source, order)
+        };
+        let orders = numbered.map(note).collect();
+        Some(Self { numbers, orders })
+    }
+
+    fn is_doubtful(&self) -> bool {
+        self.orders.iter().any(|(_, order)| order.is_doubtful())
+    }
+}
+
+/// Allows the next flush to start a batch if this one panics.
+struct FlushBatcherGuard<'a>(&'a FarmState);
+
+impl Drop for FlushBatcherGuard<'_> {
+    fn drop(&mut self) {
+        *self.0.storm.0.lock() = FlushBatcherState::default();
+    }
+}
+
+fn removes_files(action: FlushAction) -> bool {
+    matches!(action, FlushAction::Deactivate | FlushAction::Delete)
+}
+
+/// Returns the action for the files of a handle.
+pub(crate) fn file_flush_action(cache: &CacheConfig, action: FlushAction) -> FileFlushAction {
+    match cache.flush_mode {
+        FlushMode::Soft if !removes_files(action) => FileFlushAction::Mark,
+        FlushMode::Soft | FlushMode::Delete => FileFlushAction::Delete,
+    }
+}
+
+/// Splits flushes into batches that may be carried out together.
+fn split_into_batches(waiting: Vec<WaitingFlush>) -> Vec<Vec<WaitingFlush>> {
+    let mut rounds: Vec<Vec<WaitingFlush>> = Vec::new();
+    let mut is_open = false;
+    for one in waiting {
+        let is_plain = one.flush.refetch_files.is_empty();
+        match rounds.last_mut().filter(|_| is_open && is_plain) {
+            Some(round) => round.push(one),
+            None => rounds.push(vec![one]),
+        }
+        is_open = is_plain;
+    }
+    rounds
+}

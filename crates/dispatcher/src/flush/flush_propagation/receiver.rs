@@ -1,0 +1,423 @@
+//! Application of the messages of siblings.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use percent_encoding::percent_decode_str;
+use tokio::task::JoinHandle;
+use tympan_web::body_limit::{is_body_timeout, limit_body};
+
+use super::message::{
+    EventMessage, EventQuery, FLUSH_EVENTS_HEADER, FlushEvent, LogPosition, MAX_MESSAGE_BYTES,
+    MESSAGE_VERSION, PositionMismatch, SiblingMessage, page_request,
+};
+use super::received_position::{
+    AttemptedMessage, MAX_RECEIVED_FILE_BYTES, RECEIVED_POSITIONS_FILE, ReceivedPositions,
+};
+use crate::cache::Docroot;
+use crate::dispatcher::{DispatcherState, FarmState};
+use crate::edge::response_body::{ResponseBody, full_body};
+use crate::flush::invalidate_handler;
+use crate::flush::is_flush_allowed;
+use crate::observe::log::LogLevel;
+use crate::observe::metrics::DispatcherCounter;
+use crate::request::request_view::RequestView;
+use crate::request_pipeline::own_response;
+use crate::upstream::BODY_TIMEOUT;
+
+/// The maximum time for which the handler program delays the response to events: well below the timeout of the sibling,
+/// which would send all of them again.
+const HANDLER_WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The reason why a message was rejected.
+#[derive(Debug)]
+pub(super) enum MessageRejection {
+    /// This dispatcher is at another position.
+    PositionMismatch(Option<LogPosition>),
+    /// The files could not be changed.
+    Failed,
+}
+
+impl DispatcherState {
+    /// Responds to a sibling's request.
+    pub(crate) async fn handle_sibling_request(
+        self: &Arc<Self>,
+        view: &RequestView,
+        body: Incoming,
+    ) -> Response<ResponseBody> {
+        let mut response = self.handle_sibling_message(view, body).await;
+        // Distinguishes this response from those of other servers.
+        response
+            .headers_mut()
+            .insert(FLUSH_EVENTS_HEADER, HeaderValue::from_static(MESSAGE_VERSION));
+        response
+    }
+
+    async fn handle_sibling_message(
+        self: &Arc<Self>,
+        view: &RequestView,
+        body: Incoming,
+    ) -> Response<ResponseBody> {
+        let farm = message_farm(&view.headers);
+        let farm = farm.and_then(|name| self.farms.iter().find(|farm| farm.farm.name == name));
+        // A client that may not flush must learn nothing about the farms.
+        let keys = &self.runtime.flush_keys;
+        let Some(farm) = farm.filter(|farm| is_flush_allowed(keys, farm, view)) else {
+            if let Some(response) = self.check_rate_limit(view) {
+                return response;
+            }
+            self.metrics.increment(DispatcherCounter::FlushesRefused);
+            self.log(LogLevel::Warn, || format!("Flushing rejected from {}", view.client));
+            return own_response(StatusCode::FORBIDDEN);
+        };
+        let Some(root) = &farm.docroot else { return own_response(StatusCode::NOT_FOUND) };
+        // Another process handles the flushes now.
+        if self.fetch_coalescer.has_stopped_storing() {
+            return own_response(StatusCode::SERVICE_UNAVAILABLE);
+        }
+        let body = limit_body(body, MAX_MESSAGE_BYTES).with_idle_timeout(BODY_TIMEOUT);
+        let body = match body.with_min_read_rate(self.request_gate.min_body_rate).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) if is_body_timeout(&*error) => {
+                return own_response(StatusCode::REQUEST_TIMEOUT);
+            }
+            Err(_) => return own_response(StatusCode::PAYLOAD_TOO_LARGE),
+        };
+        let Some(told) = SiblingMessage::parse(&body) else {
+            self.log(LogLevel::Warn, || format!("Message of {} refused: no message", view.client));
+            return own_response(StatusCode::BAD_REQUEST);
+        };
+        let (SiblingMessage::Pass(EventMessage { instance, .. })
+        | SiblingMessage::Ask(EventQuery { instance, .. })) = &told;
+        if **instance == *self.instance_id {
+            return own_response(StatusCode::LOOP_DETECTED);
+        }
+        if let Some(peers) = &farm.flush_siblings {
+            peers.notify_contact();
+        }
+        match told {
+            SiblingMessage::Ask(ask) => self.answer_event_query(farm, ask).await,
+            SiblingMessage::Pass(message) => {
+                // The sibling may disconnect; an operation that has begun is completed.
+                let (inner, farm, root) = (Arc::clone(self), Arc::clone(farm), Arc::clone(root));
+                let taken = tokio::spawn(async move {
+                    let (log, origin) =
+                        (root.event_log_of(&farm.farm.name), message.origin.clone());
+                    if farm.flush_siblings.is_some() {
+                        let flights = Arc::clone(&inner.fetch_coalescer);
+                        let is_ours = move || !flights.has_stopped_storing();
+                        let avoid = move || log.avoid_origin_conflict(&root, &origin, is_ours);
+                        tokio::task::spawn_blocking(avoid).await.ok();
+                    }
+                    inner.apply_sibling_message(&farm, message).await
+                });
+                match taken.await {
+                    Ok(Ok(())) => json_response(StatusCode::OK, "{}".to_owned()),
+                    Ok(Err(MessageRejection::PositionMismatch(position))) => {
+                        let text = serde_json::to_string(&PositionMismatch { position });
+                        json_response(StatusCode::CONFLICT, text.unwrap_or_default())
+                    }
+                    Ok(Err(MessageRejection::Failed)) | Err(_) => {
+                        own_response(StatusCode::INTERNAL_SERVER_ERROR)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Responds to a sibling's query with the events since its last message.
+    async fn answer_event_query(
+        &self,
+        farm: &Arc<FarmState>,
+        ask: EventQuery,
+    ) -> Response<ResponseBody> {
+        let Some(root) = farm.docroot.clone().filter(|_| farm.flush_siblings.is_some()) else {
+            return own_response(StatusCode::NOT_FOUND);
+        };
+        let (log, instance) = (root.event_log_of(&farm.farm.name), self.instance_id.to_string());
+        let find = move || {
+            let (question, _) = log.message_after(&root, None, &instance);
+            let known = ask.heard.into_iter().find(|(origin, _)| *origin == question.origin);
+            log.message_after(&root, Some(known.map(|(_, position)| position)), &instance).0
+        };
+        let message = tokio::task::spawn_blocking(find).await;
+        match message.ok().and_then(|message| serde_json::to_string(&message).ok()) {
+            Some(text) => json_response(StatusCode::OK, text),
+            None => own_response(StatusCode::INTERNAL_SERVER_ERROR),
+        }
+    }
+
+    /// Applies a sibling's message if it follows the received position.
+    ///
+    /// # Errors
+    /// On failure nothing is recorded as received, and the whole message is sent again.
+    pub(super) async fn apply_sibling_message(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        message: EventMessage,
+    ) -> Result<(), MessageRejection> {
+        let root = farm.docroot.as_ref().ok_or(MessageRejection::Failed)?;
+        // Apply one message at a time.
+        let mut failed = root.failed_messages.lock().await;
+        let docroot = {
+            let root = Arc::clone(root);
+            tokio::task::spawn_blocking(move || {
+                let docroot = root.docroot_for_writing()?;
+                load_received_positions(&docroot);
+                Ok::<_, std::io::Error>(docroot)
+            })
+        };
+        let Ok(Ok(docroot)) = docroot.await else { return Err(MessageRejection::Failed) };
+        let position = received_position(&docroot, &message.origin);
+        if position != message.prev {
+            return Err(MessageRejection::PositionMismatch(position));
+        }
+        let EventMessage { origin, next, events, .. } = message;
+        let (count, now) = (events.len() as u64, self.runtime.clock.tick());
+        let tried = AttemptedMessage {
+            next_position: next.clone(),
+            invalidates_all: events.contains(&FlushEvent::All),
+        };
+        let since = failed.first_attempt(&origin, &tried);
+        if let Err(error) = self.apply_events(farm, &events, since).await {
+            failed.record_failure(&origin, tried, since.unwrap_or(now));
+            if since.is_none() {
+                tracing::warn!(farm = %farm.farm.name, reason = %error,
+                    "cannot carry out what a sibling told; it is told again");
+            }
+            return Err(MessageRejection::Failed);
+        }
+        failed.forget(&origin);
+        self.metrics.add(DispatcherCounter::SiblingFlushes, count);
+        if position.as_ref() == Some(&next) {
+            return Ok(());
+        }
+        let note = move || {
+            let text = {
+                let mut heard = docroot.received_positions.lock();
+                let heard = heard.get_or_insert_with(ReceivedPositions::default);
+                heard.record_position(&origin, next);
+                heard.to_text()
+            };
+            docroot.write_own_file(RECEIVED_POSITIONS_FILE, &text, 0o600)
+        };
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(note).await {
+            // It is remembered for the lifetime of this process; after a restart the same events arrive again, which is
+            // safe.
+            tracing::warn!(farm = %farm.farm.name, reason = %error, "cannot write down what was heard of siblings");
+        }
+        Ok(())
+    }
+
+    /// Applies events; `since` is the time of the first attempt, if it failed.
+    async fn apply_events(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        events: &[FlushEvent],
+        since: Option<SystemTime>,
+    ) -> std::io::Result<()> {
+        let events = events.iter().map(|event| self.apply_event(farm, event, since));
+        let done = futures_util::future::join_all(events).await;
+        let (mut handling, mut failure) = (Vec::new(), None);
+        for outcome in done {
+            match outcome {
+                Ok(call) => handling.extend(call),
+                Err(error) => failure = Some(error),
+            }
+        }
+        invalidate_handler::wait_for_calls(handling, &farm.farm.name, HANDLER_WAIT_TIMEOUT).await;
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Applies an event; returns the call of the handler program, which continues independently.
+    async fn apply_event(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        event: &FlushEvent,
+        since: Option<SystemTime>,
+    ) -> std::io::Result<Option<JoinHandle<()>>> {
+        let unsound = || std::io::Error::from(std::io::ErrorKind::InvalidData);
+        match event {
+            FlushEvent::Flush(flush) => {
+                let message = flush.to_flush_message().ok_or_else(unsound)?;
+                self.log(LogLevel::Info, || {
+                    let (action, handle) = (message.action.as_str(), &message.handle);
+                    format!("Activation passed on by a sibling: action={action} [{handle}]")
+                });
+                self.apply_flush(farm, message).await
+            }
+            FlushEvent::Page(target) => {
+                let view = page_request(target).ok_or_else(unsound)?;
+                // A page that is not cached here has no file.
+                self.purge_page(farm, &view).await.map_or(Ok(None), |purged| purged.map(|_| None))
+            }
+            FlushEvent::Keys(keys) => {
+                let purged = self.purge_by_keys(farm, keys.clone()).await;
+                purged.map_or(Ok(None), |purged| purged.map(|_| None))
+            }
+            FlushEvent::Stats => self
+                .invalidate_scope(farm, InvalidationScope::StatFiles, since)
+                .await
+                .map(|()| None),
+            FlushEvent::All => {
+                if since.is_none() {
+                    self.metrics.increment(DispatcherCounter::SiblingResets);
+                    tracing::warn!(farm = %farm.farm.name,
+                        "flushes of a sibling may have been missed: all files count as out of date");
+                }
+                self.invalidate_scope(farm, InvalidationScope::AllFiles, since).await.map(|()| None)
+            }
+        }
+    }
+
+    /// Invalidates files. After a failed attempt only the rest is completed: files requested after `since` are as new
+    /// as the invalidation can make them.
+    async fn invalidate_scope(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        doubt: InvalidationScope,
+        since: Option<SystemTime>,
+    ) -> std::io::Result<()> {
+        let (inner, farm) = (Arc::clone(self), Arc::clone(farm));
+        let work = move || {
+            let Some(root) = &farm.docroot else { return Ok(()) };
+            let now = inner.runtime.clock.tick();
+            if since.is_none() {
+                root.record_flush(now);
+                if doubt == InvalidationScope::AllFiles {
+                    inner.fetch_coalescer.mark_flushed(|file| file.starts_with(root.path()));
+                }
+            }
+            let docroot = root.docroot_for_writing()?;
+            let mut done = inner.touch_all_stat_files(&docroot, since);
+            if doubt == InvalidationScope::AllFiles {
+                // A time in the future does not show when a file was requested.
+                let is_meant = |at: SystemTime| since.is_none_or(|since| at <= since || at > now);
+                let mut mark =
+                    |file: &Path| done.merge(docroot.mark_file_stale_if(file, &is_meant));
+                // Files stored from now on were requested after the missed flushes.
+                let listed = docroot.list_servable_files(&mut mark);
+                done.record_outcome(listed);
+            }
+            inner.response_memory.record_change();
+            inner.metrics.add(DispatcherCounter::FilesMarked, done.marked_count as u64);
+            done.first_error.map_or(Ok(()), Err)
+        };
+        let worked = tokio::task::spawn_blocking(work).await;
+        worked.unwrap_or_else(|_panicked| Err(std::io::ErrorKind::Other.into()))
+    }
+
+    /// Returns the received positions of siblings.
+    pub(super) async fn received_positions(
+        &self,
+        farm: &FarmState,
+    ) -> Option<Vec<(String, LogPosition)>> {
+        let root = Arc::clone(farm.docroot.as_ref()?);
+        let read = move || {
+            let docroot = root.docroot_for_writing().ok()?;
+            load_received_positions(&docroot);
+            let heard = docroot.received_positions.lock();
+            heard.as_ref().map(|heard| heard.positions().to_vec())
+        };
+        tokio::task::spawn_blocking(read).await.ok().flatten()
+    }
+}
+
+/// The files to invalidate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InvalidationScope {
+    /// Files that obey `.stat` files.
+    StatFiles,
+    /// Every file.
+    AllFiles,
+}
+
+/// Loads the received positions, if necessary; does file I/O.
+fn load_received_positions(docroot: &Docroot) {
+    let mut heard = docroot.received_positions.lock();
+    if heard.is_some() {
+        return;
+    }
+    let text = docroot.read_own_file(RECEIVED_POSITIONS_FILE, MAX_RECEIVED_FILE_BYTES);
+    let read = match &text {
+        Ok(None) => Some(ReceivedPositions::default()),
+        Ok(Some(text)) => ReceivedPositions::parse(text),
+        Err(_) => None,
+    };
+    *heard = Some(read.unwrap_or_else(|| {
+        let file = docroot.path().join(RECEIVED_POSITIONS_FILE);
+        tracing::warn!(file = %file.display(), "cannot read what was heard of siblings; they begin anew");
+        ReceivedPositions::default()
+    }));
+}
+
+fn received_position(docroot: &Docroot, origin: &str) -> Option<LogPosition> {
+    docroot.received_positions.lock().as_ref()?.position(origin).cloned()
+}
+
+/// Returns the farm that a message is for; `None` for an unknown version.
+fn message_farm(headers: &HeaderMap) -> Option<String> {
+    let (version, name) = headers.get(FLUSH_EVENTS_HEADER)?.to_str().ok()?.split_once(' ')?;
+    let name = percent_decode_str(name).decode_utf8().ok()?;
+    (version == MESSAGE_VERSION).then(|| name.into_owned())
+}
+
+fn json_response(status: StatusCode, text: String) -> Response<ResponseBody> {
+    let mut response = Response::new(full_body(text));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sender::MESSAGE_RESPONSE_TIMEOUT;
+    use crate::config::DispatcherConfig;
+    use crate::config::any_syntax::ConfigSources;
+    use crate::flush::flush_propagation::message::{EventMessage, LogPosition};
+    use crate::{Dispatcher, DispatcherRuntime};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handler_that_hangs_holds_no_sibling_up_for_as_long_as_it_waits() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("handler");
+        std::fs::write(&program, "#!/bin/sh\nexec sleep 1000\n").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let text = format!(
+            "/farms {{ /site {{ /virtualhosts {{ \"*\" }} /renders {{ /0 {{ /hostname \"h\" }} }}
+                /cache {{ /docroot \"{}\" /invalidateHandler \"{}\" }} }} }}",
+            folder.path().join("root").display(),
+            program.display()
+        );
+        let loaded = DispatcherConfig::parse(
+            text.as_bytes(),
+            Path::new("test.any"),
+            &ConfigSources::default(),
+        );
+        let inner =
+            Dispatcher::new(loaded.config, DispatcherRuntime::default()).unwrap().current_state();
+        let event = serde_json::from_str(r#"{"flush":{"action":"Activate","handle":"/a"}}"#);
+        let message = EventMessage {
+            origin: "o".to_owned(),
+            instance: "i".to_owned(),
+            prev: None,
+            next: LogPosition { run: "r".to_owned(), count: 40 },
+            events: vec![event.unwrap(); 40],
+        };
+        let began = Instant::now();
+        inner.apply_sibling_message(&inner.farms[0], message.clone()).await.unwrap();
+        assert!(began.elapsed() < MESSAGE_RESPONSE_TIMEOUT / 2, "{:?}", began.elapsed());
+        assert_eq!(
+            inner.received_positions(&inner.farms[0]).await,
+            Some(vec![("o".to_owned(), message.next)])
+        );
+    }
+}

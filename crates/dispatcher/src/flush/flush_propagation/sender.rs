@@ -1,0 +1,664 @@
+//! Sending of flushes to siblings, each by its own task that continues from the sibling's position.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tympan_web::client::{ClientOptions, HttpClient};
+use tympan_web::flush_message::FLUSH_PATH;
+
+use super::event_log::{EventLogError, FarmEventLog};
+use super::message::{
+    EventMessage, EventQuery, FLUSH_EVENTS_HEADER, FlushEvent, LogPosition, MAX_MESSAGE_BYTES,
+    MESSAGE_VERSION, PositionMismatch, SiblingMessage,
+};
+use super::receiver::MessageRejection;
+use crate::cache::DocrootState;
+use crate::config::{FarmConfig, RenderConfig};
+use crate::dispatcher::{DispatcherRuntime, DispatcherState, FarmState};
+use crate::observe::metrics::{DispatcherCounter, DispatcherMetrics};
+use crate::upstream::request_coalescing::FetchCoalescer;
+
+/// The timeout for connecting to a sibling.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The timeout for applying events: they may name many files.
+pub(super) const MESSAGE_RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The maximum time for which reachable siblings delay the response to a flush.
+const FLUSH_WAIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The maximum time for which a start waits for the events of siblings.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
+/// The interval at which an up-to-date sibling is queried for its position, because it may have been restored from a
+/// backup.
+const IDLE_QUERY_INTERVAL: Duration = Duration::from_secs(10);
+/// The number of consecutive position mismatches after which a sibling is paused.
+const MAX_POSITION_MISMATCHES: u32 = 3;
+/// The initial pause after a failure; it doubles.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// The siblings of a farm that receive its flushes.
+#[derive(Debug)]
+pub(crate) struct FarmSiblings {
+    siblings: Vec<Arc<FlushSibling>>,
+    /// Notified when a sibling shows that it is reachable.
+    contact_notifier: Arc<Notify>,
+}
+
+/// A dispatcher that receives flushes.
+#[derive(Debug)]
+struct FlushSibling {
+    name: String,
+    uri: String,
+    host_header: Option<HeaderValue>,
+    /// The version and the farm name.
+    events_header: HeaderValue,
+    token: Option<HeaderValue>,
+    client: HttpClient,
+    progress: watch::Sender<SiblingProgress>,
+}
+
+/// The progress of a sibling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct SiblingProgress {
+    contact: SiblingContact,
+    /// The number of the last event that it applied.
+    applied_event: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SiblingContact {
+    /// Not tried yet.
+    Unknown,
+    Reached,
+    Unreachable,
+    /// The sibling is this dispatcher itself.
+    Itself,
+}
+
+/// The status of a sibling, for monitoring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SiblingStatus {
+    pub(crate) name: String,
+    pub(crate) is_reached: bool,
+    /// The number of events that it has not applied yet.
+    pub(crate) pending_events: u64,
+}
+
+/// The result of sending a message.
+enum SiblingReply {
+    /// The message was applied.
+    Applied(Bytes),
+    /// The sibling is at another position.
+    PositionMismatch(Option<LogPosition>),
+    Itself,
+    /// The sibling refuses the message or fails.
+    Refused(StatusCode),
+    NoReply,
+}
+
+impl FarmSiblings {
+    /// Returns the siblings of a farm that passes flushes on; `None` for other farms.
+    pub(crate) fn for_farm(farm: &FarmConfig, runtime: &DispatcherRuntime) -> Option<Self> {
+        let has_docroot = farm.cache.as_ref().is_some_and(|cache| cache.docroot.is_some());
+        if !farm.passes_flushes_to_siblings || farm.siblings.is_empty() || !has_docroot {
+            return None;
+        }
+        let siblings = farm.siblings.iter();
+        let siblings =
+            siblings.filter_map(|one| FlushSibling::new(farm, one, runtime)).map(Arc::new);
+        Some(Self { siblings: siblings.collect(), contact_notifier: Arc::default() })
+    }
+
+    /// Makes unreachable siblings be retried at once.
+    pub(super) fn notify_contact(&self) {
+        self.contact_notifier.notify_waiters();
+    }
+
+    /// Starts the sender tasks.
+    pub(crate) fn start_senders(
+        &self,
+        (farm, inner): (&Arc<FarmState>, &DispatcherState),
+        runtime: &Handle,
+    ) -> Vec<JoinHandle<()>> {
+        let Some(root) = &farm.docroot else { return Vec::new() };
+        let log = root.event_log_of(&farm.farm.name);
+        let make = {
+            let (log, root, flights) =
+                (Arc::clone(&log), Arc::clone(root), Arc::clone(&inner.fetch_coalescer));
+            runtime
+                .spawn_blocking(move || log.ensure_file(&root, || !flights.has_stopped_storing()))
+        };
+        let tell = |sibling: &Arc<FlushSibling>| {
+            let teller = SiblingSender {
+                sibling: Arc::clone(sibling),
+                root: Arc::clone(root),
+                log: Arc::clone(&log),
+                farm: farm.farm.name.clone(),
+                fetches: Arc::clone(&inner.fetch_coalescer),
+                contact_notifier: Arc::clone(&self.contact_notifier),
+                metrics: Arc::clone(&inner.metrics),
+                instance_id: inner.instance_id.to_string(),
+            };
+            runtime.spawn(teller.run())
+        };
+        self.siblings.iter().map(tell).chain([make]).collect()
+    }
+
+    /// Waits until the reachable siblings have applied the event with this number, up to a short timeout.
+    async fn wait_until_applied(&self, count: u64) {
+        let heard = self.siblings.iter().map(|sibling| {
+            let mut standing = sibling.progress.subscribe();
+            async move {
+                let is_done = |standing: &SiblingProgress| match standing.contact {
+                    SiblingContact::Unknown | SiblingContact::Reached => {
+                        standing.applied_event >= count
+                    }
+                    SiblingContact::Unreachable | SiblingContact::Itself => true,
+                };
+                standing.wait_for(is_done).await.ok();
+            }
+        });
+        let all = futures_util::future::join_all(heard);
+        tokio::time::timeout(FLUSH_WAIT_TIMEOUT, all).await.ok();
+    }
+
+    /// Returns the status of the siblings relative to the last event of the log.
+    pub(crate) fn sibling_statuses(&self, last: u64) -> Vec<SiblingStatus> {
+        let others = self.siblings.iter().map(|sibling| (sibling, *sibling.progress.borrow()));
+        let others = others.filter(|(_, standing)| standing.contact != SiblingContact::Itself);
+        let status = |(sibling, standing): (&Arc<FlushSibling>, SiblingProgress)| SiblingStatus {
+            name: sibling.name.clone(),
+            is_reached: standing.contact == SiblingContact::Reached,
+            pending_events: last.saturating_sub(standing.applied_event),
+        };
+        others.map(status).collect()
+    }
+}
+
+impl FlushSibling {
+    fn new(farm: &FarmConfig, render: &RenderConfig, runtime: &DispatcherRuntime) -> Option<Self> {
+        let (hostname, port) = (&render.hostname, render.port);
+        let scheme = if render.is_secure { "https" } else { "http" };
+        let name = utf8_percent_encode(&farm.name, NON_ALPHANUMERIC);
+        let token = farm.cache.as_ref().and_then(|cache| cache.flush_token.as_deref());
+        let client = HttpClient::new(ClientOptions {
+            connect_timeout: Some(
+                render.connect_timeout.unwrap_or(CONNECT_TIMEOUT).min(CONNECT_TIMEOUT),
+            ),
+            response_timeout: Some(MESSAGE_RESPONSE_TIMEOUT),
+            tls_trust: runtime.trust.clone(),
+            ..ClientOptions::default()
+        });
+        let standing = SiblingProgress { contact: SiblingContact::Unknown, applied_event: 0 };
+        Some(Self {
+            name: render.name.clone(),
+            uri: format!("{scheme}://{hostname}:{port}{FLUSH_PATH}"),
+            host_header: HeaderValue::from_str(&format!("{hostname}:{port}")).ok(),
+            events_header: HeaderValue::from_str(&format!("{MESSAGE_VERSION} {name}")).ok()?,
+            token: token.and_then(|token| HeaderValue::from_str(&format!("Bearer {token}")).ok()),
+            client,
+            progress: watch::Sender::new(standing),
+        })
+    }
+
+    async fn send_message(&self, told: &SiblingMessage) -> SiblingReply {
+        let Ok(body) = serde_json::to_vec(told) else { return SiblingReply::NoReply };
+        let mut headers = HeaderMap::new();
+        headers.insert(FLUSH_EVENTS_HEADER, self.events_header.clone());
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.extend(self.host_header.clone().map(|host| (header::HOST, host)));
+        headers.extend(self.token.clone().map(|token| (header::AUTHORIZATION, token)));
+        let mut request = Request::new(Full::from(body));
+        *request.method_mut() = Method::POST;
+        let Ok(uri) = self.uri.parse() else { return SiblingReply::NoReply };
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        let Ok(answer) = self.client.send(request).await else { return SiblingReply::NoReply };
+        let status = answer.status();
+        let is_of_sibling = answer
+            .headers()
+            .get(FLUSH_EVENTS_HEADER)
+            .is_some_and(|version| version == MESSAGE_VERSION);
+        let max = usize::try_from(MAX_MESSAGE_BYTES).unwrap_or(usize::MAX);
+        let body = Limited::new(answer.into_body(), max).collect();
+        let Ok(Ok(body)) = tokio::time::timeout(MESSAGE_RESPONSE_TIMEOUT, body).await else {
+            return SiblingReply::NoReply;
+        };
+        let body = body.to_bytes();
+        match status {
+            // Another server may give any response.
+            _ if !is_of_sibling => SiblingReply::Refused(status),
+            StatusCode::OK => SiblingReply::Applied(body),
+            StatusCode::LOOP_DETECTED => SiblingReply::Itself,
+            StatusCode::CONFLICT => match serde_json::from_slice::<PositionMismatch>(&body) {
+                Ok(PositionMismatch { position }) => SiblingReply::PositionMismatch(position),
+                Err(_) => SiblingReply::Refused(status),
+            },
+            _ => SiblingReply::Refused(status),
+        }
+    }
+
+    fn set_progress(&self, contact: SiblingContact, heard: Option<u64>) -> bool {
+        let mut was_other = false;
+        self.progress.send_if_modified(|standing| {
+            was_other = standing.contact != contact;
+            let new =
+                SiblingProgress { contact, applied_event: heard.unwrap_or(standing.applied_event) };
+            let is_new = *standing != new;
+            *standing = new;
+            is_new
+        });
+        was_other
+    }
+}
+
+/// The sender for one sibling.
+struct SiblingSender {
+    sibling: Arc<FlushSibling>,
+    root: Arc<DocrootState>,
+    log: Arc<FarmEventLog>,
+    farm: String,
+    fetches: Arc<FetchCoalescer>,
+    contact_notifier: Arc<Notify>,
+    metrics: Arc<DispatcherMetrics>,
+    instance_id: String,
+}
+
+impl SiblingSender {
+    async fn run(self) {
+        let mut grown = self.log.subscribe();
+        // The sibling's position is not known yet.
+        let mut position: Option<Option<LogPosition>> = None;
+        let mut pause = MIN_RETRY_DELAY;
+        let (mut was_too_large, mut turns) = (false, 0);
+        loop {
+            grown.borrow_and_update();
+            let is_instead = std::mem::take(&mut was_too_large);
+            let Some((message, has_more)) = self.next_message(position.clone(), is_instead).await
+            else {
+                self.sibling.set_progress(SiblingContact::Unreachable, None);
+                return;
+            };
+            let (next, events) = (message.next.clone(), message.events.len());
+            let told = SiblingMessage::Pass(message);
+            let bell = self.contact_notifier.notified();
+            let outcome = match self.sibling.send_message(&told).await {
+                SiblingReply::Applied(_) => {
+                    turns = 0;
+                    self.metrics.add(DispatcherCounter::FlushesForwarded, events as u64);
+                    self.mark_reached(Some(next.count));
+                    position = Some(Some(next));
+                    Ok(has_more)
+                }
+                // The sibling reports a position that differs from its previous one.
+                SiblingReply::PositionMismatch(other)
+                    if position.as_ref() != Some(&other) && turns < MAX_POSITION_MISMATCHES =>
+                {
+                    turns += 1;
+                    self.mark_reached(None);
+                    position = Some(other);
+                    Ok(true)
+                }
+                SiblingReply::Itself => {
+                    self.sibling.set_progress(SiblingContact::Itself, None);
+                    return;
+                }
+                SiblingReply::PositionMismatch(_) => Err(Some(StatusCode::CONFLICT)),
+                SiblingReply::Refused(status) => Err(Some(status)),
+                SiblingReply::NoReply => Err(None),
+            };
+            match outcome {
+                Ok(true) => pause = MIN_RETRY_DELAY,
+                Ok(false) => {
+                    pause = MIN_RETRY_DELAY;
+                    if !wait_for_events(&mut grown, &self.fetches).await {
+                        return;
+                    }
+                }
+                // Its body size limit is below ours; it must not fall behind because of that.
+                Err(Some(StatusCode::PAYLOAD_TOO_LARGE)) if !is_instead && events > 0 => {
+                    was_too_large = true;
+                }
+                Err(status) => {
+                    turns = 0;
+                    self.mark_failed(status);
+                    wait_for_retry(bell, status, pause).await;
+                    pause = (pause * 2).min(MAX_RETRY_DELAY);
+                }
+            }
+        }
+    }
+
+    /// Returns the next message for the sibling, and true if there is more; `None` if another process sends to it.
+    async fn next_message(
+        &self,
+        position: Option<Option<LogPosition>>,
+        is_instead: bool,
+    ) -> Option<(EventMessage, bool)> {
+        let (log, root) = (Arc::clone(&self.log), Arc::clone(&self.root));
+        let (flights, instance) = (Arc::clone(&self.fetches), self.instance_id.clone());
+        let message = move || match position {
+            // It knows the process that continues the log.
+            Some(at)
+                if flights.has_stopped_storing() && !log.knows_position(&root, at.as_ref()) =>
+            {
+                None
+            }
+            Some(at) if is_instead => {
+                Some((log.invalidate_all_message(&root, at.as_ref(), &instance), false))
+            }
+            at => Some(log.message_after(&root, at, &instance)),
+        };
+        tokio::task::spawn_blocking(message).await.ok().flatten()
+    }
+
+    fn mark_reached(&self, heard: Option<u64>) {
+        if self.sibling.set_progress(SiblingContact::Reached, heard) {
+            let (farm, sibling) = (&self.farm, &self.sibling.name);
+            tracing::info!(%farm, render = %sibling, "a sibling is told what is flushed");
+        }
+    }
+
+    fn mark_failed(&self, status: Option<StatusCode>) {
+        if !self.sibling.set_progress(SiblingContact::Unreachable, None) {
+            return;
+        }
+        let (farm, sibling) = (&self.farm, &self.sibling.name);
+        match status {
+            Some(status) => tracing::warn!(%farm, render = %sibling, status = status.as_u16(),
+                "a sibling refuses what is flushed; check its address, that both have the farm, and that this one may flush there"),
+            None => tracing::warn!(%farm, render = %sibling,
+                "a sibling cannot be reached; it is told later what is flushed"),
+        }
+    }
+}
+
+/// Waits until there are more events, or until it is time for a query, which only the process that maintains the log
+/// sends; returns false if neither will happen.
+async fn wait_for_events(grown: &mut watch::Receiver<u64>, flights: &FetchCoalescer) -> bool {
+    loop {
+        tokio::select! {
+            changed = grown.changed() => return changed.is_ok(),
+            () = tokio::time::sleep(IDLE_QUERY_INTERVAL) => if !flights.has_stopped_storing() { return true },
+        }
+    }
+}
+
+/// Waits after a failure until the sibling shows that it is reachable, or until the delay ends.
+async fn wait_for_retry(
+    bell: impl Future<Output = ()>,
+    status: Option<StatusCode>,
+    pause: Duration,
+) {
+    // A sibling that refuses is reachable, and may signal contact on each of its own failures: two siblings would drive
+    // each other.
+    if status.is_some() {
+        tokio::time::sleep(MIN_RETRY_DELAY).await;
+    }
+    tokio::select! {
+        () = bell => {}
+        () = tokio::time::sleep(pause) => {}
+    }
+}
+
+/// Holds visitors back until siblings have sent the events that this dispatcher missed. Requests of siblings are always
+/// answered, so that siblings that start together do not wait for each other.
+#[derive(Debug)]
+pub(crate) struct CatchUpGate {
+    is_open: AtomicBool,
+    opened: watch::Sender<bool>,
+}
+
+impl CatchUpGate {
+    pub(crate) fn new(is_set: bool) -> Self {
+        Self { is_open: AtomicBool::new(is_set), opened: watch::Sender::new(is_set) }
+    }
+
+    pub(crate) async fn wait_until_open(&self) {
+        if !self.is_open.load(Ordering::Acquire) {
+            // The sender lives as long as this gate.
+            self.opened.subscribe().wait_for(|is_set| *is_set).await.ok();
+        }
+    }
+}
+
+/// Opens the gate when dropped, whatever the outcome of the query.
+struct CatchUpGuard<'a>(&'a CatchUpGate);
+
+impl Drop for CatchUpGuard<'_> {
+    fn drop(&mut self) {
+        self.0.is_open.store(true, Ordering::Release);
+        self.0.opened.send_replace(true);
+    }
+}
+
+impl DispatcherState {
+    /// Logs an event for the siblings of a farm; returns its number if there are siblings.
+    ///
+    /// # Errors
+    /// On failure the flush must not be answered as done.
+    pub(crate) async fn propagate_event(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        event: FlushEvent,
+    ) -> Result<Option<u64>, EventLogError> {
+        if farm.flush_siblings.is_none() {
+            return Ok(None);
+        }
+        let (inner, farm) = (Arc::clone(self), Arc::clone(farm));
+        let note = move || inner.log_event(&farm, event);
+        tokio::task::spawn_blocking(note).await.unwrap_or(Err(EventLogError::WriteFailed))
+    }
+
+    /// As [`DispatcherState::propagate_event`], for events found while a flush is carried out; does file I/O.
+    ///
+    /// # Errors
+    /// Fails if unreachable siblings might never receive the event.
+    pub(crate) fn record_for_siblings(
+        &self,
+        farm: &FarmState,
+        event: FlushEvent,
+    ) -> std::io::Result<()> {
+        match (self.log_event(farm, event.clone()), &farm.docroot) {
+            // Its flush came before this process handed over; reachable siblings receive it.
+            (Err(EventLogError::TakenOver), Some(root)) => {
+                root.event_log_of(&farm.farm.name).append_unwritten(root, event)
+            }
+            (Err(_), _) => return Err(std::io::ErrorKind::Other.into()),
+            (Ok(_), _) => {}
+        }
+        Ok(())
+    }
+
+    /// Logs an event for the siblings of a farm, if it has any; does file I/O.
+    fn log_event(&self, farm: &FarmState, event: FlushEvent) -> Result<Option<u64>, EventLogError> {
+        if farm.flush_siblings.is_none() {
+            return Ok(None);
+        }
+        // A root that cannot be opened was reported at the start.
+        let root = farm.docroot.as_ref().ok_or(EventLogError::WriteFailed)?;
+        let log = root.event_log_of(&farm.farm.name);
+        log.append(root, event, || !self.fetch_coalescer.has_stopped_storing()).map(Some)
+    }
+
+    /// Waits until nothing more is added to logs that another process continues; the cache is closed already.
+    pub(crate) fn wait_for_log_writers(&self) {
+        for farm in &self.farms {
+            if let (Some(_), Some(root)) = (&farm.flush_siblings, &farm.docroot) {
+                root.event_log_of(&farm.farm.name).wait_for_writers();
+            }
+        }
+    }
+
+    /// Waits until reachable siblings have applied an event.
+    pub(crate) async fn wait_for_siblings(&self, farm: &FarmState, event: Option<u64>) {
+        if let (Some(peers), Some(count)) = (&farm.flush_siblings, event) {
+            peers.wait_until_applied(count).await;
+        }
+    }
+
+    /// Queries siblings for missed events, applies them, and admits visitors.
+    pub(crate) async fn catch_up_with_siblings(self: Arc<Self>) {
+        let _opening = CatchUpGuard(&self.catch_up_gate);
+        let all = self.farms.iter().flat_map(|farm| {
+            let siblings = farm.flush_siblings.iter().flat_map(|peers| &peers.siblings);
+            siblings.map(|sibling| self.query_sibling(Arc::clone(farm), Arc::clone(sibling)))
+        });
+        let all = futures_util::future::join_all(all);
+        if tokio::time::timeout(CATCH_UP_TIMEOUT, all).await.is_err() {
+            tracing::warn!(
+                "siblings take long to tell what was flushed; visitors are served meanwhile"
+            );
+        }
+    }
+
+    async fn query_sibling(self: &Arc<Self>, farm: Arc<FarmState>, sibling: Arc<FlushSibling>) {
+        loop {
+            let Some(heard) = self.received_positions(&farm).await else { return };
+            let ask = EventQuery { instance: self.instance_id.to_string(), heard: heard.clone() };
+            let ask = SiblingMessage::Ask(ask);
+            let SiblingReply::Applied(bytes) = sibling.send_message(&ask).await else { return };
+            let message = serde_json::from_slice::<EventMessage>(&bytes).ok();
+            let Some(message) = message.filter(EventMessage::is_valid) else { return };
+            let is_new = !message.events.is_empty();
+            let Some(root) = farm.docroot.clone() else { return };
+            let (log, origin) = (root.event_log_of(&farm.farm.name), message.origin.clone());
+            let is_own = tokio::task::spawn_blocking(move || log.has_origin(&root, &origin));
+            // The process that this one replaces has no new events.
+            if is_own.await.unwrap_or(true) {
+                return;
+            }
+            let known = heard.into_iter().find(|(origin, _)| *origin == message.origin);
+            let before = known.map(|(_, position)| position);
+            // Visitors may be admitted before it ends; an operation that has begun is completed.
+            let (inner, own) = (Arc::clone(self), Arc::clone(&farm));
+            let taken =
+                tokio::spawn(async move { inner.apply_sibling_message(&own, message).await });
+            match taken.await {
+                Ok(Ok(())) if is_new => {}
+                // The sibling sends on its own as well, and was faster; more may follow.
+                Ok(Err(MessageRejection::PositionMismatch(now))) if now != before => {}
+                _ => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        IDLE_QUERY_INTERVAL, MAX_RETRY_DELAY, MIN_RETRY_DELAY, wait_for_events, wait_for_retry,
+    };
+    use crate::config::DispatcherConfig;
+    use crate::config::any_syntax::ConfigSources;
+    use crate::flush::flush_propagation::{EventLogError, FlushEvent};
+    use crate::upstream::request_coalescing::FetchCoalescer;
+    use crate::{Dispatcher, DispatcherRuntime};
+    use http::StatusCode;
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use tokio::sync::watch;
+    use tokio::time::{Instant, timeout};
+
+    /// Returns a dispatcher with this document root that passes flushes on.
+    fn telling(docroot: &Path) -> Dispatcher {
+        let text = format!(
+            "/farms {{ /site {{ /virtualhosts {{ \"*\" }} /renders {{ /0 {{ /hostname \"h\" }} }}
+                /x-passFlushes \"1\" /x-siblings {{ /o {{ /hostname \"o\" }} }}
+                /cache {{ /docroot \"{}\" }} }} }}",
+            docroot.display()
+        );
+        let loaded = DispatcherConfig::parse(
+            text.as_bytes(),
+            Path::new("test.any"),
+            &ConfigSources::default(),
+        );
+        Dispatcher::new(loaded.config, DispatcherRuntime::default()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_farm_without_its_document_root_does_not_forget_flushes() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        std::fs::write(&root, "no folder").unwrap();
+        let inner = telling(&root).current_state();
+        let farm = &inner.farms[0];
+        assert!(farm.docroot.is_none());
+        assert_eq!(
+            inner.propagate_event(farm, FlushEvent::Stats).await,
+            Err(EventLogError::WriteFailed)
+        );
+        std::fs::remove_file(&root).unwrap();
+        let inner = telling(&root).current_state();
+        assert_eq!(inner.propagate_event(&inner.farms[0], FlushEvent::Stats).await, Ok(Some(1)));
+    }
+
+    #[tokio::test]
+    async fn what_is_found_later_is_written_down_or_told_by_who_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let dispatcher = telling(folder.path());
+        let inner = dispatcher.current_state();
+        let (farm, root) = (&inner.farms[0], inner.farms[0].docroot.clone().unwrap());
+        let log = root.event_log_of("site");
+        inner.record_for_siblings(farm, FlushEvent::Stats).unwrap();
+        let mut files =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        let file = files.find(|file| file.to_str().unwrap().contains(".tympan-passed-")).unwrap();
+        let written = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        assert!(inner.record_for_siblings(farm, FlushEvent::Stats).is_err());
+        std::fs::remove_dir(&file).unwrap();
+        std::fs::write(&file, &written).unwrap();
+        dispatcher.leave_cache();
+        let before = log.last_event_number();
+        inner.record_for_siblings(farm, FlushEvent::Stats).unwrap();
+        assert_eq!(log.last_event_number(), before + 1);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), written);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_left_asks_no_more_and_tells_what_comes() {
+        let (flights, grown) = (Arc::new(FetchCoalescer::default()), watch::Sender::new(0));
+        let mut watched = grown.subscribe();
+        assert!(wait_for_events(&mut watched, &flights).await, "it asks");
+        flights.stop_storing();
+        assert!(
+            timeout(IDLE_QUERY_INTERVAL * 10, wait_for_events(&mut watched, &flights))
+                .await
+                .is_err()
+        );
+        grown.send_replace(1);
+        assert!(
+            timeout(IDLE_QUERY_INTERVAL, wait_for_events(&mut watched, &flights)).await.unwrap()
+        );
+        drop(grown);
+        assert!(!wait_for_events(&mut watched, &flights).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_refuses_and_rings_is_not_asked_at_once() {
+        let rested = async |is_rung: bool, status: Option<u16>| {
+            let (began, status) = (Instant::now(), status.map(StatusCode::from_u16));
+            let bell = async {
+                if !is_rung {
+                    std::future::pending::<()>().await;
+                }
+            };
+            wait_for_retry(bell, status.transpose().unwrap(), MAX_RETRY_DELAY).await;
+            began.elapsed()
+        };
+        assert_eq!(rested(true, None).await, Duration::ZERO);
+        assert!(rested(true, Some(500)).await >= MIN_RETRY_DELAY);
+        assert!(rested(false, None).await >= MAX_RETRY_DELAY);
+        assert!(rested(false, Some(500)).await >= MIN_RETRY_DELAY + MAX_RETRY_DELAY);
+    }
+}

@@ -1,0 +1,149 @@
+//! Automatic re-fetching of the most requested pages after a flush (`/x-refetchHot`).
+//!
+//! A page is hot by the number of requests since it entered memory. Pages that a flush would delete are retained and
+//! served until they are replaced, as if the flush had listed them; pages that it makes stale are fetched before a
+//! visitor requests them.
+//!
+//! Invariants
+//! * At most `/x-refetchHot` pages are fetched for each flush and `/x-refetchBudget` in a minute, besides those that
+//!   flushes list.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tympan_web::flush_message::{FlushAction, FlushMessage};
+
+use crate::cache::CacheFileLookup;
+use crate::cache::freshness::{CacheFileFreshness, assess_freshness};
+use crate::cache::page_variant::is_variant_file;
+use crate::cache::response_memory::CachedResponse;
+use crate::config::CacheConfig;
+use crate::dispatcher::{DispatcherState, FarmState};
+use crate::flush::flush_handle::candidate_paths;
+use crate::flush::flush_names_file;
+use crate::request::request_view::encode_path;
+
+/// The remaining budget of the current minute.
+#[derive(Debug, Default)]
+pub(crate) struct HotRefetchBudget(Mutex<Option<(Instant, u32)>>);
+
+const BUDGET_PERIOD: Duration = Duration::from_secs(60);
+
+impl HotRefetchBudget {
+    /// Takes up to `wanted` from the remaining budget.
+    fn take_up_to(&self, wanted: u32, budget: u32, now: Instant) -> u32 {
+        let mut spent = self.0.lock();
+        let (since, used) = spent
+            .filter(|(since, _)| now.duration_since(*since) < BUDGET_PERIOD)
+            .unwrap_or((now, 0));
+        let taken = wanted.min(budget.saturating_sub(used));
+        *spent = Some((since, used + taken));
+        taken
+    }
+}
+
+/// The number of cached pages checked for staleness per wanted page.
+const CHECKED_PER_WANTED: usize = 16;
+
+impl DispatcherState {
+    /// Returns the hot pages among those that a flush would delete.
+    pub(crate) fn hot_deleted_pages(
+        &self,
+        farm: &FarmState,
+        cache: &CacheConfig,
+        message: &FlushMessage,
+    ) -> Vec<String> {
+        let handles = candidate_paths(&message.handle);
+        self.hot_pages(farm, cache, message, |ready| {
+            handles
+                .iter()
+                .any(|handle| flush_names_file(message.action, handle, &ready.source.file))
+        })
+    }
+
+    /// Returns the hot pages that are stale now.
+    pub(crate) fn hot_stale_pages(
+        &self,
+        farm: &FarmState,
+        cache: &CacheConfig,
+        message: &FlushMessage,
+    ) -> Vec<String> {
+        if message.scope.is_some() {
+            return Vec::new();
+        }
+        self.hot_pages(farm, cache, message, |ready| self.is_response_stale(farm, cache, ready))
+    }
+
+    fn hot_pages(
+        &self,
+        farm: &FarmState,
+        cache: &CacheConfig,
+        message: &FlushMessage,
+        is_wanted: impl Fn(&CachedResponse) -> bool,
+    ) -> Vec<String> {
+        if cache.refetch_hot == 0
+            || !matches!(message.action, FlushAction::Activate | FlushAction::Reorder)
+        {
+            return Vec::new();
+        }
+        let wanted = usize::try_from(cache.refetch_hot).unwrap_or(usize::MAX);
+        let is_own = |ready: &CachedResponse| {
+            let (own, other) = (&farm.docroot, &ready.source.farm.docroot);
+            let is_here =
+                own.as_ref().map(|root| root.path()) == other.as_ref().map(|root| root.path());
+            // The query of a variant is not stored.
+            is_here && !is_variant_file(&ready.source.file)
+        };
+        let mut found: Vec<String> = Vec::new();
+        for ready in self
+            .response_memory
+            .hottest(is_own)
+            .iter()
+            .take(wanted.saturating_mul(CHECKED_PER_WANTED))
+        {
+            let uri = encode_path(&ready.source.path);
+            let is_new = !found.contains(&uri) && !message.refetch.contains(&uri);
+            if found.len() < wanted && is_new && is_wanted(ready) {
+                found.push(uri);
+            }
+        }
+        let count = u32::try_from(found.len()).unwrap_or(u32::MAX);
+        let taken = farm.hot_refetch_budget.take_up_to(count, cache.refetch_budget, Instant::now());
+        found.truncate(usize::try_from(taken).unwrap_or(usize::MAX));
+        found
+    }
+
+    fn is_response_stale(
+        &self,
+        farm: &FarmState,
+        cache: &CacheConfig,
+        ready: &CachedResponse,
+    ) -> bool {
+        let Some(docroot) = farm.docroot.as_ref().map(|root| root.docroot_for_reading()) else {
+            return false;
+        };
+        let (file, path): (&Path, &str) = (&ready.source.file, &ready.source.path);
+        let Ok(CacheFileLookup::File(cached)) = docroot.look_up_file(file, cache.enable_ttl) else {
+            return false;
+        };
+        let facts = docroot.freshness_facts(cache, (file, path), &cached, self.runtime.clock.now());
+        assess_freshness(facts, cache.stale_limits()) == CacheFileFreshness::Stale
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BUDGET_PERIOD, HotRefetchBudget};
+    use std::time::Instant;
+
+    #[test]
+    fn a_budget_lasts_a_minute() {
+        let budget = HotRefetchBudget::default();
+        let now = Instant::now();
+        assert_eq!(budget.take_up_to(5, 8, now), 5);
+        assert_eq!(budget.take_up_to(5, 8, now + BUDGET_PERIOD / 2), 3);
+        assert_eq!(budget.take_up_to(5, 8, now + BUDGET_PERIOD / 2), 0);
+        assert_eq!(budget.take_up_to(5, 8, now + BUDGET_PERIOD), 5);
+    }
+}

@@ -1,0 +1,785 @@
+//! The metrics of the dispatcher.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use tympan_web::listen::ListenerCounters;
+use tympan_web::request_histogram::RequestHistogram;
+
+use crate::cache::cacheability::NotCacheableReason;
+use crate::flush::flush_propagation::SiblingStatus;
+use crate::flush::heavy_hitter::UrlHeavyHitters;
+use crate::request_pipeline::CacheOutcome;
+use crate::upstream::RenderStatus;
+
+/// A counter; the index into [`COUNTERS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DispatcherCounter {
+    Hits,
+    Stale,
+    Misses,
+    Passes,
+    Coalesced,
+    Refused,
+    Stored,
+    StoreFailures,
+    RenderFailures,
+    Flushes,
+    FlushesRefused,
+    FilesDeleted,
+    FilesMarked,
+    Refetches,
+    RefetchFailures,
+    BytesStored,
+    Proxied,
+    Includes,
+    IncludeFailures,
+    RateLimited,
+    MemoryHits,
+    FastPathHits,
+    FastPathRefusals,
+    ResponsesAbandoned,
+    Revalidated,
+    NegativeHits,
+    StaleOnError,
+    WarmedUp,
+    WarmUpFailures,
+    SiblingQueries,
+    SiblingHits,
+    SiblingCopiesServed,
+    ShadowMatches,
+    ShadowDifferences,
+    ShadowFailures,
+    ShadowsSkipped,
+    FlushesForwarded,
+    SiblingFlushes,
+    SiblingResets,
+    VariantsRefused,
+    VariantsReplaced,
+    CoalescingFailures,
+    CookiesOmitted,
+    VariesOmitted,
+}
+
+/// All counters with their name and help text.
+pub(crate) const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
+    (DispatcherCounter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
+    (
+        DispatcherCounter::Stale,
+        "stale",
+        "Requests served from a file that is being replaced; it follows flushes.",
+    ),
+    (
+        DispatcherCounter::Misses,
+        "misses",
+        "Requests whose page was fetched and stored; a rise without flushes means new URLs.",
+    ),
+    (
+        DispatcherCounter::Passes,
+        "passes",
+        "Requests forwarded without storing; a rise means that pages are not cacheable.",
+    ),
+    (
+        DispatcherCounter::Coalesced,
+        "collapsed",
+        "Requests that waited for another one's fetch; a rise means a herd that was held off.",
+    ),
+    (
+        DispatcherCounter::Refused,
+        "refused",
+        "Requests refused by a filter or for their path; a rise may be an attack.",
+    ),
+    (DispatcherCounter::Stored, "stored", "Files put into the cache."),
+    (
+        DispatcherCounter::StoreFailures,
+        "store_failures",
+        "Pages that could not be stored; a rise means a full or read-only disk.",
+    ),
+    (
+        DispatcherCounter::RenderFailures,
+        "render_failures",
+        "Requests that no render answered; a rise means that renders are down or slow.",
+    ),
+    (DispatcherCounter::Flushes, "flushes", "Flushes obeyed."),
+    (
+        DispatcherCounter::FlushesRefused,
+        "flushes_refused",
+        "Flushes from addresses that may not flush; check /allowedClients.",
+    ),
+    (DispatcherCounter::FilesDeleted, "files_deleted", "Files and folders that flushes removed."),
+    (DispatcherCounter::FilesMarked, "files_marked", "Files that flushes marked as stale."),
+    (
+        DispatcherCounter::Refetches,
+        "refetches",
+        "Flushed files that were fetched again in the background.",
+    ),
+    (
+        DispatcherCounter::RefetchFailures,
+        "refetch_failures",
+        "Background fetches given up; visitors fetch these pages instead.",
+    ),
+    (DispatcherCounter::BytesStored, "bytes_stored", "Bytes of bodies put into the cache."),
+    (
+        DispatcherCounter::Proxied,
+        "proxied",
+        "Requests that a rule of `tympan.toml` let another server answer; they are never cached.",
+    ),
+    (
+        DispatcherCounter::Includes,
+        "includes",
+        "Parts that were filled into pages for their visitors.",
+    ),
+    (
+        DispatcherCounter::IncludeFailures,
+        "include_failures",
+        "Parts that could not be had; a rise means that renders fail, or that the filter refuses a part.",
+    ),
+    (
+        DispatcherCounter::RateLimited,
+        "rate_limited",
+        "Requests refused with 429, as their client asked too much; a rise may be an attack, or a proxy that many share.",
+    ),
+    (
+        DispatcherCounter::MemoryHits,
+        "kept_hits",
+        "Hits that were answered from memory, without looking at files; a rise is good.",
+    ),
+    (
+        DispatcherCounter::FastPathHits,
+        "lane_hits",
+        "Those of them that needed no HTTP server either; few mean odd headers or methods.",
+    ),
+    (
+        DispatcherCounter::FastPathRefusals,
+        "lane_refusals",
+        "Connections that the kernel would not let the lane for kept answers wait for; the HTTP server took them. A rise \
+         means a limit of the kernel, such as `fs.epoll.max_user_watches`.",
+    ),
+    (
+        DispatcherCounter::ResponsesAbandoned,
+        "answers_given_up",
+        "Answers of the lane that their clients took too slowly or not at all; many mean clients that mean no good, or a \
+         network that loses them.",
+    ),
+    (
+        DispatcherCounter::Revalidated,
+        "renewed",
+        "Copies that their render confirmed with 304 (`/x-revalidate`); a rise spares the network and the render.",
+    ),
+    (
+        DispatcherCounter::NegativeHits,
+        "negative_hits",
+        "Requests answered with a remembered error (`/x-negativeTTL`); a rise means links to pages that are missing, or \
+         that fail.",
+    ),
+    (
+        DispatcherCounter::StaleOnError,
+        "stale_on_error",
+        "Old pages that stood in for a failing render; look at the renders.",
+    ),
+    (
+        DispatcherCounter::WarmedUp,
+        "warmed_up",
+        "Pages that were fetched at the start (`[dispatcher.warm_up]`).",
+    ),
+    (
+        DispatcherCounter::WarmUpFailures,
+        "warm_up_failures",
+        "Pages that could not be fetched at the start; visitors fetch them instead.",
+    ),
+    (
+        DispatcherCounter::SiblingQueries,
+        "siblings_asked",
+        "Absent pages that siblings were asked for (`/x-siblings`).",
+    ),
+    (
+        DispatcherCounter::SiblingHits,
+        "sibling_fills",
+        "Pages that a sibling had, so that no render was asked; few of those asked for mean that siblings are cold, too.",
+    ),
+    (
+        DispatcherCounter::SiblingCopiesServed,
+        "siblings_served",
+        "Copies that were given to siblings.",
+    ),
+    (
+        DispatcherCounter::ShadowMatches,
+        "shadow_same",
+        "Pages for which a shadow (`/x-shadow`) gave the same answer as the render.",
+    ),
+    (
+        DispatcherCounter::ShadowDifferences,
+        "shadow_different",
+        "Pages for which a shadow gave another answer; the log says which, and what differs.",
+    ),
+    (
+        DispatcherCounter::ShadowFailures,
+        "shadow_failures",
+        "Pages for which a shadow gave no answer.",
+    ),
+    (
+        DispatcherCounter::ShadowsSkipped,
+        "shadow_skipped",
+        "Pages of the share that were not compared, as the shadow is too slow.",
+    ),
+    (
+        DispatcherCounter::FlushesForwarded,
+        "flushes_passed",
+        "Flushes that siblings were told and have carried out (`/x-passFlushes`), each sibling counted.",
+    ),
+    (
+        DispatcherCounter::SiblingFlushes,
+        "flushes_heard",
+        "Flushes of siblings that were carried out.",
+    ),
+    (
+        DispatcherCounter::SiblingResets,
+        "sibling_resets",
+        "How often a whole document root was taken for out of date, as nobody could tell which flushes of a sibling it has \
+         missed; it follows siblings that were away for long, or that lost their document root.",
+    ),
+    (
+        DispatcherCounter::VariantsRefused,
+        "variants_refused",
+        "Requests refused with 429, as too many variants of a page were asked for (`/x-variantLimit`); a rise may be an attack \
+         on the cache, or a page whose parameters belong into `/ignoreUrlParams` or `/x-cacheKeyParams`.",
+    ),
+    (
+        DispatcherCounter::VariantsReplaced,
+        "variants_replaced",
+        "Such requests that got the page without its query (`/over \"plain\"`).",
+    ),
+    (
+        DispatcherCounter::CoalescingFailures,
+        "collapsed_in_vain",
+        "Requests that waited for another one's fetch and were answered with 503, as it takes too long; look at the renders.",
+    ),
+    (
+        DispatcherCounter::CookiesOmitted,
+        "cookies_left_out",
+        "Pages that were stored without the cookies that their render set; let it forbid to cache those that are one visitor's.",
+    ),
+    (
+        DispatcherCounter::VariesOmitted,
+        "varies_left_out",
+        "Pages that were stored although their `Vary` says that others may get another page; only the URL tells pages apart.",
+    ),
+];
+
+/// The counters of a dispatcher.
+#[derive(Debug)]
+pub(crate) struct DispatcherMetrics {
+    values: [AtomicU64; COUNTERS.len()],
+    in_flight: AtomicU64,
+}
+
+impl Default for DispatcherMetrics {
+    fn default() -> Self {
+        Self { values: std::array::from_fn(|_| AtomicU64::new(0)), in_flight: AtomicU64::new(0) }
+    }
+}
+
+/// Counts a request as in flight until it is dropped.
+pub(crate) struct InFlightGuard<'a>(&'a AtomicU64);
+
+impl Drop for InFlightGuard<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl DispatcherMetrics {
+    pub(crate) fn increment(&self, counter: DispatcherCounter) {
+        self.add(counter, 1);
+    }
+
+    pub(crate) fn add(&self, counter: DispatcherCounter, by: u64) {
+        if let Some(value) = self.values.get(counter as usize) {
+            value.fetch_add(by, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a request as in flight.
+    pub(crate) fn begin_request(&self) -> InFlightGuard<'_> {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlightGuard(&self.in_flight)
+    }
+
+    /// Returns the number of requests in flight.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn value(&self, counter: DispatcherCounter) -> u64 {
+        self.values.get(counter as usize).map_or(0, |value| value.load(Ordering::Relaxed))
+    }
+
+    /// Returns the percentage of requests served without a request to a render.
+    pub(crate) fn hit_ratio(&self) -> f64 {
+        let served = self.value(DispatcherCounter::Hits) + self.value(DispatcherCounter::Stale);
+        let asked =
+            served + self.value(DispatcherCounter::Misses) + self.value(DispatcherCounter::Passes);
+        #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 52 bits")]
+        let ratio = served as f64 * 100.0 / asked.max(1) as f64;
+        ratio
+    }
+
+    /// Returns all counters, and `gauges`, in Prometheus' text format.
+    pub(crate) fn to_text(&self, gauges: &[(&str, &str, u64)]) -> String {
+        let mut text = String::new();
+        let mut write = |name: &str, help: &str, kind: &str, value: u64| {
+            let name = format!("tympan_dispatcher_{name}");
+            // Writing to a string cannot fail.
+            writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}").ok();
+        };
+        for (counter, name, help) in COUNTERS {
+            write(&format!("{name}_total"), help, "counter", self.value(counter));
+        }
+        for (name, help, value) in gauges {
+            write(name, help, "gauge", *value);
+        }
+        text
+    }
+}
+
+/// The cache outcomes of the requests of one farm.
+#[derive(Debug, Default)]
+pub(crate) struct FarmMetrics {
+    outcomes: [AtomicU64; OUTCOME_NAMES.len()],
+    reasons: [AtomicU64; NotCacheableReason::ALL.len()],
+    prefixes: RwLock<BTreeMap<String, Arc<PrefixCounter>>>,
+    /// The warnings already given.
+    warned_patterns: Mutex<BTreeSet<(&'static str, String)>>,
+    pub(crate) heavy_hitters: UrlHeavyHitters,
+    pub(crate) request_histogram: RequestHistogram,
+}
+
+/// The outcomes by name, in the order of [`outcome_index`].
+pub(crate) const OUTCOME_NAMES: [&str; 4] = ["hit", "stale", "miss", "pass"];
+
+/// The request counts below one prefix.
+#[derive(Debug, Default)]
+pub(crate) struct PrefixCounter {
+    all_requests: AtomicU64,
+    from_cache: AtomicU64,
+}
+
+/// The maximum number of prefixes counted separately; requests below others are counted together.
+const MAX_PREFIXES: usize = 100;
+
+/// The name for all prefixes beyond [`MAX_PREFIXES`].
+const OTHER_PREFIXES: &str = "(other)";
+
+/// The maximum number of warnings remembered; no more are given.
+const MAX_WARNINGS: usize = 100;
+
+/// The cache hit ratio of pages below a prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PrefixRatio {
+    pub(crate) prefix: String,
+    pub(crate) requests: u64,
+    pub(crate) from_cache: u64,
+}
+
+impl FarmMetrics {
+    /// Counts a request for `path`.
+    pub(crate) fn count_request(&self, path: &str, outcome: CacheOutcome) {
+        let index = outcome_index(outcome);
+        if let Some(counter) = index.and_then(|index| self.outcomes.get(index)) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        if let CacheOutcome::Pass(reason) | CacheOutcome::Refused(reason) = outcome
+            && let Some(counter) = self.reasons.get(reason as usize)
+        {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        if index.is_none() {
+            return;
+        }
+        self.record_request(&self.prefix_counter(path), path, outcome);
+    }
+
+    /// Counts a request for `path` with the result of [`FarmMetrics::prefix_counter`] for it.
+    pub(crate) fn count_request_with(
+        &self,
+        served: &PrefixCounter,
+        path: &str,
+        outcome: CacheOutcome,
+    ) {
+        if let Some(counter) = outcome_index(outcome).and_then(|index| self.outcomes.get(index)) {
+            counter.fetch_add(1, Ordering::Relaxed);
+            self.record_request(served, path, outcome);
+        }
+    }
+
+    fn record_request(&self, served: &PrefixCounter, path: &str, outcome: CacheOutcome) {
+        self.heavy_hitters.count_request(path);
+        served.all_requests.fetch_add(1, Ordering::Relaxed);
+        if matches!(outcome, CacheOutcome::Hit | CacheOutcome::NegativeHit | CacheOutcome::Stale) {
+            served.from_cache.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the counter for the prefix of `path`.
+    pub(crate) fn prefix_counter(&self, path: &str) -> Arc<PrefixCounter> {
+        let prefix = path_prefix(path);
+        let known = |prefixes: &BTreeMap<String, Arc<PrefixCounter>>| {
+            let is_full = prefixes.len() >= MAX_PREFIXES;
+            let other = || prefixes.get(OTHER_PREFIXES).filter(|_| is_full);
+            prefixes.get(prefix).or_else(other).cloned()
+        };
+        if let Some(served) = known(&self.prefixes.read()) {
+            return served;
+        }
+        let mut prefixes = self.prefixes.write();
+        let is_known = prefixes.contains_key(prefix) || prefixes.len() < MAX_PREFIXES;
+        let key = if is_known { prefix } else { OTHER_PREFIXES };
+        Arc::clone(prefixes.entry(key.to_owned()).or_default())
+    }
+
+    /// Returns the URL pattern of `path` if no warning `what` was given for it yet; `None` otherwise.
+    pub(crate) fn first_warning(&self, what: &'static str, path: &str) -> Option<String> {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let extension = name.rfind('.').and_then(|at| name.get(at..)).unwrap_or_default();
+        let pattern = format!("{}/*{extension}", path_prefix(path).trim_end_matches('/'));
+        let mut warned = self.warned_patterns.lock();
+        let is_new = warned.len() < MAX_WARNINGS && warned.insert((what, pattern.clone()));
+        is_new.then_some(pattern)
+    }
+
+    /// Returns the counts of cache outcomes, in the order of [`OUTCOME_NAMES`].
+    pub(crate) fn outcome_counts(&self) -> [u64; OUTCOME_NAMES.len()] {
+        self.outcomes.each_ref().map(|counter| counter.load(Ordering::Relaxed))
+    }
+
+    /// Returns the reasons why responses were not stored, with their counts, the most frequent first.
+    pub(crate) fn pass_reason_counts(&self) -> Vec<(NotCacheableReason, u64)> {
+        let counts = self.reasons.iter().map(|counter| counter.load(Ordering::Relaxed));
+        let mut reasons: Vec<(NotCacheableReason, u64)> = NotCacheableReason::ALL
+            .into_iter()
+            .zip(counts)
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        reasons
+    }
+
+    /// Returns the prefixes, the one with the most requests first.
+    pub(crate) fn prefix_ratios(&self) -> Vec<PrefixRatio> {
+        let ratio = |(prefix, served): (&String, &Arc<PrefixCounter>)| PrefixRatio {
+            prefix: prefix.clone(),
+            requests: served.all_requests.load(Ordering::Relaxed),
+            from_cache: served.from_cache.load(Ordering::Relaxed),
+        };
+        let mut prefixes: Vec<PrefixRatio> = self.prefixes.read().iter().map(ratio).collect();
+        prefixes.sort_by_key(|prefix| std::cmp::Reverse(prefix.requests));
+        prefixes
+    }
+
+    /// Writes the farm's counters in Prometheus' text format, without their heads.
+    fn write_metrics(&self, farm: &str, texts: &mut [String; 3]) {
+        let farm = escape_label(farm);
+        let [outcomes, reasons, prefixes] = texts;
+        for (name, count) in OUTCOME_NAMES.iter().zip(self.outcome_counts()) {
+            write_metric_line(
+                outcomes,
+                "requests_total",
+                &format!("farm=\"{farm}\",cache=\"{name}\""),
+                count,
+            );
+        }
+        for (reason, count) in self.pass_reason_counts() {
+            let labels = format!("farm=\"{farm}\",reason=\"{reason:?}\"");
+            write_metric_line(reasons, "not_cached_total", &labels, count);
+        }
+        for prefix in self.prefix_ratios() {
+            let path = escape_label(&prefix.prefix);
+            for (kind, count) in [("all", prefix.requests), ("cache", prefix.from_cache)] {
+                let labels = format!("farm=\"{farm}\",prefix=\"{path}\",from=\"{kind}\"");
+                write_metric_line(prefixes, "prefix_requests_total", &labels, count);
+            }
+        }
+    }
+}
+
+/// Returns the counters of all farms in Prometheus' text format.
+pub(crate) fn farms_to_text<'a>(farms: impl Iterator<Item = (&'a str, &'a FarmMetrics)>) -> String {
+    let mut texts: [String; 3] = [
+        counter_header(
+            "requests_total",
+            "Requests that came to the cache of a farm, by what it did.",
+        ),
+        counter_header(
+            "not_cached_total",
+            "Answers that were not stored, by reason; mend the most frequent one.",
+        ),
+        counter_header(
+            "prefix_requests_total",
+            "Requests below a prefix: all, and those that came from the cache.",
+        ),
+    ];
+    let mut times = String::new();
+    let about = "Time until the head of an answer, by method and class of status.";
+    RequestHistogram::write_metric_head(&mut times, "tympan_dispatcher_request_seconds", about);
+    for (name, tally) in farms {
+        tally.write_metrics(name, &mut texts);
+        let labels = format!("farm=\"{}\"", escape_label(name));
+        tally.request_histogram.write_metric(
+            &mut times,
+            "tympan_dispatcher_request_seconds",
+            &labels,
+        );
+    }
+    texts.concat() + &times
+}
+
+/// Returns the metrics of renders in Prometheus' text format.
+pub(crate) fn renders_to_text<'a>(
+    farms: impl Iterator<Item = (&'a str, Vec<RenderStatus>)>,
+) -> String {
+    let mut requests =
+        counter_header("render_requests_total", "Requests to a render: answered and failed ones.");
+    let mut sticky = counter_header(
+        "render_sticky_total",
+        "Requests that a render answered since the visitor's cookie names it; a large share of its requests means that the \
+         load cannot be balanced.",
+    );
+    let mut gauges = [
+        gauge_header("render_in_flight", "Requests that a render works on."),
+        gauge_header(
+            "render_up",
+            "1 if a render is asked, 0 if it is left alone; look at its log then.",
+        ),
+        gauge_header("render_score_ms", "The score of a render; the lower one is asked first."),
+    ];
+    for (farm, renders) in farms {
+        for render in renders {
+            let labels = format!(
+                "farm=\"{}\",render=\"{}\"",
+                escape_label(farm),
+                escape_label(&render.name)
+            );
+            for (outcome, count) in
+                [("answered", render.answered_count), ("failed", render.failed_count)]
+            {
+                let labels = format!("{labels},outcome=\"{outcome}\"");
+                write_metric_line(&mut requests, "render_requests_total", &labels, count);
+            }
+            write_metric_line(&mut sticky, "render_sticky_total", &labels, render.sticky_count);
+            let [in_flight, up, score] = &mut gauges;
+            let is_up = !matches!(render.availability, "out" | "ill");
+            write_metric_line(in_flight, "render_in_flight", &labels, render.in_flight.into());
+            write_metric_line(up, "render_up", &labels, is_up.into());
+            writeln!(score, "tympan_dispatcher_render_score_ms{{{labels}}} {:.3}", render.score)
+                .ok();
+        }
+    }
+    requests + &sticky + &gauges.concat()
+}
+
+/// Returns the status of the siblings that receive flushes; empty if no farm has any.
+pub(crate) fn siblings_to_text<'a>(
+    farms: impl Iterator<Item = (&'a str, Vec<SiblingStatus>)>,
+) -> String {
+    let mut reached = gauge_header(
+        "sibling_reached",
+        "1 if a sibling takes what is flushed, 0 if it is away or refuses; look at the logs of both then.",
+    );
+    let mut behind = gauge_header(
+        "sibling_behind",
+        "Flushes that a sibling has not carried out yet; a rise means that it is away.",
+    );
+    let mut is_empty = true;
+    for (farm, siblings) in farms {
+        for sibling in siblings {
+            is_empty = false;
+            let labels = format!(
+                "farm=\"{}\",sibling=\"{}\"",
+                escape_label(farm),
+                escape_label(&sibling.name)
+            );
+            write_metric_line(&mut reached, "sibling_reached", &labels, sibling.is_reached.into());
+            write_metric_line(&mut behind, "sibling_behind", &labels, sibling.pending_events);
+        }
+    }
+    if is_empty { String::new() } else { reached + &behind }
+}
+
+/// Writes the counters of listeners.
+pub(crate) fn connections_to_text(text: &mut String, listeners: &[Arc<ListenerCounters>]) {
+    let sum = |count: fn(&ListenerCounters) -> &AtomicU64| -> u64 {
+        listeners.iter().map(|listener| count(listener).load(Ordering::Relaxed)).sum()
+    };
+    let counters = [
+        ("connections_total", "Connections accepted.", sum(|counters| &counters.accepted)),
+        (
+            "connections_failed_total",
+            "Connections that ended with an error: slow heads, garbage, peers that read nothing, floods.",
+            sum(|counters| &counters.failed),
+        ),
+        (
+            "connections_crowded_total",
+            "Connections closed as their client had too many.",
+            sum(|counters| &counters.per_client_refused),
+        ),
+        (
+            "connections_saturated_total",
+            "Connections that came while all places were taken; raise `max_connections` if it repeats.",
+            sum(|counters| &counters.saturated),
+        ),
+        (
+            "connections_evicted_total",
+            "Connections closed while nothing was asked on them, as others waited; raise `max_connections`.",
+            sum(|counters| &counters.evicted),
+        ),
+        (
+            "connections_released_total",
+            "Connections closed with an answer, as hardly any place was free; raise `max_connections`.",
+            sum(|counters| &counters.closed_when_scarce),
+        ),
+        (
+            "bodies_refused_total",
+            "Requests refused for the announced size of their body.",
+            sum(|counters| &counters.bodies_refused),
+        ),
+    ];
+    for (name, help, value) in counters {
+        text.push_str(&counter_header(name, help));
+        writeln!(text, "tympan_dispatcher_{name} {value}").ok();
+    }
+    text.push_str(&gauge_header("connections", "Connections open now."));
+    writeln!(text, "tympan_dispatcher_connections {}", sum(|counters| &counters.open)).ok();
+}
+
+fn counter_header(name: &str, help: &str) -> String {
+    format!("# HELP tympan_dispatcher_{name} {help}\n# TYPE tympan_dispatcher_{name} counter\n")
+}
+
+fn gauge_header(name: &str, help: &str) -> String {
+    format!("# HELP tympan_dispatcher_{name} {help}\n# TYPE tympan_dispatcher_{name} gauge\n")
+}
+
+fn write_metric_line(text: &mut String, name: &str, labels: &str, value: u64) {
+    // Writing to a string cannot fail.
+    writeln!(text, "tympan_dispatcher_{name}{{{labels}}} {value}").ok();
+}
+
+/// Escapes the special characters of a label value.
+fn escape_label(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace(|char: char| char.is_control(), "?")
+}
+
+fn outcome_index(outcome: CacheOutcome) -> Option<usize> {
+    match outcome {
+        CacheOutcome::Bypassed | CacheOutcome::Refused(_) => None,
+        CacheOutcome::Hit | CacheOutcome::NegativeHit => Some(0),
+        CacheOutcome::Stale => Some(1),
+        CacheOutcome::Miss { .. } => Some(2),
+        CacheOutcome::Pass(_) => Some(3),
+    }
+}
+
+/// Returns the first two folders of a path.
+fn path_prefix(path: &str) -> &str {
+    let mut slashes = path.match_indices('/').skip(1).map(|(at, _)| at);
+    let end = match (slashes.next(), slashes.next()) {
+        (_, Some(second)) => second,
+        (Some(first), None) => first,
+        (None, None) => return "/",
+    };
+    path.get(..end).unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        COUNTERS, DispatcherCounter, DispatcherMetrics, FarmMetrics, MAX_PREFIXES, farms_to_text,
+        path_prefix,
+    };
+    use crate::cache::cacheability::NotCacheableReason;
+    use crate::request_pipeline::CacheOutcome;
+
+    #[test]
+    fn prefixes_are_two_folders_and_bounded() {
+        for (path, expected) in [
+            ("/", "/"),
+            ("/a.html", "/"),
+            ("/content/a.html", "/content"),
+            ("/content/site/en.html", "/content/site"),
+            ("/content/site/en/a.html", "/content/site"),
+        ] {
+            assert_eq!(path_prefix(path), expected, "{path}");
+        }
+        let tally = FarmMetrics::default();
+        for number in 0..MAX_PREFIXES * 2 {
+            tally.count_request(&format!("/p{number}/x/y"), CacheOutcome::Hit);
+        }
+        let prefixes = tally.prefix_ratios();
+        assert_eq!(prefixes.len(), MAX_PREFIXES + 1);
+        assert_eq!(prefixes[0].prefix, "(other)");
+        assert_eq!(prefixes.iter().map(|prefix| prefix.requests).sum::<u64>(), 200);
+    }
+
+    #[test]
+    fn a_warning_is_given_once_for_each_pattern_of_urls() {
+        let tally = FarmMetrics::default();
+        for (what, path, expected) in [
+            ("vary", "/content/site/en.html", Some("/content/site/*.html")),
+            ("vary", "/content/site/en/a.print.html", None),
+            ("vary", "/content/site/en/a.json", Some("/content/site/*.json")),
+            ("cookie", "/content/site/en.html", Some("/content/site/*.html")),
+            ("cookie", "/a", Some("/*")),
+            ("cookie", "/content/b.html/c", Some("/content/b.html/*")),
+        ] {
+            assert_eq!(tally.first_warning(what, path).as_deref(), expected, "{what} {path}");
+        }
+        let some = (0..1000).filter(|at| tally.first_warning("x", &format!("/{at}/a/b")).is_some());
+        assert_eq!(some.count(), super::MAX_WARNINGS - 5);
+    }
+
+    #[test]
+    fn reasons_are_counted_by_name() {
+        for (index, reason) in NotCacheableReason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, index, "{reason:?}");
+        }
+        let tally = FarmMetrics::default();
+        tally.count_request("/a\"b/c/d", CacheOutcome::Pass(NotCacheableReason::Query));
+        tally.count_request("/a/c/d", CacheOutcome::Pass(NotCacheableReason::Rules));
+        tally.count_request("/a/c/d", CacheOutcome::Pass(NotCacheableReason::Rules));
+        assert_eq!(
+            tally.pass_reason_counts(),
+            [(NotCacheableReason::Rules, 2), (NotCacheableReason::Query, 1)]
+        );
+        let text = farms_to_text([("site", &tally)].into_iter());
+        for expected in [
+            "\ntympan_dispatcher_requests_total{farm=\"site\",cache=\"pass\"} 3\n",
+            "\ntympan_dispatcher_not_cached_total{farm=\"site\",reason=\"Rules\"} 2\n",
+            "prefix=\"/a\\\"b/c\",from=\"all\"} 1\n",
+        ] {
+            assert!(text.contains(expected), "{expected} in {text}");
+        }
+    }
+
+    #[test]
+    fn every_counter_stands_at_its_own_place() {
+        for (index, (counter, name, _)) in COUNTERS.iter().enumerate() {
+            assert_eq!(*counter as usize, index, "{name}");
+        }
+    }
+
+    #[test]
+    fn text_and_ratio() {
+        let metrics = DispatcherMetrics::default();
+        metrics.add(DispatcherCounter::Hits, 3);
+        metrics.increment(DispatcherCounter::Misses);
+        assert!((metrics.hit_ratio() - 75.0).abs() < 1e-9);
+        let text = metrics.to_text(&[("queue", "Waiting.", 7)]);
+        assert!(text.contains("\ntympan_dispatcher_hits_total 3\n"), "{text}");
+        assert!(
+            text.ends_with("# TYPE tympan_dispatcher_queue gauge\ntympan_dispatcher_queue 7\n")
+        );
+    }
+}

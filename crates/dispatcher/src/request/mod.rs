@@ -1,0 +1,13 @@
+//! The request of a visitor: its URL, the farm that serves it, the filter, and the decision what to do with it.
+
+pub(crate) mod auth_check;
+pub(crate) mod authority;
+pub(crate) mod farm_selection;
+pub(crate) mod filter;
+pub(crate) mod host_routing;
+pub(crate) mod https_redirect;
+pub(crate) mod request_decision;
+pub(crate) mod request_view;
+pub(crate) mod sticky_cookie;
+pub(crate) mod traffic_share;
+pub(crate) mod vanity_list;

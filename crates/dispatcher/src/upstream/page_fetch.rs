@@ -1,0 +1,908 @@
+//! Fetching of a page from a render into the cache, once for all visitors that wait for it.
+//!
+//! Invariants
+//! * A stored file carries the time before the request was sent, so that every later flush counts.
+//! * Waiting visitors get the stored headers, and nothing meant only for the visitor who caused the fetch (cookies).
+//! * An incomplete response is never stored.
+//! * A 304 renews a copy only if it is still the file that was revalidated; otherwise the whole page is requested.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt, stream};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http_body::{Body as _, Frame};
+use http_body_util::{BodyExt, StreamBody};
+use tokio::sync::{oneshot, watch};
+
+use crate::cache::cache_file_response::{
+    is_same_media_type, media_type_of_name, remove_internal_headers, with_declared_charset,
+};
+use crate::cache::cacheability::{NotCacheableReason, check_response_cacheable};
+use crate::cache::negative_cache::{self, CachedError};
+use crate::cache::surrogate_key::{STORED_KEYS_HEADER, SURROGATE_KEY_HEADER, surrogate_keys};
+use crate::cache::ttl::{STORED_LENIENCE_HEADER, StaleLenience, response_expiry};
+use crate::cache::{
+    CacheFileLookup, CacheFileStamp, DocrootState, NewCacheFile, OpenCacheFile, TemporaryCacheFile,
+};
+use crate::config::{FarmConfig, RevalidateMode};
+use crate::dispatcher::{DispatcherState, FarmState};
+use crate::edge::response_body::{
+    FetchedBody, FetchedPage, FileWriteProgress, GrowingFile, MAX_BUFFERED_BODY_BYTES,
+    ResponseBody, boxed_body, full_body, read_file_at,
+};
+use crate::flush::visit_address::VisitAddress;
+use crate::observe::log::LogLevel;
+use crate::observe::metrics::DispatcherCounter;
+use crate::upstream::header_forwarding::clean_response_headers;
+use crate::upstream::page_include;
+use crate::upstream::request_coalescing::{FetchOutcome, FetchTicket};
+use crate::upstream::revalidation::{RevalidationRequest, store_validators};
+use crate::upstream::shadow::ShadowedPage;
+use crate::upstream::sibling_copy;
+use crate::upstream::{RenderBody, UpstreamFailure, UpstreamRequest, UpstreamResponse};
+
+/// The description of a fetch.
+#[derive(Debug)]
+pub(crate) struct PageFetch {
+    pub(crate) call: UpstreamRequest,
+    /// The file below the document root.
+    pub(crate) file: PathBuf,
+    /// The page's path, as rules see it.
+    pub(crate) path: String,
+    /// The host of the request.
+    pub(crate) host: Option<HeaderValue>,
+    /// The address at which visitors request it, if it belongs to the farm.
+    pub(crate) visit: Option<VisitAddress>,
+    /// The sequence number that the render's content must have reached.
+    pub(crate) min_sequence: Option<u64>,
+    /// The value of the header `X-Cache-Info` if the page is stored.
+    pub(crate) cache_info: &'static str,
+}
+
+/// The result for the request that caused the fetch.
+pub(crate) enum FetchResult {
+    /// A page that all waiting visitors get.
+    Page(Arc<FetchedPage>),
+    /// A response that is not stored.
+    Uncached(Response<ResponseBody>, String, NotCacheableReason),
+    /// The render's content is older than a flush.
+    Outdated,
+    /// The fetch failed.
+    Failed(UpstreamFailure),
+}
+
+/// The response header with the sequence number of the render's content.
+const SEQUENCE_HEADER: &str = "x-tympan-seq";
+
+/// Returns true if a render's response is older than a flush.
+pub(crate) fn is_outdated_response(wanted: Option<u64>, headers: &HeaderMap) -> bool {
+    let reached = headers
+        .get(SEQUENCE_HEADER)
+        .and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
+    wanted.zip(reached).is_some_and(|(wanted, reached)| reached < wanted)
+}
+
+/// The headers that are the same in every request for a page to be stored.
+const CONSTANT_REQUEST_HEADERS: [&[u8]; 2] = [b"accept-encoding", b"surrogate-capability"];
+
+/// Starts the fetch in its own task, which continues if no visitor waits any more.
+pub(crate) fn spawn_fetch(
+    inner: &Arc<DispatcherState>,
+    farm: &Arc<FarmState>,
+    ticket: FetchTicket,
+    fetch: PageFetch,
+) -> oneshot::Receiver<FetchResult> {
+    let (first, wait) = oneshot::channel();
+    let lead = FetchTask {
+        dispatcher_state: Arc::clone(inner),
+        farm: Arc::clone(farm),
+        fetch,
+        result_sender: Some(first),
+    };
+    tokio::spawn(lead.run_fetch(ticket));
+    wait
+}
+
+struct FetchTask {
+    dispatcher_state: Arc<DispatcherState>,
+    farm: Arc<FarmState>,
+    fetch: PageFetch,
+    result_sender: Option<oneshot::Sender<FetchResult>>,
+}
+
+/// The head of a storable response.
+struct StorableHead {
+    headers: HeaderMap,
+    fetched_at: SystemTime,
+    render: String,
+    length: Option<u64>,
+}
+
+impl FetchTask {
+    async fn run_fetch(mut self, ticket: FetchTicket) {
+        let Some(asked) = self.revalidation_request() else {
+            if let Some(ticket) = self.fetch_from_sibling(ticket).await {
+                self.fetch_whole_page(ticket).await;
+            }
+            return;
+        };
+        let plain = self.fetch.call.headers.clone();
+        self.fetch.call.headers.extend(asked.conditions.clone());
+        let epoch = self.fetch_epoch();
+        let fetched = self.dispatcher_state.runtime.clock.tick();
+        let answer = self.farm.upstream.send(&self.fetch.call).await;
+        self.fetch.call.headers = plain;
+        let ticket = match answer {
+            Ok(answer) if answer.response.status() == StatusCode::NOT_MODIFIED => {
+                match self.renew_copy(ticket, &asked, answer, fetched).await {
+                    Some(ticket) => ticket,
+                    None => return,
+                }
+            }
+            answer => return self.handle_response(ticket, answer, (fetched, epoch)).await,
+        };
+        // It is only known that the copy is out of date.
+        self.fetch_whole_page(ticket).await;
+    }
+
+    /// Requests the whole page.
+    async fn fetch_whole_page(self, ticket: FetchTicket) {
+        let epoch = self.fetch_epoch();
+        let fetched = self.dispatcher_state.runtime.clock.tick();
+        let answer = self.farm.upstream.send(&self.fetch.call).await;
+        self.handle_response(ticket, answer, (fetched, epoch)).await;
+    }
+
+    async fn handle_response(
+        mut self,
+        ticket: FetchTicket,
+        answer: Result<UpstreamResponse, UpstreamFailure>,
+        sent: (SystemTime, u64),
+    ) {
+        match answer {
+            Ok(answer) => self.receive_response(ticket, answer, sent).await,
+            Err(failure) => {
+                self.dispatcher_state.metrics.increment(DispatcherCounter::RenderFailures);
+                ticket.finish_fetch(FetchOutcome::Failed(failure));
+                self.send_result(FetchResult::Failed(failure));
+            }
+        }
+    }
+
+    /// Fetches an absent page from a sibling; returns the ticket if the render must be asked.
+    async fn fetch_from_sibling(&mut self, ticket: FetchTicket) -> Option<FetchTicket> {
+        let farm = Arc::clone(&self.farm);
+        let is_private = farm.farm.auth_checker.is_some() || farm.farm.session_management.is_some();
+        // A flushed page is requested from the render: siblings may not have received the flush yet.
+        if farm.sibling_upstream.is_none() || is_private || self.fetch.min_sequence.is_some() {
+            return Some(ticket);
+        }
+        let Some(root) = &farm.docroot else { return Some(ticket) };
+        if root.docroot_for_reading().exists(&self.fetch.file) {
+            return Some(ticket);
+        }
+        self.dispatcher_state.metrics.increment(DispatcherCounter::SiblingQueries);
+        let sent = self.dispatcher_state.runtime.clock.tick();
+        let (target, host) = (&self.fetch.call.target, self.fetch.host.as_ref());
+        let Some(copy) = sibling_copy::fetch_sibling_copy(&farm, target, host, sent).await else {
+            return Some(ticket);
+        };
+        if is_flushed_since(root, &farm.farm, (&self.fetch.file, copy.fetch_time)) {
+            return Some(ticket);
+        }
+        let mut headers = copy.headers.clone();
+        remove_internal_headers(&mut headers);
+        headers.entry(header::CONTENT_TYPE).or_insert_with(|| media_type_of_name(&self.fetch.file));
+        let (fetched, length) = (copy.fetch_time, Some(copy.body.len() as u64));
+        let head =
+            StorableHead { headers, fetched_at: fetched, render: copy.sibling.clone(), length };
+        let placement = CacheFilePlacement {
+            file: self.fetch.file.clone(),
+            fetched_at: fetched,
+            headers: copy.headers,
+            expires_at: copy.expiry,
+            mode: farm.farm.cache.as_ref().map_or(0o755, |cache| cache.mode),
+        };
+        let (body, storing) = (copy.body.clone(), Arc::clone(&farm));
+        let work = move || {
+            let stored = ticket.store_unless_flushed(|| {
+                let root = storing.docroot.as_ref().ok_or(NotCacheableReason::NoDocroot)?;
+                if is_flushed_since(root, &storing.farm, (&placement.file, fetched)) {
+                    return Err(NotCacheableReason::Flushed);
+                }
+                let mut temporary = begin_temporary_file(&storing)?;
+                temporary.write(&body).map_err(unwritable_reason)?;
+                placement.commit_file(&storing, temporary)
+            });
+            (ticket, stored)
+        };
+        let ticket = match tokio::task::spawn_blocking(work).await {
+            Ok((ticket, Ok(()))) => ticket,
+            Ok((ticket, Err(_))) => return Some(ticket),
+            Err(_panicked) => {
+                self.send_result(FetchResult::Failed(UpstreamFailure::ConnectionBroken));
+                return None;
+            }
+        };
+        self.record_store_result(Ok(()), copy.body.len() as u64);
+        self.dispatcher_state.metrics.increment(DispatcherCounter::SiblingHits);
+        let page = self.new_page(&head, FetchedBody::Buffered(copy.body), None);
+        ticket.finish_fetch(FetchOutcome::Shared(Arc::clone(&page)));
+        self.send_result(FetchResult::Page(page));
+        None
+    }
+
+    /// Returns the flush epoch at the time the request is about to be sent.
+    fn fetch_epoch(&self) -> u64 {
+        self.farm.docroot.as_ref().map_or(0, |root| root.negative_cache.flush_epoch())
+    }
+
+    /// Returns the revalidation request for the copy to be replaced; `None` if it cannot be revalidated.
+    fn revalidation_request(&self) -> Option<RevalidationRequest> {
+        let farm = &self.farm.farm;
+        let cache = farm.cache.as_ref()?;
+        let is_private = farm.auth_checker.is_some() || farm.session_management.is_some();
+        if cache.revalidate == RevalidateMode::Never || is_private {
+            return None;
+        }
+        let docroot = self.farm.docroot.as_ref()?.docroot_for_reading();
+        let Ok(CacheFileLookup::File(copy)) =
+            docroot.look_up_file(&self.fetch.file, cache.enable_ttl)
+        else {
+            return None;
+        };
+        let now = self.dispatcher_state.runtime.clock.now();
+        let facts =
+            docroot.freshness_facts(cache, (&self.fetch.file, &self.fetch.path), &copy, now);
+        RevalidationRequest::for_copy(&copy, (facts, cache.stale_limits()), cache.revalidate)
+    }
+
+    /// Renews the copy after a 304; returns the ticket if the whole page must be requested.
+    async fn renew_copy(
+        &mut self,
+        ticket: FetchTicket,
+        asked: &RevalidationRequest,
+        answer: UpstreamResponse,
+        fetched: SystemTime,
+    ) -> Option<FetchTicket> {
+        if is_outdated_response(self.fetch.min_sequence, answer.response.headers()) {
+            ticket.finish_fetch(FetchOutcome::Retry);
+            self.send_result(FetchResult::Outdated);
+            return None;
+        }
+        let Some(mut headers) = asked.renewed_headers(answer.response.headers()) else {
+            return Some(ticket);
+        };
+        clean_response_headers(&mut headers);
+        let head =
+            StorableHead { headers, fetched_at: fetched, render: answer.render, length: None };
+        let placement = self.file_placement(&head);
+        if asked.loses_expiry(placement.expires_at) {
+            return Some(ticket);
+        }
+        let (farm, stamp) = (Arc::clone(&self.farm), asked.file_stamp);
+        let work = move || {
+            let renewed =
+                rewrite_copy(&farm, &placement.file, stamp).and_then(|(temporary, body)| {
+                    ticket.store_unless_flushed(|| {
+                        // Removal of the file by other means than flushes counts as well.
+                        find_unchanged_copy(&farm, &placement.file, stamp)?;
+                        placement.commit_file(&farm, temporary)
+                    })?;
+                    Ok(body)
+                });
+            (ticket, renewed)
+        };
+        let (ticket, body) = match tokio::task::spawn_blocking(work).await {
+            Ok((ticket, Ok(body))) => (ticket, body),
+            Ok((ticket, Err(_))) => return Some(ticket),
+            Err(_panicked) => {
+                self.send_result(FetchResult::Failed(UpstreamFailure::ConnectionBroken));
+                return None;
+            }
+        };
+        self.dispatcher_state.response_memory.record_change();
+        self.dispatcher_state.metrics.increment(DispatcherCounter::Revalidated);
+        self.dispatcher_state.log(LogLevel::Debug, || {
+            format!("Cache file renewed: {}", self.farm.absolute_path(&self.fetch.file).display())
+        });
+        let page = self.new_page(&head, body, None);
+        ticket.finish_fetch(FetchOutcome::Shared(Arc::clone(&page)));
+        self.send_result(FetchResult::Page(page));
+        None
+    }
+
+    async fn receive_response(
+        mut self,
+        ticket: FetchTicket,
+        mut answer: UpstreamResponse,
+        (fetched, epoch): (SystemTime, u64),
+    ) {
+        if is_outdated_response(self.fetch.min_sequence, answer.response.headers()) {
+            // The response is for one visitor, so waiting visitors send their own requests.
+            ticket.finish_fetch(FetchOutcome::Retry);
+            return self.send_result(FetchResult::Outdated);
+        }
+        let (mut parts, mut body) = answer.response.into_parts();
+        body.decode_content_codings(&mut parts.headers);
+        answer.response = Response::from_parts(parts, body);
+        let status = answer.response.status();
+        if let Err(reason) = check_response_cacheable(status, answer.response.headers()) {
+            if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
+                self.remove_file_of_gone_page(&ticket);
+            }
+            if let Some(time) = self.negative_ttl(status, answer.response.headers()) {
+                return self.receive_negative(ticket, answer, (fetched, epoch, time)).await;
+            }
+            ticket.finish_fetch(FetchOutcome::Unshared(reason));
+            clean_response_headers(answer.response.headers_mut());
+            let response = answer.response.map(boxed_body);
+            return self.send_result(FetchResult::Uncached(response, answer.render, reason));
+        }
+        let length = answer.response.body().size_hint().exact();
+        let (mut parts, mut body) = answer.response.into_parts();
+        // Other visitors wait for it, and an endless stream would never be complete.
+        body.enforce_min_rate(self.dispatcher_state.switches.min_render_rate);
+        clean_response_headers(&mut parts.headers);
+        let head = StorableHead {
+            headers: parts.headers,
+            fetched_at: fetched,
+            render: answer.render,
+            length,
+        };
+        self.collect_body(ticket, head, body).await;
+    }
+
+    /// Returns the time for which an error is cached: as configured in the farm, and no longer than the render allows.
+    fn negative_ttl(&self, status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+        let time = negative_cache::negative_ttl(&self.farm.farm, status)?;
+        let is_for_all = check_response_cacheable(StatusCode::OK, headers)
+            .map_or_else(|reason| reason == NotCacheableReason::EmptyBody, |()| true);
+        is_for_all.then_some(time)
+    }
+
+    /// Reads an error to its end and caches it.
+    async fn receive_negative(
+        mut self,
+        ticket: FetchTicket,
+        answer: UpstreamResponse,
+        (fetched, epoch, time): (SystemTime, u64, Duration),
+    ) {
+        let render = answer.render;
+        let (mut parts, mut body) = answer.response.into_parts();
+        body.enforce_min_rate(self.dispatcher_state.switches.min_render_rate);
+        clean_response_headers(&mut parts.headers);
+        let mut bytes = BytesMut::new();
+        let is_whole = loop {
+            match body.frame().await {
+                None => break true,
+                Some(Ok(frame)) => {
+                    if let Some(data) = frame.data_ref() {
+                        bytes.extend_from_slice(data);
+                    }
+                }
+                Some(Err(_broken)) => {
+                    self.dispatcher_state.metrics.increment(DispatcherCounter::RenderFailures);
+                    ticket.finish_fetch(FetchOutcome::Failed(UpstreamFailure::ConnectionBroken));
+                    return self
+                        .send_result(FetchResult::Failed(UpstreamFailure::ConnectionBroken));
+                }
+            }
+            if bytes.len() > negative_cache::MAX_ERROR_BODY_BYTES {
+                break false;
+            }
+        };
+        let bytes = bytes.freeze();
+        let mut response = if is_whole {
+            self.store_negative(&ticket, &parts, bytes.clone(), (fetched, epoch, time));
+            let mut response = Response::new(full_body(bytes));
+            *response.headers_mut() = parts.headers;
+            response
+        } else {
+            let headers = parts.headers;
+            let head =
+                StorableHead { headers, fetched_at: fetched, render: render.clone(), length: None };
+            streamed_response(&head, bytes, body)
+        };
+        *response.status_mut() = parts.status;
+        ticket.finish_fetch(FetchOutcome::Unshared(NotCacheableReason::Status));
+        self.send_result(FetchResult::Uncached(response, render, NotCacheableReason::Status));
+    }
+
+    fn store_negative(
+        &self,
+        ticket: &FetchTicket,
+        parts: &http::response::Parts,
+        body: Bytes,
+        (fetched, epoch, time): (SystemTime, u64, Duration),
+    ) {
+        let Some(root) = &self.farm.docroot else { return };
+        let mut headers = self.stored_headers(&parts.headers);
+        remove_internal_headers(&mut headers);
+        // The file name gives the type of the page, not of the error in its place.
+        headers.remove(header::CONTENT_TYPE);
+        if let Some(kind) = parts.headers.get(header::CONTENT_TYPE) {
+            headers.insert(header::CONTENT_TYPE, kind.clone());
+        }
+        let limit = fetched + time;
+        let until =
+            response_expiry(&parts.headers, fetched).map_or(limit, |expires| expires.min(limit));
+        let status = parts.status;
+        let negative = CachedError {
+            status,
+            headers,
+            body,
+            fetch_time: fetched,
+            expiry: until,
+            flush_epoch: epoch,
+        };
+        let note = || {
+            root.negative_cache.insert(&self.fetch.file, negative);
+            Ok(())
+        };
+        // A page flushed during the fetch may have changed, so its error is not cached.
+        ticket.store_unless_flushed(note).ok();
+    }
+
+    /// Removes the file of a page that no longer exists.
+    fn remove_file_of_gone_page(&self, ticket: &FetchTicket) {
+        let Some(docroot) = self.farm.docroot.as_ref().map(|root| root.docroot_for_reading())
+        else {
+            return;
+        };
+        let removal = || {
+            docroot
+                .remove_cache_file(&self.fetch.file)
+                .map_err(|_reported| NotCacheableReason::Unwritable)
+        };
+        // After a flush, that flush handles the file.
+        ticket.store_unless_flushed(removal).ok();
+        self.dispatcher_state.response_memory.record_change();
+    }
+
+    /// Reads a body into memory, and above a size limit into a file.
+    async fn collect_body(mut self, ticket: FetchTicket, head: StorableHead, mut body: RenderBody) {
+        let mut bytes = BytesMut::new();
+        loop {
+            match body.frame().await {
+                None => break,
+                Some(Ok(frame)) => {
+                    if let Some(data) = frame.data_ref() {
+                        bytes.extend_from_slice(data);
+                    }
+                }
+                Some(Err(error)) => {
+                    self.dispatcher_state.metrics.increment(DispatcherCounter::RenderFailures);
+                    tracing::debug!(farm = %self.farm.farm.name, reason = %error, "render broke off");
+                    // Nothing was sent to visitors yet, so an error is better than half a page.
+                    ticket.finish_fetch(FetchOutcome::Failed(UpstreamFailure::ConnectionBroken));
+                    return self
+                        .send_result(FetchResult::Failed(UpstreamFailure::ConnectionBroken));
+                }
+            }
+            if bytes.len() > MAX_BUFFERED_BODY_BYTES {
+                return self.spill_to_file(ticket, head, bytes.freeze(), body).await;
+            }
+        }
+        let bytes = bytes.freeze();
+        self.dispatcher_state.send_to_shadow(&self.farm, || ShadowedPage {
+            target: self.fetch.call.target.clone(),
+            request_headers: self.fetch.call.headers.clone(),
+            content_type: head.headers.get(header::CONTENT_TYPE).cloned(),
+            body: bytes.clone(),
+        });
+        let (ticket, stored) = self.store_body(ticket, &head, bytes.clone()).await;
+        if stored.is_ok() {
+            self.warn_of_ignored_headers(&head);
+        }
+        let page = self.new_page(&head, FetchedBody::Buffered(bytes), stored.err());
+        if let Some(ticket) = ticket {
+            ticket.finish_fetch(FetchOutcome::Shared(Arc::clone(&page)));
+        }
+        self.send_result(FetchResult::Page(page));
+    }
+
+    async fn store_body(
+        &self,
+        ticket: FetchTicket,
+        head: &StorableHead,
+        bytes: Bytes,
+    ) -> (Option<FetchTicket>, Result<(), NotCacheableReason>) {
+        if bytes.is_empty() {
+            return (Some(ticket), Err(NotCacheableReason::EmptyBody));
+        }
+        let placement = self.file_placement(head);
+        let farm = Arc::clone(&self.farm);
+        let size = bytes.len() as u64;
+        let work = move || {
+            let stored = ticket.store_unless_flushed(|| {
+                let mut temporary = begin_temporary_file(&farm)?;
+                temporary.write(&bytes).map_err(unwritable_reason)?;
+                placement.commit_file(&farm, temporary)
+            });
+            (ticket, stored)
+        };
+        match tokio::task::spawn_blocking(work).await {
+            Ok((ticket, stored)) => {
+                self.record_store_result(stored, size);
+                (Some(ticket), stored)
+            }
+            Err(_panicked) => (None, Err(NotCacheableReason::Unwritable)),
+        }
+    }
+
+    fn record_store_result(&self, stored: Result<(), NotCacheableReason>, size: u64) {
+        let path = self.farm.absolute_path(&self.fetch.file);
+        match stored {
+            Ok(()) => {
+                self.dispatcher_state.response_memory.record_change();
+                if let (Some(root), Some(visit)) = (&self.farm.docroot, &self.fetch.visit) {
+                    root.visits.record_visit(&self.fetch.file, visit);
+                }
+                self.dispatcher_state.metrics.increment(DispatcherCounter::Stored);
+                self.dispatcher_state.metrics.add(DispatcherCounter::BytesStored, size);
+                self.dispatcher_state.log(LogLevel::Debug, || {
+                    format!("Cache file successfully created: {}", path.display())
+                });
+            }
+            Err(NotCacheableReason::Unwritable) => {
+                self.dispatcher_state.metrics.increment(DispatcherCounter::StoreFailures);
+                self.dispatcher_state.log(LogLevel::Error, || {
+                    format!("Unable to create cache file {}", path.display())
+                });
+            }
+            Err(NotCacheableReason::ParentIsFile) => {
+                self.dispatcher_state.log(LogLevel::Warn, || {
+                    let parent = path.parent().unwrap_or(&path).display();
+                    format!("Unable to create parent directory {parent}: Not a directory")
+                })
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Continues in a file, from which all waiting visitors read while it grows.
+    async fn spill_to_file(
+        mut self,
+        ticket: FetchTicket,
+        head: StorableHead,
+        bytes: Bytes,
+        body: RenderBody,
+    ) {
+        let farm = Arc::clone(&self.farm);
+        let prefix = bytes.clone();
+        let length = head.length;
+        let begun = tokio::task::spawn_blocking(move || {
+            let mut temporary = begin_temporary_file(&farm)?;
+            temporary.write(&prefix).map_err(unwritable_reason)?;
+            let reader = temporary.open_reader(length).map_err(unwritable_reason)?;
+            Ok::<_, NotCacheableReason>((temporary, reader))
+        });
+        let Ok(Ok((temporary, reader))) = begun.await else {
+            // The disk is full: this visitor gets the rest as it arrives, and the others send their own requests.
+            self.dispatcher_state.metrics.increment(DispatcherCounter::StoreFailures);
+            ticket.finish_fetch(FetchOutcome::Unshared(NotCacheableReason::Unwritable));
+            let response = streamed_response(&head, bytes, body);
+            return self.send_result(FetchResult::Uncached(
+                response,
+                head.render,
+                NotCacheableReason::Unwritable,
+            ));
+        };
+        let written = bytes.len() as u64;
+        let (progress, watcher) = watch::channel(FileWriteProgress::Written(written));
+        let growing =
+            GrowingFile { file: Arc::new(reader), progress: watcher, length: head.length };
+        let page = self.new_page(&head, FetchedBody::Growing(growing), None);
+        ticket.announce_outcome(FetchOutcome::Shared(Arc::clone(&page)));
+        self.send_result(FetchResult::Page(page));
+        let growth = GrowingFileWriter { temporary, written_bytes: written, progress };
+        self.write_growing_file(ticket, &head, growth, body).await;
+    }
+
+    async fn write_growing_file(
+        &self,
+        ticket: FetchTicket,
+        head: &StorableHead,
+        growth: GrowingFileWriter,
+        mut body: RenderBody,
+    ) {
+        let GrowingFileWriter { mut temporary, written_bytes: mut written, progress } = growth;
+        while let Some(frame) = body.frame().await {
+            let Some(data) = frame.ok().map(|frame| frame.into_data().unwrap_or_default()) else {
+                progress.send_replace(FileWriteProgress::Failed(written));
+                return self.dispatcher_state.metrics.increment(DispatcherCounter::RenderFailures);
+            };
+            let size = data.len() as u64;
+            let appended =
+                tokio::task::spawn_blocking(move || temporary.write(&data).map(|()| temporary));
+            temporary = match appended.await {
+                Ok(Ok(temporary)) => temporary,
+                _ => {
+                    progress.send_replace(FileWriteProgress::Failed(written));
+                    return self.record_store_result(Err(NotCacheableReason::Unwritable), written);
+                }
+            };
+            written += size;
+            progress.send_replace(FileWriteProgress::Written(written));
+        }
+        progress.send_replace(FileWriteProgress::Complete(written));
+        let placement = self.file_placement(head);
+        let farm = Arc::clone(&self.farm);
+        let work = move || ticket.store_unless_flushed(|| placement.commit_file(&farm, temporary));
+        let stored = tokio::task::spawn_blocking(work).await;
+        let stored = stored.unwrap_or(Err(NotCacheableReason::Unwritable));
+        self.record_store_result(stored, written);
+        if stored.is_ok() {
+            self.warn_of_ignored_headers(head);
+        }
+    }
+
+    /// Warns, once for each URL pattern, of a page that its render does not intend for everyone who gets it.
+    fn warn_of_ignored_headers(&self, head: &StorableHead) {
+        let lists = head.headers.get_all(header::VARY).into_iter();
+        let names = lists.flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
+        let mut names = names.map(<[u8]>::trim_ascii).filter(|name| !name.is_empty());
+        let is_same =
+            |name: &[u8]| CONSTANT_REQUEST_HEADERS.iter().any(|own| name.eq_ignore_ascii_case(own));
+        let varies = names.any(|name| !is_same(name));
+        for (is_there, counter, name) in [
+            (
+                head.headers.contains_key(header::SET_COOKIE),
+                DispatcherCounter::CookiesOmitted,
+                "Set-Cookie",
+            ),
+            (varies, DispatcherCounter::VariesOmitted, "Vary"),
+        ] {
+            if !is_there {
+                continue;
+            }
+            self.dispatcher_state.metrics.increment(counter);
+            if let Some(pattern) = self.farm.farm_metrics.first_warning(name, &self.fetch.path) {
+                tracing::warn!(farm = %self.farm.farm.name, path = %pattern, reason = name,
+                    "pages are cached for everyone in spite of a header of their render");
+                self.dispatcher_state.log(LogLevel::Warn, || {
+                    format!("Stored in spite of its {name} header: {pattern}")
+                });
+            }
+        }
+    }
+
+    fn file_placement(&self, head: &StorableHead) -> CacheFilePlacement {
+        let cache = self.farm.farm.cache.as_ref();
+        let has_ttl = cache.is_some_and(|cache| cache.enable_ttl);
+        CacheFilePlacement {
+            file: self.fetch.file.clone(),
+            fetched_at: head.fetched_at,
+            headers: self.stored_headers(&head.headers),
+            expires_at: if has_ttl {
+                response_expiry(&head.headers, head.fetched_at)
+            } else {
+                None
+            },
+            mode: cache.map_or(0o755, |cache| cache.mode),
+        }
+    }
+
+    /// Returns the headers that `/headers` names, the protective headers, and the media type if the file name does not
+    /// determine it.
+    fn stored_headers(&self, all: &HeaderMap) -> HeaderMap {
+        let mut stored = HeaderMap::new();
+        let names = self.farm.farm.cache.as_ref().map(|cache| &cache.headers);
+        for (name, value) in all {
+            let is_named = PROTECTIVE_HEADERS.contains(&name.as_str())
+                || names.is_some_and(|names| names.iter().any(|own| own == name.as_str()));
+            // A cookie belongs to one visitor; a length or date would contradict the file's.
+            let is_own = [header::SET_COOKIE, header::CONTENT_LENGTH, header::DATE].contains(name);
+            // Needed when the file is served later, to find its includes.
+            if (is_named || *name == page_include::INCLUDE_HEADER) && !is_own {
+                stored.append(name, value.clone());
+            }
+        }
+        for value in all.get_all(SURROGATE_KEY_HEADER) {
+            stored.append(STORED_KEYS_HEADER, value.clone());
+        }
+        let cache = self.farm.farm.cache.as_ref();
+        if cache.is_some_and(|cache| cache.revalidate != RevalidateMode::Never) {
+            store_validators(&mut stored, all);
+        }
+        if cache.is_some_and(|cache| cache.obeys_stale_directives && cache.enable_ttl)
+            && let Some(lenience) = StaleLenience::from_response(all).to_value()
+        {
+            stored.insert(STORED_LENIENCE_HEADER, lenience);
+        }
+        if let Some(kind) = all.get(header::CONTENT_TYPE)
+            && !is_same_media_type(kind, &media_type_of_name(&self.fetch.file))
+        {
+            stored.insert(header::CONTENT_TYPE, kind.clone());
+        }
+        stored
+    }
+
+    fn new_page(
+        &self,
+        head: &StorableHead,
+        body: FetchedBody,
+        refused: Option<NotCacheableReason>,
+    ) -> Arc<FetchedPage> {
+        let mut stored = self.stored_headers(&head.headers);
+        remove_internal_headers(&mut stored);
+        stored.entry(header::CONTENT_TYPE).or_insert_with(|| {
+            let kind = media_type_of_name(&self.fetch.file);
+            let is_told = head.headers.contains_key(header::CONTENT_TYPE);
+            match &body {
+                FetchedBody::Buffered(page) if !is_told => with_declared_charset(kind, page),
+                _ => kind,
+            }
+        });
+        Arc::new(FetchedPage {
+            headers: head.headers.clone(),
+            stored_headers: stored,
+            body,
+            render: head.render.clone(),
+            cache_info: match refused {
+                None => self.fetch.cache_info.to_owned(),
+                Some(reason) => format!("not cacheable: {reason}"),
+            },
+        })
+    }
+
+    fn send_result(&mut self, first: FetchResult) {
+        if let Some(sender) = self.result_sender.take() {
+            // The visitor may have disconnected.
+            sender.send(first).ok();
+        }
+    }
+}
+
+/// The headers by which a render restricts how browsers use a response. They belong to its body: a copy without them
+/// would be less restricted than the render intended, such as an upload that runs as a page.
+const PROTECTIVE_HEADERS: [&str; 14] = [
+    "content-disposition",
+    "content-security-policy",
+    "content-security-policy-report-only",
+    "cross-origin-embedder-policy",
+    "cross-origin-opener-policy",
+    "cross-origin-resource-policy",
+    "document-policy",
+    "origin-agent-cluster",
+    "permissions-policy",
+    "referrer-policy",
+    "strict-transport-security",
+    "x-content-type-options",
+    "x-frame-options",
+    "x-permitted-cross-domain-policies",
+];
+
+/// A file that is read by others while it is written.
+struct GrowingFileWriter {
+    temporary: TemporaryCacheFile,
+    written_bytes: u64,
+    progress: watch::Sender<FileWriteProgress>,
+}
+
+/// The data needed to put a file into place.
+struct CacheFilePlacement {
+    file: PathBuf,
+    fetched_at: SystemTime,
+    headers: HeaderMap,
+    expires_at: Option<SystemTime>,
+    mode: u32,
+}
+
+impl CacheFilePlacement {
+    fn commit_file(
+        self,
+        farm: &FarmState,
+        temporary: TemporaryCacheFile,
+    ) -> Result<(), NotCacheableReason> {
+        let keys = surrogate_keys(&self.headers, &STORED_KEYS_HEADER);
+        let tags = farm.docroot.as_ref().map(|root| &root.tags);
+        if tags.is_some_and(|tags| tags.is_flushed(&keys, self.fetched_at)) {
+            return Err(NotCacheableReason::Flushed);
+        }
+        let new = NewCacheFile {
+            destination: &self.file,
+            fetched_at: self.fetched_at,
+            headers: self.headers,
+            expires_at: self.expires_at,
+            mode: self.mode,
+        };
+        if let Some(root) = &farm.docroot
+            && let Err(error) = root.docroot_for_reading().move_old_folder_away(&self.file)
+        {
+            tracing::warn!(file = %farm.absolute_path(&self.file).display(), reason = %error,
+                "cannot move a folder away that an earlier version left where a page belongs");
+        }
+        temporary.commit_file(&new).map_err(|error| match error.kind() {
+            std::io::ErrorKind::IsADirectory => NotCacheableReason::TargetIsDirectory,
+            std::io::ErrorKind::NotADirectory => NotCacheableReason::ParentIsFile,
+            _ => unwritable_reason(error),
+        })?;
+        if let Some(tags) = tags {
+            tags.record_keys(&self.file, &keys);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the copy at `file` if it is still the one that was revalidated.
+fn find_unchanged_copy(
+    farm: &FarmState,
+    file: &Path,
+    stamp: CacheFileStamp,
+) -> Result<OpenCacheFile, NotCacheableReason> {
+    let docroot = farm.docroot.as_ref().ok_or(NotCacheableReason::NoDocroot)?.docroot_for_reading();
+    match docroot.look_up_file(file, false) {
+        Ok(CacheFileLookup::File(copy)) if copy.stamp == stamp => Ok(copy),
+        _ => Err(NotCacheableReason::Incomplete),
+    }
+}
+
+/// Rewrites the body of a copy, and returns it for waiting visitors, too.
+fn rewrite_copy(
+    farm: &FarmState,
+    file: &Path,
+    stamp: CacheFileStamp,
+) -> Result<(TemporaryCacheFile, FetchedBody), NotCacheableReason> {
+    let copy = find_unchanged_copy(farm, file, stamp)?;
+    let mut temporary = begin_temporary_file(farm)?;
+    let length = copy.length;
+    if usize::try_from(length).is_ok_and(|length| length <= MAX_BUFFERED_BODY_BYTES) {
+        let bytes = read_file_at(&copy.body, 0, length).map_err(unwritable_reason)?;
+        temporary.write(&bytes).map_err(unwritable_reason)?;
+        return Ok((temporary, FetchedBody::Buffered(bytes)));
+    }
+    if temporary.append_file(&copy.body).map_err(unwritable_reason)? != length {
+        return Err(NotCacheableReason::Incomplete);
+    }
+    let (_, progress) = watch::channel(FileWriteProgress::Complete(length));
+    let growing = GrowingFile { file: Arc::new(copy.body), progress, length: Some(length) };
+    Ok((temporary, FetchedBody::Growing(growing)))
+}
+
+/// Returns true if a flush arrived since a copy was fetched, or its `.stat` file was touched.
+fn is_flushed_since(
+    root: &DocrootState,
+    farm: &FarmConfig,
+    (file, fetched): (&Path, SystemTime),
+) -> bool {
+    let stat = farm.cache.as_ref().map(|cache| &cache.stat_files);
+    let touched = stat.and_then(|stat| root.docroot_for_reading().last_flush_above(file, stat));
+    root.last_flush_at().max(touched).is_some_and(|at| at >= fetched)
+}
+
+fn begin_temporary_file(farm: &FarmState) -> Result<TemporaryCacheFile, NotCacheableReason> {
+    let docroot = farm.docroot.as_ref().ok_or(NotCacheableReason::NoDocroot)?;
+    let mode = farm.farm.cache.as_ref().map_or(0o755, |cache| cache.mode);
+    docroot
+        .docroot_for_writing()
+        .and_then(|docroot| docroot.create_temporary(mode))
+        .map_err(unwritable_reason)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape of `map_err`")]
+fn unwritable_reason(error: std::io::Error) -> NotCacheableReason {
+    tracing::debug!(reason = %error, "cannot write a cache file");
+    NotCacheableReason::Unwritable
+}
+
+/// Returns a response that begins with `prefix` and continues with `body`.
+fn streamed_response(
+    head: &StorableHead,
+    prefix: Bytes,
+    body: RenderBody,
+) -> Response<ResponseBody> {
+    let begin = stream::iter([Ok(Frame::data(prefix))]);
+    let rest =
+        stream::unfold(
+            body,
+            |mut body| async move { body.frame().await.map(|frame| (frame, body)) },
+        );
+    let mut response = Response::new(boxed_body(StreamBody::new(begin.chain(rest))));
+    *response.headers_mut() = head.headers.clone();
+    response
+}

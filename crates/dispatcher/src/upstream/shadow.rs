@@ -1,0 +1,165 @@
+//! Shadow requests: a part of the fetched pages is also requested from other renders, and the responses are compared
+//! (`/x-shadow`), so that a new version or another back end can be evaluated with real requests before visitors see it.
+//!
+//! Input: a page that a render of the farm returned for the cache. Output: counters and log lines; nothing that a
+//! visitor gets.
+//!
+//! Invariants
+//! * No visitor waits for a shadow: it is requested after the visitors have their page, with at most
+//!   [`CONCURRENT_SHADOW_REQUESTS`] requests at a time; further ones are dropped.
+//! * Responses of a shadow are not stored.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http_body_util::BodyExt;
+use tokio::sync::Semaphore;
+
+use crate::cache::cache_file_response::is_same_media_type;
+use crate::config::FarmConfig;
+use crate::dispatcher::{DispatcherRuntime, DispatcherState, FarmState};
+use crate::edge::response_body::MAX_BUFFERED_BODY_BYTES;
+use crate::observe::log::LogLevel;
+use crate::observe::metrics::DispatcherCounter;
+use crate::upstream::{Upstream, UpstreamRequest, VisitorBody};
+
+/// The maximum number of concurrent shadow requests.
+const CONCURRENT_SHADOW_REQUESTS: usize = 4;
+
+/// The shadow of a farm.
+#[derive(Debug)]
+pub(crate) struct FarmShadow {
+    upstream: Upstream,
+    percent: f64,
+    page_count: AtomicU64,
+    request_permits: Arc<Semaphore>,
+}
+
+/// A fetched page.
+#[derive(Debug)]
+pub(crate) struct ShadowedPage {
+    pub(crate) target: String,
+    /// The headers of the request.
+    pub(crate) request_headers: HeaderMap,
+    /// The content type of the response.
+    pub(crate) content_type: Option<HeaderValue>,
+    pub(crate) body: Bytes,
+}
+
+impl FarmShadow {
+    /// Returns the shadow of a farm, if it has one.
+    pub(crate) fn for_farm(farm: &FarmConfig, runtime: &DispatcherRuntime) -> Option<Self> {
+        let (percent, renders) = farm.shadow_renders.clone()?;
+        let mut asked = farm.clone();
+        asked.name = format!("{} (shadow)", farm.name);
+        (asked.renders, asked.retry_rounds, asked.has_failover) = (renders, 1, false);
+        asked.health.has_circuit_breaker = true;
+        let upstream = Upstream::new(&Arc::new(asked), runtime, None);
+        let (turn, places) =
+            (AtomicU64::new(0), Arc::new(Semaphore::new(CONCURRENT_SHADOW_REQUESTS)));
+        Some(Self { upstream, percent, page_count: turn, request_permits: places })
+    }
+
+    /// Returns true if the next page is in the sample, which is spread evenly.
+    fn is_next_sampled(&self) -> bool {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a count of pages needs no more than 52 bits"
+        )]
+        let turn = self.page_count.fetch_add(1, Ordering::Relaxed) as f64;
+        let taken = |turns: f64| (turns * self.percent / 100.0).floor();
+        taken(turn + 1.0) > taken(turn)
+    }
+}
+
+/// The result of a shadow comparison.
+#[derive(Debug, PartialEq, Eq)]
+enum ShadowVerdict {
+    Identical,
+    Different(String),
+    Failed,
+}
+
+impl DispatcherState {
+    /// Requests a page from the shadow of a farm, if it is in the sample.
+    pub(crate) fn send_to_shadow(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        fetched: impl FnOnce() -> ShadowedPage,
+    ) {
+        let Some(shadow) = farm.shadow.as_ref().filter(|shadow| shadow.is_next_sampled()) else {
+            return;
+        };
+        let Ok(place) = Arc::clone(&shadow.request_permits).try_acquire_owned() else {
+            return self.metrics.increment(DispatcherCounter::ShadowsSkipped);
+        };
+        let (inner, farm, fetched) = (Arc::clone(self), Arc::clone(farm), fetched());
+        tokio::spawn(async move {
+            let _place = place;
+            let target = fetched.target.clone();
+            let Some(shadow) = &farm.shadow else { return };
+            inner.metrics.increment(match shadow.compare_response(fetched).await {
+                ShadowVerdict::Identical => DispatcherCounter::ShadowMatches,
+                ShadowVerdict::Failed => DispatcherCounter::ShadowFailures,
+                ShadowVerdict::Different(how) => {
+                    tracing::info!(farm = %farm.farm.name, path = target, reason = how, "a shadow answers otherwise");
+                    inner.log(LogLevel::Warn, || format!("Shadow differs for [{target}]: {how}"));
+                    DispatcherCounter::ShadowDifferences
+                }
+            });
+        });
+    }
+}
+
+impl FarmShadow {
+    async fn compare_response(&self, fetched: ShadowedPage) -> ShadowVerdict {
+        let ShadowedPage { target, request_headers: headers, content_type: kind, body } = fetched;
+        let call = UpstreamRequest {
+            method: Method::GET,
+            target,
+            headers,
+            body: VisitorBody::empty(),
+            sticky_render: None,
+        };
+        let Ok(answer) = self.upstream.send(&call).await else { return ShadowVerdict::Failed };
+        let (parts, mut theirs) = answer.response.into_parts();
+        if parts.status != StatusCode::OK {
+            return ShadowVerdict::Different(format!(
+                "status {} in place of 200",
+                parts.status.as_u16()
+            ));
+        }
+        let their_kind = parts.headers.get(header::CONTENT_TYPE);
+        let is_same_kind = match (&kind, their_kind) {
+            (Some(own), Some(their)) => is_same_media_type(own, their),
+            (None, None) => true,
+            _ => false,
+        };
+        if !is_same_kind {
+            let text = |kind: Option<&HeaderValue>| {
+                kind.map_or("none".to_owned(), |kind| {
+                    String::from_utf8_lossy(kind.as_bytes()).into()
+                })
+            };
+            let (own, their): (String, String) = (text(kind.as_ref()), text(their_kind));
+            return ShadowVerdict::Different(format!("type {their} in place of {own}"));
+        }
+        let mut at = 0;
+        while let Some(frame) = theirs.frame().await {
+            let Ok(frame) = frame else { return ShadowVerdict::Failed };
+            let piece = frame.into_data().unwrap_or_default();
+            let own = body.get(at..).unwrap_or_default();
+            let alike = own.iter().zip(&piece).take_while(|(own, their)| own == their).count();
+            if alike < piece.len() || at + piece.len() > MAX_BUFFERED_BODY_BYTES {
+                return ShadowVerdict::Different(format!("body differs at byte {}", at + alike));
+            }
+            at += piece.len();
+        }
+        if at < body.len() {
+            return ShadowVerdict::Different(format!("body ends at byte {at} of {}", body.len()));
+        }
+        ShadowVerdict::Identical
+    }
+}

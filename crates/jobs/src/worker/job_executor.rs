@@ -1,0 +1,186 @@
+//! Runs claimed jobs: each queue with its allowed concurrency, on a bounded number of threads.
+//!
+//! A thread that ends a job takes the next ready job at once, without waiting for the outcome to be stored.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tracing::debug;
+
+use crate::worker::job_handler::JobContext;
+use crate::worker::thread_pool::ThreadPool;
+use crate::{Job, JobHandler, JobId, JobOutcome, JobPriority};
+
+/// An attempt that ended.
+pub(crate) struct EndedAttempt {
+    pub(crate) id: JobId,
+    pub(crate) outcome: JobOutcome,
+    pub(crate) run_time: Duration,
+}
+
+/// A claimed job with the data needed to run it.
+pub(crate) struct ReadyJob {
+    pub(crate) job: Job,
+    pub(crate) context: JobContext,
+    pub(crate) handler: Arc<dyn JobHandler>,
+}
+
+/// The current limits of a queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QueueAllowance {
+    pub(crate) max_jobs: usize,
+    pub(crate) priority: JobPriority,
+}
+
+struct LocalQueue {
+    allowance: QueueAllowance,
+    running_count: usize,
+    ready_jobs: VecDeque<ReadyJob>,
+}
+
+/// The running and the ready jobs of a process.
+pub(crate) struct JobExecutor {
+    queues: Mutex<BTreeMap<String, LocalQueue>>,
+    pool: ThreadPool,
+    thread_limit: usize,
+    ended_sender: mpsc::UnboundedSender<EndedAttempt>,
+}
+
+impl JobExecutor {
+    pub(crate) fn new(threads: usize, ended: mpsc::UnboundedSender<EndedAttempt>) -> Arc<Self> {
+        let threads = threads.max(1);
+        Arc::new(Self {
+            queues: Mutex::default(),
+            pool: ThreadPool::new(threads),
+            thread_limit: threads,
+            ended_sender: ended,
+        })
+    }
+
+    /// Adds a claimed job.
+    pub(crate) fn push_ready(&self, queue: &str, allowance: QueueAllowance, ready: ReadyJob) {
+        let mut places = self.queues.lock();
+        let place = places.entry(queue.to_owned()).or_insert_with(|| LocalQueue {
+            allowance,
+            running_count: 0,
+            ready_jobs: VecDeque::new(),
+        });
+        place.allowance = allowance;
+        place.ready_jobs.push_back(ready);
+    }
+
+    /// Updates the limits of the queues.
+    pub(crate) fn update_allowances(&self, allowance: impl Fn(&str) -> Option<QueueAllowance>) {
+        for (name, place) in self.queues.lock().iter_mut() {
+            if let Some(allowance) = allowance(name) {
+                place.allowance = allowance;
+            }
+        }
+    }
+
+    /// Starts the jobs that may run.
+    pub(crate) fn start_ready(self: &Arc<Self>) {
+        loop {
+            let next = {
+                let mut places = self.queues.lock();
+                self.take_next_ready(&mut places)
+            };
+            let Some((queue, ready)) = next else { return };
+            let (floor, id) = (self.clone(), ready.job.id);
+            if let Err(failure) =
+                self.pool.run_task(Box::new(move || floor.run_until_idle(queue, ready)))
+            {
+                let reason = format!("no thread can be started: {failure}");
+                let outcome = JobOutcome::Retry { after: None, reason };
+                self.ended_sender.send(EndedAttempt { id, outcome, run_time: Duration::ZERO }).ok();
+                return;
+            }
+        }
+    }
+
+    /// Runs a job, and then other ready jobs until there are none.
+    fn run_until_idle(self: Arc<Self>, mut queue: String, mut ready: ReadyJob) {
+        loop {
+            self.run_job(ready);
+            let mut places = self.queues.lock();
+            if let Some(place) = places.get_mut(&queue) {
+                place.running_count = place.running_count.saturating_sub(1);
+            }
+            let Some(next) = self.take_next_ready(&mut places) else {
+                places.retain(|_, place| place.running_count > 0 || !place.ready_jobs.is_empty());
+                return;
+            };
+            (queue, ready) = next;
+        }
+    }
+
+    /// Takes the next ready job: of the queue with the highest priority, then of the one with the fewest running.
+    fn take_next_ready(
+        &self,
+        places: &mut BTreeMap<String, LocalQueue>,
+    ) -> Option<(String, ReadyJob)> {
+        if places.values().map(|place| place.running_count).sum::<usize>() >= self.thread_limit {
+            return None;
+        }
+        let open = places.iter_mut().filter(|(_, place)| {
+            !place.ready_jobs.is_empty() && place.running_count < place.allowance.max_jobs
+        });
+        let (name, place) = open.max_by_key(|(_, place)| {
+            (place.allowance.priority, std::cmp::Reverse(place.running_count))
+        })?;
+        let ready = place.ready_jobs.pop_front()?;
+        place.running_count += 1;
+        Some((name.clone(), ready))
+    }
+
+    fn run_job(&self, ready: ReadyJob) {
+        let ReadyJob { job, context, handler } = ready;
+        let (began, id) = (Instant::now(), job.id);
+        // A job whose lease expired while it waited may belong to another worker.
+        let outcome = if context.mark_started(SystemTime::now()) {
+            let run = AssertUnwindSafe(|| handler.run(&job, &context));
+            std::panic::catch_unwind(run).unwrap_or_else(|panic| {
+                let reason = format!("the handler panicked: {}", panic_message(&*panic));
+                JobOutcome::Failed { reason }
+            })
+        } else {
+            JobOutcome::Wait { after: Duration::ZERO }
+        };
+        debug!(job = id.0, topic = job.topic, attempt = job.attempt, "job ended");
+        // The worker is gone if the process ends before the job.
+        self.ended_sender.send(EndedAttempt { id, outcome, run_time: began.elapsed() }).ok();
+    }
+
+    /// Returns the number of running and ready jobs of a queue.
+    pub(crate) fn count_held(&self, queue: &str) -> usize {
+        let places = self.queues.lock();
+        places.get(queue).map_or(0, |place| place.running_count + place.ready_jobs.len())
+    }
+
+    /// Returns the numbers of running and ready jobs of each queue.
+    pub(crate) fn queue_load(&self) -> BTreeMap<String, (usize, usize)> {
+        let places = self.queues.lock();
+        let counts = |place: &LocalQueue| (place.running_count, place.ready_jobs.len());
+        places.iter().map(|(name, place)| (name.clone(), counts(place))).collect()
+    }
+
+    /// Removes the ready jobs of some queues, which are then not started here, and returns their numbers.
+    pub(crate) fn clear_ready(&self, of: impl Fn(&str) -> bool) -> Vec<JobId> {
+        let mut places = self.queues.lock();
+        let cleared = places
+            .iter_mut()
+            .filter(|(name, _)| of(name))
+            .flat_map(|(_, place)| place.ready_jobs.drain(..));
+        cleared.map(|ready| ready.job.id).collect()
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
+}

@@ -1,0 +1,263 @@
+//! Properties of an address or a response that prevent caching.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::load::probe_client::ProbeResponse;
+
+/// A reason why a response is not cached, or is wrong when served from a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CacheObstacle {
+    /// The address has a query string.
+    QueryString,
+    /// One script serves many files, selected by its query string.
+    GenericScript,
+    /// The address has no extension.
+    NoExtension,
+    /// The response does not declare a charset.
+    NoCharset,
+    /// The response has no media type.
+    NoMediaType,
+    /// The response sets a cookie.
+    SetCookie,
+    /// The response forbids storing.
+    StorageForbidden,
+    /// The content depends on cookies.
+    CookieDependentBytes,
+    /// The content depends on the visitor.
+    PersonalizedBytes,
+    /// The content differs between requests.
+    VaryingBytes,
+}
+
+impl CacheObstacle {
+    /// Returns the machine-readable name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::QueryString => "query-string",
+            Self::GenericScript => "generic-script",
+            Self::NoExtension => "no-extension",
+            Self::NoCharset => "no-charset",
+            Self::NoMediaType => "no-media-type",
+            Self::SetCookie => "set-cookie",
+            Self::StorageForbidden => "forbidden",
+            Self::CookieDependentBytes => "cookie-dependent-bytes",
+            Self::PersonalizedBytes => "personalized-bytes",
+            Self::VaryingBytes => "varying-bytes",
+        }
+    }
+
+    /// Returns the reason why it prevents caching.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::QueryString => {
+                "a cache keyed by paths keeps no answer to an address with a query string"
+            }
+            Self::GenericScript => {
+                "a script that hands out files by a parameter has one path for all of them, and none can be kept"
+            }
+            Self::NoExtension => {
+                "an address without an extension is not kept as a file, and a kept one has no media type"
+            }
+            Self::NoCharset => {
+                "a cache may not keep the header that would tell the letters, and browsers then guess"
+            }
+            Self::NoMediaType => "without a media type a kept answer is shown as plain text",
+            Self::SetCookie => {
+                "an answer that sets a cookie is either not kept or hands one visitor's cookie to all"
+            }
+            Self::StorageForbidden => "the answer itself forbids to keep it",
+            Self::CookieDependentBytes => {
+                "the kept answer of one visitor goes to all, whatever their cookies say"
+            }
+            Self::PersonalizedBytes => {
+                "the page holds something of the visitor, so no visitor can get another's"
+            }
+            Self::VaryingBytes => {
+                "the same request twice gives different bytes, so a kept answer freezes one of them"
+            }
+        }
+    }
+
+    /// Returns the recommended fix.
+    #[must_use]
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::QueryString => {
+                "put the parameters into selectors: gallery.html?event=christmas&page=1 becomes gallery.christmas.1.html"
+            }
+            Self::GenericScript => {
+                "put the file into the path: download.jsp?file=2214 becomes download.2214.pdf"
+            }
+            Self::NoExtension => "give the address the extension of what it is, such as .html",
+            Self::NoCharset => "say it in the page, <meta charset=\"utf-8\">, and in Content-Type",
+            Self::NoMediaType => "send a Content-Type",
+            Self::SetCookie => "set cookies only where someone logs in, or by a script in the page",
+            Self::StorageForbidden => {
+                "leave the header out of pages that are the same for everyone"
+            }
+            Self::CookieDependentBytes => "put the choice into the address: main.large.html",
+            Self::PersonalizedBytes => {
+                "fetch the personal part by itself: a server side include or a script"
+            }
+            Self::VaryingBytes => "make what varies on the client, or in a part of its own",
+        }
+    }
+}
+
+impl fmt::Display for CacheObstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+type ObstacleList = Vec<(CacheObstacle, String)>;
+
+/// Returns the obstacles that follow from the address alone.
+pub(super) fn address_obstacles(target: &str) -> ObstacleList {
+    #[expect(clippy::expect_used, reason = "the pattern is a constant")]
+    static SCRIPT: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(
+            r"(?i)/(?:[^/?]*\.(?:jsp|jspx|php\d?|cgi|pl|asp|aspx|ashx|do|action|servlet)|[^/?]*(?:download|getfile|get_file|sendfile|fileserver)[^/?]*)\?(?:.*&)?(?:file|filename|id|doc|document|path|name|asset|img|image|attachment)=",
+        )
+        .expect("the pattern reads")
+    });
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (target, None),
+    };
+    let mut found = Vec::new();
+    if SCRIPT.is_match(target) {
+        found.push((CacheObstacle::GenericScript, format!("`{}`", query.unwrap_or_default())));
+    } else if let Some(query) = query {
+        found.push((CacheObstacle::QueryString, format!("`?{query}`")));
+    }
+    let name = path.rsplit('/').next().unwrap_or_default();
+    if path != "/" && !name.contains('.') {
+        let seen = if name.is_empty() { "it ends in `/`".to_owned() } else { format!("`{name}`") };
+        found.push((CacheObstacle::NoExtension, seen));
+    }
+    found
+}
+
+/// Returns the obstacles of a response with status 200.
+pub(super) fn response_obstacles(target: &str, answer: &ProbeResponse) -> ObstacleList {
+    let mut found = Vec::new();
+    let kind = answer.header("Content-Type").unwrap_or_default().to_ascii_lowercase();
+    let has_charset = kind.contains("charset=");
+    if kind.is_empty() && !answer.body.is_empty() {
+        found.push((CacheObstacle::NoMediaType, "no Content-Type".to_owned()));
+    } else if kind.starts_with("text/") && !has_charset && !declares_charset(answer) {
+        found.push((CacheObstacle::NoCharset, format!("Content-Type `{kind}`")));
+    }
+    for cookie in answer.header_values("Set-Cookie") {
+        let name = cookie.split('=').next().unwrap_or_default();
+        found.push((CacheObstacle::SetCookie, format!("`{name}`")));
+    }
+    if let Some(seen) = storage_prohibition(answer) {
+        found.push((CacheObstacle::StorageForbidden, format!("{seen} on {target}")));
+    }
+    found
+}
+
+/// Returns true if a page declares its charset in its head, or a style sheet in its first line.
+fn declares_charset(answer: &ProbeResponse) -> bool {
+    let start = answer.body.get(..answer.body.len().min(4096)).unwrap_or_default();
+    if start.starts_with(b"\xef\xbb\xbf") {
+        return true;
+    }
+    let start = String::from_utf8_lossy(start).to_ascii_lowercase();
+    match answer.media_type().as_str() {
+        "text/html" => start
+            .split("<meta")
+            .skip(1)
+            .any(|tag| tag.split('>').next().is_some_and(|tag| tag.contains("charset="))),
+        "text/css" => start.trim_start().starts_with("@charset"),
+        _ => false,
+    }
+}
+
+fn storage_prohibition(answer: &ProbeResponse) -> Option<String> {
+    for (name, value) in &answer.headers {
+        let text = value.to_ascii_lowercase();
+        let word = |word: &str| text.split(',').any(|part| part.trim().starts_with(word));
+        let is_so = match name.to_ascii_lowercase().as_str() {
+            "cache-control" => word("no-store") || word("no-cache") || word("private"),
+            "pragma" | "dispatcher" => word("no-cache"),
+            "vary" => word("*") || word("cookie") || word("authorization"),
+            _ => false,
+        };
+        if is_so {
+            return Some(format!("`{name}: {value}`"));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(target: &str, expected: &[&str]) {
+        let names: Vec<&str> =
+            address_obstacles(target).iter().map(|(found, _)| found.name()).collect();
+        assert_eq!(names, expected, "{target}");
+    }
+
+    #[test]
+    fn addresses_are_judged_by_the_guide_s_examples() {
+        check("/pictures/gallery.html?event=christmas&page=1", &["query-string"]);
+        check("/pictures/gallery.christmas.1.html", &[]);
+        check("/download.jsp?file=2214", &["generic-script"]);
+        check("/files/download?x=1&id=7", &["generic-script", "no-extension"]);
+        check("/download.2214.pdf", &[]);
+        check("/news/main.large.html", &[]);
+        check("/news", &["no-extension"]);
+        check("/news/", &["no-extension"]);
+        check("/", &[]);
+        check("/search?q=a", &["query-string", "no-extension"]);
+    }
+
+    #[test]
+    fn answers_are_judged_by_their_headers() {
+        let answer = |headers: &[(&str, &str)], body: &str| ProbeResponse {
+            status: 200,
+            headers: headers
+                .iter()
+                .map(|(name, value)| ((*name).into(), (*value).into()))
+                .collect(),
+            body: body.into(),
+            ..ProbeResponse::default()
+        };
+        let names = |answer: &ProbeResponse| -> Vec<&str> {
+            response_obstacles("/x.html", answer).iter().map(|(found, _)| found.name()).collect()
+        };
+        let html = ("Content-Type", "text/html");
+        assert_eq!(names(&answer(&[html], "<p>")), ["no-charset"]);
+        assert!(
+            names(&answer(&[html], "<META http-equiv=x content=\"a; charset=gbk\">")).is_empty()
+        );
+        assert!(names(&answer(&[("Content-Type", "text/html;charset=utf-8")], "<p>")).is_empty());
+        assert!(names(&answer(&[("Content-Type", "image/png")], "x")).is_empty());
+        assert_eq!(names(&answer(&[], "x")), ["no-media-type"]);
+        assert_eq!(
+            names(&answer(&[("Content-Type", "image/png"), ("Set-Cookie", "a=b")], "x")),
+            ["set-cookie"]
+        );
+        for (name, value) in [
+            ("Cache-Control", "max-age=0, no-store"),
+            ("Dispatcher", "no-cache"),
+            ("Vary", "Accept-Encoding, Cookie"),
+        ] {
+            let answer = answer(&[("Content-Type", "image/png"), (name, value)], "x");
+            assert_eq!(names(&answer), ["forbidden"], "{name}");
+        }
+        let vary = answer(&[("Content-Type", "image/png"), ("Vary", "Accept-Encoding")], "x");
+        assert!(names(&vary).is_empty());
+    }
+}

@@ -1,0 +1,279 @@
+//! Watches a log file for new lines that report errors.
+//!
+//! In: a file before a load begins. Out: [`LogErrors`], the lines that were added to it since, as [`LogWatchResult`]
+//! beside the goals of the run.
+//!
+//! A file that was replaced or truncated in the meantime is read from its start. At the end of a watch, an incomplete
+//! last line counts with the part that is present.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use regex::bytes::Regex;
+
+use crate::report::goal::GoalResult;
+use crate::{Error, Result};
+
+/// Maximum number of stored log lines; further ones are only counted.
+pub const MAX_LOGGED_LINES: usize = 100;
+/// Maximum stored length of a line, in characters.
+const MAX_LOGGED_LINE_LEN: usize = 1000;
+
+/// The position in a log at the last check.
+#[derive(Debug)]
+pub struct LogWatch {
+    path: PathBuf,
+    pattern: Regex,
+    inode: u64,
+    read_length: u64,
+}
+
+/// Log lines that report errors.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogErrors {
+    /// Number of such lines.
+    pub error_count: u64,
+    /// The first of them, at most [`MAX_LOGGED_LINES`].
+    pub first_lines: Vec<String>,
+}
+
+impl LogErrors {
+    fn add_line(&mut self, line: &[u8]) {
+        self.error_count += 1;
+        if self.first_lines.len() < MAX_LOGGED_LINES {
+            let text = String::from_utf8_lossy(line);
+            // A log may contain text from visitors, which must not control the terminal.
+            let letters = text.chars().filter(|letter| !letter.is_control() || *letter == '\t');
+            self.first_lines.push(letters.take(MAX_LOGGED_LINE_LEN).collect());
+        }
+    }
+}
+
+/// The errors written to a log during a load.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogWatchResult {
+    /// The path of the log.
+    pub log_file: String,
+    /// Lines that report errors.
+    pub errors: LogErrors,
+    /// The reason why the log could not be read; its errors are then unknown.
+    pub read_failure: Option<String>,
+}
+
+impl LogWatchResult {
+    /// Returns the evaluated goal that no errors are logged.
+    #[must_use]
+    pub fn to_judged_goal(&self) -> GoalResult {
+        let measured = match (&self.read_failure, self.errors.error_count) {
+            (Some(reason), _) => format!("not known: {reason}"),
+            (None, 1) => "1 line".to_owned(),
+            (None, count) => format!("{count} lines"),
+        };
+        GoalResult {
+            label: self.log_file.clone(),
+            requirement: "no new lines of errors".to_owned(),
+            measured,
+            is_met: self.read_failure.is_none() && self.errors.error_count == 0,
+        }
+    }
+
+    /// Returns a human-readable description, line by line.
+    pub fn describe_lines(&self) -> impl Iterator<Item = String> {
+        let more = self.errors.error_count.saturating_sub(self.errors.first_lines.len() as u64);
+        let lines = self.errors.first_lines.iter();
+        let lines = lines.map(|line| format!("ERROR LOGGED {}: {line}", self.log_file));
+        let unread = self.read_failure.iter().map(|reason| format!("LOG NOT READ {reason}"));
+        let more = (more > 0).then(|| format!("ERROR LOGGED {}: {more} more lines", self.log_file));
+        lines.chain(more).chain(unread)
+    }
+
+    /// Returns the result as JSON.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "file": self.log_file,
+            "count": self.errors.error_count,
+            "lines": self.errors.first_lines,
+            "unread": self.read_failure,
+        })
+    }
+}
+
+/// Level names at the position that loggers use, and the beginning of a panic message.
+const ERROR_LINE_PATTERN: &str =
+    r#"(?:^|[\s\[*"=<(])(?:ERROR|FATAL|SEVERE|CRITICAL)(?:[\s\]*":>)]|$)|panicked at"#;
+
+impl LogWatch {
+    /// Starts a watch; counts lines that match `pattern`, or by default lines of the usual error levels.
+    ///
+    /// # Errors
+    /// [`Error::UnusableInput`] for an invalid pattern; [`Error::FileAccess`] unless the file is readable or does not
+    /// exist yet.
+    pub fn start(path: &Path, pattern: Option<&str>) -> Result<Self> {
+        let pattern = Regex::new(pattern.unwrap_or(ERROR_LINE_PATTERN))
+            .map_err(|error| Error::UnusableInput(format!("the pattern does not read: {error}")))?;
+        let (inode, length) = match path.metadata() {
+            Ok(data) => (data.ino(), data.len()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (0, 0),
+            Err(error) => return Err(Error::read_failed(path, error)),
+        };
+        Ok(Self { path: path.to_owned(), pattern, inode, read_length: length })
+    }
+
+    /// Returns the path of the log.
+    #[must_use]
+    pub fn log_path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the error lines that were added to the file since the last position.
+    ///
+    /// # Errors
+    /// [`Error::FileAccess`], also for a missing file: its errors are then unknown.
+    pub fn read_errors(&self) -> Result<LogErrors> {
+        self.read_until(UnterminatedLine::Counted).map(|(errors, _)| errors)
+    }
+
+    /// Returns the same as [`LogWatch::read_errors`] for complete lines, and advances the position past them.
+    ///
+    /// # Errors
+    /// As [`LogWatch::read_errors`].
+    pub fn take_errors(&mut self) -> Result<LogErrors> {
+        let (errors, (inode, length)) = self.read_until(UnterminatedLine::Deferred)?;
+        (self.inode, self.read_length) = (inode, length);
+        Ok(errors)
+    }
+
+    /// Returns the errors, and the position up to which the file was read.
+    fn read_until(&self, end: UnterminatedLine) -> Result<(LogErrors, (u64, u64))> {
+        let lost = |error| Error::read_failed(&self.path, error);
+        let mut file = File::open(&self.path).map_err(lost)?;
+        let data = file.metadata().map_err(lost)?;
+        let is_same = data.ino() == self.inode && data.len() >= self.read_length;
+        let mut at = if is_same { self.read_length } else { 0 };
+        file.seek(SeekFrom::Start(at)).map_err(lost)?;
+        let mut reader = BufReader::new(file);
+        let mut found = LogErrors::default();
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = reader.read_until(b'\n', &mut line).map_err(lost)?;
+            let is_whole = line.ends_with(b"\n");
+            if read == 0 || (end == UnterminatedLine::Deferred && !is_whole) {
+                return Ok((found, (data.ino(), at)));
+            }
+            at += read as u64;
+            let plain = strip_ansi_colors(line.trim_ascii_end());
+            if self.pattern.is_match(&plain) {
+                found.add_line(&plain);
+            }
+        }
+    }
+}
+
+/// The treatment of a last line without a line break.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum UnterminatedLine {
+    /// Counted as a line.
+    Counted,
+    /// Left for the next check, as the beginning of a line.
+    Deferred,
+}
+
+/// Returns a line without ANSI color sequences.
+fn strip_ansi_colors(line: &[u8]) -> std::borrow::Cow<'_, [u8]> {
+    #[expect(clippy::expect_used, reason = "the pattern is a constant")]
+    static COLOR: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new("\x1b\\[[0-9;]*m").expect("the pattern reads"));
+    COLOR.replace_all(line, &b""[..])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn only_new_lines_of_errors_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("error.log");
+        std::fs::write(&path, "21.11.2026 *ERROR* old\n").unwrap();
+        let watch = LogWatch::start(&path, None).unwrap();
+        assert_eq!(watch.read_errors().unwrap(), LogErrors::default());
+        let mut file = File::options().append(true).open(&path).unwrap();
+        file.write_all(b"*INFO* GET /error.html\n21.11.2026 *ERROR* [qtp] new\n").unwrap();
+        file.write_all(
+            b"2026-11-21T00:00:00Z \x1b[31mERROR\x1b[0m store: lost\n{\"level\":\"ERROR\"}\n",
+        )
+        .unwrap();
+        let found = watch.read_errors().unwrap().first_lines;
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert_eq!(found[1], "2026-11-21T00:00:00Z ERROR store: lost");
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_is_read_from_its_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("error.log");
+        let none = LogWatch::start(&path, None).unwrap();
+        std::fs::write(&path, "ERROR one\nmore\n").unwrap();
+        assert_eq!(none.read_errors().unwrap().first_lines, ["ERROR one"]);
+        let watch = LogWatch::start(&path, Some("lost \\d+")).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(watch.read_errors(), Err(Error::FileAccess { .. })));
+        std::fs::write(&path, "lost 7\n").unwrap();
+        assert_eq!(watch.read_errors().unwrap().first_lines, ["lost 7"]);
+        assert!(LogWatch::start(&path, Some("(")).is_err());
+    }
+
+    #[test]
+    fn each_line_is_taken_once_and_only_when_it_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("error.log");
+        let mut watch = LogWatch::start(&path, None).unwrap();
+        let mut file = File::create(&path).unwrap();
+        file.write_all(b"ERROR one\nERROR t").unwrap();
+        assert_eq!(watch.take_errors().unwrap().first_lines, ["ERROR one"]);
+        assert_eq!(watch.take_errors().unwrap(), LogErrors::default());
+        file.write_all(b"wo\n").unwrap();
+        assert_eq!(watch.take_errors().unwrap().first_lines, ["ERROR two"]);
+        file.write_all(b"ERROR three").unwrap();
+        assert_eq!(watch.read_errors().unwrap().first_lines, ["ERROR three"]);
+    }
+
+    #[test]
+    fn of_many_lines_the_first_are_kept_and_all_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("error.log");
+        let watch = LogWatch::start(&path, None).unwrap();
+        std::fs::write(&path, format!("ERROR {}\n", "x".repeat(5000)).repeat(250)).unwrap();
+        let errors = watch.read_errors().unwrap();
+        assert_eq!((errors.error_count, errors.first_lines.len()), (250, MAX_LOGGED_LINES));
+        assert_eq!(errors.first_lines[0].len(), MAX_LOGGED_LINE_LEN);
+        let logged = LogWatchResult { log_file: "a.log".to_owned(), errors, read_failure: None };
+        let told: Vec<String> = logged.describe_lines().collect();
+        assert_eq!(told.len(), MAX_LOGGED_LINES + 1);
+        assert_eq!(told[MAX_LOGGED_LINES], "ERROR LOGGED a.log: 150 more lines");
+        let judged = logged.to_judged_goal();
+        assert_eq!((judged.measured.as_str(), judged.is_met), ("250 lines", false));
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_read_meets_no_goal() {
+        let logged = LogWatchResult {
+            log_file: "a.log".to_owned(),
+            read_failure: Some("cannot read `a.log`".to_owned()),
+            ..LogWatchResult::default()
+        };
+        assert!(!logged.to_judged_goal().is_met);
+        assert_eq!(
+            logged.describe_lines().collect::<Vec<_>>(),
+            ["LOG NOT READ cannot read `a.log`"]
+        );
+        assert!(LogWatchResult::default().to_judged_goal().is_met);
+    }
+}

@@ -1,0 +1,212 @@
+//! Lists as dependencies: queries of content whose results are shown.
+//!
+//! Input: a list that a rendering requested. Output: a [`ListQuery`] with the scope that a change has to touch to
+//! change the result, for callers that cannot repeat the query, and with the result in any state, for callers that can.
+//!
+//! Invariants
+//! * The result is a function of the query and the state, as a viewer sees it.
+//! * A change that does not touch the scope does not change the result.
+//! * Reads of the selected nodes are recorded separately.
+//!
+//! Not here: when a query is repeated ([`crate::ledger`]).
+
+use sha2::{Digest, Sha256};
+use tympan_content::{NodePath, Snapshot};
+
+use crate::dependency::content_reader::{ContentReader, ReadRecording};
+use crate::dependency::{PathAspects, PathDependency, hash_bytes, hash_path, mix_bits};
+use crate::page::{self, PageOrder};
+
+/// Maximum length of a query text, in bytes; longer queries are not repeated.
+const MAX_QUERY_TEXT_BYTES: usize = 1024;
+
+/// The kind of a list query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ListQueryKind {
+    /// The first pages below a root in an order, optionally only those with a tag.
+    Pages { root: NodePath, order: PageOrder, tag: Option<String>, limit: usize },
+    /// The tags of the pages at and below a root, and the number of pages with each.
+    Tags { root: NodePath },
+}
+
+/// A repeatable list query.
+#[derive(Debug, Clone)]
+pub(crate) struct ListQuery {
+    id: u64,
+    text: Box<str>,
+    kind: ListQueryKind,
+    scope_dependency: PathDependency,
+}
+
+/// Returns the identifier of a query. Visitors choose parts of some queries, and a colliding query would replace
+/// another one, so this is a cryptographic hash.
+fn query_id(text: &str) -> u64 {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.first_chunk().map_or(1, |bytes| u64::from_le_bytes(*bytes)).max(1)
+}
+
+impl ListQuery {
+    /// Creates a list query; `None` if it cannot be written as text.
+    pub(crate) fn new(question: ListQueryKind) -> Option<Self> {
+        let text = question.to_text().into_boxed_str();
+        let is_plain = text.len() <= MAX_QUERY_TEXT_BYTES
+            && ListQueryKind::parse(&text).as_ref() == Some(&question);
+        let scope = question.scope_dependency();
+        is_plain.then(|| Self {
+            id: query_id(&text),
+            text,
+            kind: question,
+            scope_dependency: scope,
+        })
+    }
+
+    /// Parses the text form of a query.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Self::new(ListQueryKind::parse(text)?)
+    }
+
+    /// Returns the identifier of the query.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Returns the text form of the query.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the root node of the list.
+    pub(crate) fn root(&self) -> &NodePath {
+        self.kind.root()
+    }
+
+    /// Returns the dependency that a change has to touch to change the result.
+    pub(crate) fn scope_dependency(&self) -> PathDependency {
+        self.scope_dependency
+    }
+
+    /// Returns a digest of the result in a state, as its viewer sees it, and the number of reads; `None` if content
+    /// cannot be read.
+    pub(crate) fn digest_results(&self, state: &Snapshot) -> Option<(u64, u64)> {
+        let reader = ContentReader::new(state.clone(), ReadRecording::Count);
+        let root = reader.node_existence(self.kind.root());
+        let digest = root.map_or(0, |root| match &self.kind {
+            ListQueryKind::Pages { order, tag, limit, .. } => {
+                let pages = page::list_pages(&reader, &root, *order, tag.as_deref(), *limit);
+                pages.iter().fold(1, |digest, page| mix_bits(digest ^ hash_path(page.path())))
+            }
+            ListQueryKind::Tags { .. } => {
+                let counts = page::tag_counts_below(&reader, &root);
+                counts.iter().fold(1, |digest, (id, count)| {
+                    mix_bits(mix_bits(digest ^ hash_bytes(id)) ^ *count as u64)
+                })
+            }
+        });
+        reader.failure().is_none().then_some((digest, reader.read_count()))
+    }
+}
+
+impl PartialEq for ListQuery {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for ListQuery {}
+
+impl ListQueryKind {
+    /// Returns the root node of the list.
+    pub(crate) fn root(&self) -> &NodePath {
+        match self {
+            Self::Pages { root, .. } | Self::Tags { root } => root,
+        }
+    }
+
+    /// Returns the dependency that a change has to touch to change the result.
+    pub(crate) fn scope_dependency(&self) -> PathDependency {
+        let aspects = match self {
+            Self::Pages { order, tag, .. } => {
+                let order = match order {
+                    PageOrder::Modified => PathAspects::DATES_BELOW,
+                    // Pages without a date of their own use that of their last modification.
+                    PageOrder::Date => {
+                        PathAspects::DATES_BELOW.combine(PathAspects::LIST_KEYS_BELOW)
+                    }
+                    PageOrder::Title => PathAspects::TITLES_BELOW,
+                };
+                let tag = if tag.is_some() {
+                    PathAspects::LIST_KEYS_BELOW
+                } else {
+                    PathAspects::default()
+                };
+                PathAspects::HEADS_BELOW.combine(order).combine(tag)
+            }
+            Self::Tags { .. } => PathAspects::HEADS_BELOW.combine(PathAspects::LIST_KEYS_BELOW),
+        };
+        (hash_path(self.root()), aspects)
+    }
+
+    /// Writes the query as text, its parts separated by zeros.
+    fn to_text(&self) -> String {
+        match self {
+            Self::Pages { root, order, tag, limit } => {
+                let order = match order {
+                    PageOrder::Modified => "modified",
+                    PageOrder::Date => "date",
+                    PageOrder::Title => "title",
+                };
+                let tag = tag.as_ref().map(|tag| format!("\0{tag}")).unwrap_or_default();
+                format!("pages\0{root}\0{order}\0{limit}{tag}")
+            }
+            Self::Tags { root } => format!("tags\0{root}"),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (kind, rest) = text.split_once('\0')?;
+        if kind == "tags" {
+            return Some(Self::Tags { root: NodePath::new(rest).ok()? });
+        }
+        let mut parts = rest.splitn(4, '\0');
+        let root = NodePath::new(parts.next()?).ok()?;
+        let order = match parts.next()? {
+            "modified" => PageOrder::Modified,
+            "date" => PageOrder::Date,
+            "title" => PageOrder::Title,
+            _ => return None,
+        };
+        let limit = parts.next()?.parse().ok()?;
+        let tag = parts.next().map(str::to_owned);
+        (kind == "pages").then_some(Self::Pages { root, order, tag, limit })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(root: &str, tag: Option<&str>, limit: usize) -> ListQueryKind {
+        let (root, tag) = (NodePath::new(root).unwrap(), tag.map(str::to_owned));
+        ListQueryKind::Pages { root, order: PageOrder::Date, tag, limit }
+    }
+
+    #[test]
+    fn questions_are_read_back() {
+        for question in [
+            pages("/content/a b", None, 3),
+            pages("/", Some(""), usize::MAX),
+            pages("/content/ä", Some("a:b/c\0d"), 0),
+            ListQueryKind::Tags { root: NodePath::new("/content").unwrap() },
+        ] {
+            let listing = ListQuery::new(question.clone()).unwrap();
+            let again = ListQuery::parse(listing.text()).unwrap();
+            assert_eq!((again.id(), again.kind), (listing.id(), question));
+        }
+        for text in
+            ["", "pages", "pages\0/a", "pages\x00/a\x00none\x001", "pages\0/a\0date\0-1", "x\0/a"]
+        {
+            assert_eq!(ListQuery::parse(text), None, "{text:?}");
+        }
+        assert_eq!(ListQuery::new(pages("/a", Some(&"x".repeat(MAX_QUERY_TEXT_BYTES)), 1)), None);
+    }
+}

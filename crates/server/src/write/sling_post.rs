@@ -1,0 +1,198 @@
+//! Sling's POST protocol: forms that create, change, move, copy, delete, upload and activate.
+//!
+//! The order of operations is Sling's: node, `@Delete`, `@MoveFrom`, `@CopyFrom`, properties, files, order. One request
+//! is one commit. `docs/compat/sling.md` lists differences.
+
+mod duplicate_upload;
+mod form_field;
+mod import;
+mod operation;
+mod response;
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use http::StatusCode;
+use tympan_content::{NodePath, SubtreeScope, Viewer};
+use tympan_replicate::{ReplicationAction, ReplicationRequest, require_replicate_permission};
+use tympan_web::body_limit::BodyLimit;
+
+use crate::api::WriteCondition;
+use crate::failure::{RequestFailure, Result};
+use crate::login::{CSRF_HEADER, RequestIdentity, check_csrf_token, check_request_origin};
+use crate::observe::metrics::increment;
+use crate::write::companion_request::{
+    AccompaniedRequests, with_companions, with_replication_requests,
+};
+use crate::write::form;
+pub(crate) use crate::write::sling_post::duplicate_upload::CREATE_ASSET_SERVLET_PID;
+pub(crate) use crate::write::sling_post::form_field::PostFields;
+pub(crate) use crate::write::sling_post::operation::refuse_service_address;
+use crate::write::sling_post::response::PostResponseOptions;
+use crate::{Instance, InstanceRole, api, replication::publish_agent};
+
+/// The result of a request, for its response.
+#[derive(Debug, Default)]
+pub(crate) struct PostOutcome {
+    /// The target node of the request.
+    pub(crate) path: String,
+    /// True if the node was created.
+    pub(crate) is_created: bool,
+    /// The response status, if the request specifies it.
+    pub(crate) status: Option<StatusCode>,
+    /// The changes: Sling's keyword and its arguments.
+    pub(crate) changes: Vec<(&'static str, Vec<String>)>,
+}
+
+/// Handles a POST to a resource.
+pub(crate) async fn serve_post(
+    State(instance): State<Arc<Instance>>,
+    request: Request,
+) -> Response {
+    let referer = request
+        .headers()
+        .get(http::header::REFERER)
+        .and_then(|value| value.to_str().ok())
+        .map(str::to_owned);
+    let accept = request
+        .headers()
+        .get(http::header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let mut wanted = PostResponseOptions::from_headers(accept, referer);
+    let path = request.uri().path().to_owned();
+    match handle_post(&instance, request, &path, &mut wanted).await {
+        Ok((done, identity)) => {
+            let mut response = response::success_response(&wanted, &done);
+            response.extensions_mut().insert(identity);
+            response
+        }
+        Err(failure) => response::failure_response(&wanted, &path, failure),
+    }
+}
+
+async fn handle_post(
+    instance: &Arc<Instance>,
+    request: Request,
+    path: &str,
+    wanted: &mut PostResponseOptions,
+) -> Result<(PostOutcome, RequestIdentity)> {
+    let (parts, body) = request.into_parts();
+    let identity = api::require_user(instance, &parts).await?;
+    check_request_origin(&identity, &parts.headers)?;
+    let limit = parts.extensions.get::<BodyLimit>().copied();
+    let header =
+        parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    // A wrong token in the header is refused before the body is read; a plain form contains the token as a field.
+    if header.is_some() {
+        check_csrf_token(&identity, header.as_deref())?;
+    }
+    let fields = PostFields::from_form_fields(
+        form::read_form(&parts.headers, body, limit, &instance.spool_folder).await?,
+    );
+    if header.is_none() {
+        check_csrf_token(&identity, fields.command_value(":cq_csrf_token"))?;
+    }
+    wanted.read_commands(&fields);
+    let path = percent_encoding::percent_decode_str(path)
+        .decode_utf8()
+        .map_err(|_| RequestFailure::bad_request("the path is not UTF-8"))?
+        .into_owned();
+    let operation = fields.command_value(":operation").unwrap_or_default().to_owned();
+    let condition = WriteCondition::of_headers(&parts.headers);
+    if condition != WriteCondition::None && ReplicationAction::from_name(&operation).is_some() {
+        return Err(RequestFailure::bad_request(
+            "activating takes no condition: send no `If-Match`",
+        ));
+    }
+    let (asked, viewer) = (path.clone(), instance.viewer_of(Some(&identity))?);
+    let asking = viewer.clone();
+    if instance.role == InstanceRole::Publish {
+        publish_agent::check_agent_change(instance, &viewer, (&path, &operation), &fields)?;
+    }
+    let (
+        fields,
+        AccompaniedRequests {
+            requests: wishes,
+            companion_count: companions,
+            skipped_companions: left,
+        },
+    ) = instance
+        .run_work(move |instance| {
+            let wishes = replication_requests_of(instance, &asked, &fields, &asking)?;
+            Ok((fields, wishes))
+        })
+        .await?;
+    let done = match ReplicationAction::from_name(&operation) {
+        Some(action) => {
+            let mut done = replication_outcome(action, &wishes, &left);
+            done.path =
+                wishes.get(companions).map(|wish| wish.path.to_string()).unwrap_or_default();
+            let work = move |instance: &Instance, wishes: &[ReplicationRequest], now| {
+                Ok((done, instance.mark_replication(wishes, now)?))
+            };
+            let done = with_replication_requests(instance, wishes, work).await?;
+            increment(&instance.metrics.activations);
+            done
+        }
+        None => {
+            let work = move |instance: &Instance| {
+                let by = (&viewer, &condition);
+                operation::run_post_operation(instance, &operation, &path, &fields, by)
+            };
+            let done = instance.run_work(work).await?;
+            increment(&instance.metrics.commits);
+            done
+        }
+    };
+    Ok((done, identity))
+}
+
+/// Returns the activations and deactivations of a request.
+///
+/// # Errors
+/// If the viewer lacks `crx:replicate` for one of the nodes, or for a companion.
+fn replication_requests_of(
+    instance: &Instance,
+    path: &str,
+    fields: &PostFields,
+    viewer: &Viewer,
+) -> Result<AccompaniedRequests> {
+    let seen = instance.repository.snapshot()?.as_viewer(viewer);
+    let operation = fields.command_value(":operation").unwrap_or_default();
+    let is_deep = fields.command_value(":deep") == Some("true");
+    let depth = if is_deep { SubtreeScope::Subtree } else { SubtreeScope::Document };
+    let wish = |action, path, depth| {
+        let wish = ReplicationRequest { action, path, depth, user: viewer.name().to_owned() };
+        require_replicate_permission(&seen, &wish)?;
+        Ok::<_, RequestFailure>(wish)
+    };
+    let mut wishes = Vec::new();
+    if let Some(action) = ReplicationAction::from_name(operation) {
+        for path in operation::operation_targets_or_missing(
+            &seen,
+            path,
+            fields,
+            action == ReplicationAction::Deactivate,
+        )? {
+            wishes.push(wish(action, NodePath::new(&path)?, depth)?);
+        }
+    }
+    match fields.command_value(":companions") == Some("true") {
+        true => with_companions(&seen, wishes),
+        false => Ok(AccompaniedRequests::without_companions(wishes)),
+    }
+}
+
+/// Describes activations for the response.
+fn replication_outcome(
+    action: ReplicationAction,
+    wishes: &[ReplicationRequest],
+    left: &[NodePath],
+) -> PostOutcome {
+    let word = if action == ReplicationAction::Activate { "activated" } else { "deactivated" };
+    let done = wishes.iter().map(|wish| (word, vec![wish.path.to_string()]));
+    let left = left.iter().map(|path| ("left", vec![path.to_string()]));
+    PostOutcome { changes: done.chain(left).collect(), ..PostOutcome::default() }
+}

@@ -1,0 +1,465 @@
+//! Execution of a POST in one session and one commit.
+//!
+//! This module contains the operations on nodes. `target` resolves the target nodes, `property` writes values, `upload`
+//! files and assets, `version` checks in and out.
+
+mod property;
+mod target;
+mod upload;
+mod version;
+
+use std::io::BufReader;
+use std::time::{Duration, SystemTime};
+
+use http::StatusCode;
+use tympan_content::{
+    Error, JcrDate, NodePath, PRIMARY_TYPE, Referrer, Session, SiblingPosition, Snapshot, Viewer,
+};
+
+use self::target::{cut_selectors, find_url_node};
+pub(crate) use self::target::{operation_targets, operation_targets_or_missing};
+use crate::Instance;
+use crate::api::WriteCondition;
+use crate::failure::{RequestFailure, Result};
+use crate::write::incoming_blob::require_write_access;
+use crate::write::page_modification::record_page_modification;
+use crate::write::property_protection::{RelocationKind, RequestedProperties};
+use crate::write::sling_post::form_field::PostFields;
+use crate::write::sling_post::import::{self, ImportFormat, ImportMergePolicy};
+use crate::write::sling_post::{PostOutcome, duplicate_upload};
+
+/// The keyword for a reference that a move did not rewrite, with the reason.
+const SKIPPED_REFERENCE_KEYWORD: &str = "kept";
+/// Maximum number of attempts to choose a name for a new node, if concurrent requests use the same names.
+const MAX_NAME_ATTEMPTS: usize = 50;
+/// Maximum delay between attempts, in milliseconds; concurrent commits become visible only once they are stored.
+const MAX_RETRY_DELAY_MS: u64 = 20;
+
+/// Runs all operations except activation, if the precondition on the requested node holds.
+pub(crate) fn run_post_operation(
+    instance: &Instance,
+    operation: &str,
+    path: &str,
+    fields: &PostFields,
+    by: (&Viewer, &WriteCondition),
+) -> Result<PostOutcome> {
+    let mut taken = Vec::new();
+    while taken.len() < MAX_NAME_ATTEMPTS {
+        match attempt_post(instance, (operation, path), fields, by, &taken)? {
+            PostAttempt::Completed(done) => return Ok(done),
+            PostAttempt::Conflict(name) => taken.push(name),
+        }
+        // The next name may be free immediately; if all of a document is in one chunk, other commits have to finish
+        // first.
+        let pause_ms = (taken.len() as u64 - 1).min(MAX_RETRY_DELAY_MS);
+        std::thread::sleep(Duration::from_millis(pause_ms));
+    }
+    let message = "others took each name that was chosen; say one with `:name`, or try again";
+    Err(RequestFailure::new(StatusCode::CONFLICT, message))
+}
+
+/// The result of an attempt.
+enum PostAttempt {
+    Completed(PostOutcome),
+    /// A concurrent request created a node with the name chosen for the new one, or changed the target document.
+    Conflict(NodePath),
+}
+
+/// Runs the request once. Names in `taken` are not chosen.
+fn attempt_post(
+    instance: &Instance,
+    (operation, path): (&str, &str),
+    fields: &PostFields,
+    (viewer, condition): (&Viewer, &WriteCondition),
+    taken: &[NodePath],
+) -> Result<PostAttempt> {
+    let seen = instance.repository.snapshot()?.as_viewer(viewer);
+    let mut session = instance.repository.session_as(viewer)?;
+    if *condition != WriteCondition::None {
+        let asked = NodePath::new(path)?;
+        condition.check_document(instance, session.node(&asked)?.as_ref())?;
+        session.expect_unchanged(&asked)?;
+    }
+    let mut work = PostOperation {
+        initial_snapshot: session.snapshot()?,
+        session,
+        requested_properties: RequestedProperties::default(),
+        user: viewer.name(),
+        now: SystemTime::now(),
+        rejected_paths: taken,
+        chosen_path: None,
+        outcome: PostOutcome::default(),
+    };
+    match operation {
+        "" | "modify" => work.modify_node(path, fields)?,
+        "delete" => {
+            for path in operation_targets(&seen, path, fields)? {
+                work.delete_node(&path)?;
+            }
+        }
+        "move" | "copy" => {
+            let targets = operation_targets(&seen, path, fields)?;
+            let is_folder = fields.command_value(":dest").is_some_and(|dest| dest.ends_with('/'));
+            if fields.has_command(":applyTo") && !is_folder {
+                let message = "several nodes need a folder to go to: let `:dest` end with a slash";
+                return Err(RequestFailure::bad_request(message));
+            }
+            for path in targets {
+                work.relocate_node(operation, &path, fields)?;
+            }
+        }
+        "createasset" => {
+            work.create_assets(path, fields)?;
+            if duplicate_upload::is_detection_enabled(instance) {
+                let folder = find_url_node(&seen, path)?;
+                work.outcome
+                    .changes
+                    .extend(duplicate_upload::find_duplicates(instance, &seen, &folder, fields)?);
+            }
+        }
+        "import" => work.import_content(path, fields)?,
+        "checkin" | "checkout" | "restore" => {
+            for path in operation_targets(&seen, path, fields)? {
+                work.change_version(operation, &path, fields)?;
+            }
+        }
+        "nop" => {
+            cut_selectors(path).clone_into(&mut work.outcome.path);
+            work.outcome.status = nop_response_status(fields)?;
+        }
+        other => {
+            return Err(RequestFailure::bad_request(format!(
+                "`{other}` is no operation; try delete, move, copy, import, nop, checkin, checkout, restore, activate"
+            )));
+        }
+    }
+    work.requested_properties.check_all(&work.initial_snapshot, &mut work.session)?;
+    work.record_page_changes()?;
+    let message = if operation.is_empty() { "modify" } else { operation };
+    if let Some(chosen) = &work.chosen_path {
+        work.session.expect_new(chosen)?;
+    }
+    let committed = work.session.commit(&format!("{message} {}", work.outcome.path), work.now);
+    match (committed, work.chosen_path) {
+        // A precondition that no longer holds is not retried.
+        (Err(Error::DocumentChanged(_)), Some(chosen)) if *condition == WriteCondition::None => {
+            Ok(PostAttempt::Conflict(chosen))
+        }
+        (committed, _) => {
+            committed?;
+            Ok(PostAttempt::Completed(work.outcome))
+        }
+    }
+}
+
+/// The session of one request and its results.
+struct PostOperation<'a> {
+    session: Session,
+    /// The state before the request.
+    initial_snapshot: Snapshot,
+    /// The properties that the request names.
+    requested_properties: RequestedProperties,
+    user: &'a str,
+    now: SystemTime,
+    rejected_paths: &'a [NodePath],
+    /// The path of the new node, if its name was chosen here.
+    chosen_path: Option<NodePath>,
+    outcome: PostOutcome,
+}
+
+impl PostOperation<'_> {
+    /// Creates or changes a node.
+    fn modify_node(&mut self, path: &str, fields: &PostFields) -> Result<()> {
+        let (path, is_new) = self.resolve_target(path, fields)?;
+        path.as_str().clone_into(&mut self.outcome.path);
+        if is_new {
+            let primary_type = fields.property_value(PRIMARY_TYPE).map(str::to_owned);
+            self.create_with_parents(&path, primary_type.as_deref())?;
+            self.outcome.is_created = true;
+        }
+        if !is_new && fields.command_value(":autoCheckout") == Some("true") {
+            self.check_out(&path)?;
+        }
+        for (name, spec) in &fields.properties {
+            if spec.hints.contains_key("Delete") {
+                self.delete_item(&path, name)?;
+            }
+        }
+        for (hint, is_move) in [("MoveFrom", true), ("CopyFrom", false)] {
+            for (name, spec) in &fields.properties {
+                if let Some(from) = spec.hint_value(hint) {
+                    self.transfer_item(&path.resolve(from)?, &path.resolve(name)?, is_move)?;
+                }
+            }
+        }
+        for (name, spec) in &fields.properties {
+            self.write_property(&path, name, spec, fields.source_values_of(spec))?;
+        }
+        for (name, upload) in fields.files.iter().filter(|(name, _)| !name.starts_with(':')) {
+            self.store_upload(&path, name, upload, fields)?;
+        }
+        if let Some(order) = order_command(fields) {
+            self.order_node(&path, order)?;
+        }
+        if fields.command_value(":checkinNewVersionableNodes") == Some("true") {
+            self.check_in_created()?;
+        }
+        Ok(())
+    }
+
+    /// Imports structured content below a node, or at it if no name is given.
+    fn import_content(&mut self, path: &str, fields: &PostFields) -> Result<()> {
+        let kind = fields.command_value(":contentType").unwrap_or_default();
+        let form = ImportFormat::from_content_type(kind).ok_or_else(|| {
+            let message = format!("`:contentType` is json, xml, jcr.xml, jar or zip, not `{kind}`");
+            RequestFailure::bad_request(message)
+        })?;
+        let place =
+            NodePath::new(cut_selectors(path.trim_end_matches("/*").trim_end_matches('/')))?;
+        require_write_access(&self.session.snapshot()?, &place)?;
+        let now = JcrDate::from_system_time(self.now);
+        let upload = fields.files.iter().find(|(name, _)| name == ":contentFile");
+        let tree = match (upload, fields.command_value(":content")) {
+            (Some((_, upload)), _) => import::import_subtree(
+                &mut self.session,
+                form,
+                BufReader::new(upload.file.reopen()?),
+                now,
+            )?,
+            (None, Some(content)) => {
+                import::import_subtree(&mut self.session, form, import::text_reader(content), now)?
+            }
+            (None, None) => {
+                return Err(RequestFailure::bad_request("say what: `:content` or `:contentFile`"));
+            }
+        };
+        let path = self.import_path(path, fields, &tree.name)?;
+        path.as_str().clone_into(&mut self.outcome.path);
+        if let Some(parent) = path.parent()
+            && self.session.node(&parent)?.is_none()
+        {
+            self.create_with_parents(&parent, None)?;
+        }
+        self.outcome.is_created = self.session.node(&path)?.is_none();
+        if !self.outcome.is_created && fields.command_value(":autoCheckout") == Some("true") {
+            self.check_out(&path)?;
+        }
+        let is_set = |name: &str| fields.command_value(name) == Some("true");
+        let merging = ImportMergePolicy {
+            replaces_nodes: is_set(":replace"),
+            replaces_properties: is_set(":replaceProperties"),
+        };
+        // As in Sling, properties that only the repository sets are skipped.
+        let mut named = RequestedProperties::default();
+        named.add_tree(&path, &tree, 0);
+        let mut created = Vec::new();
+        import::put_imported_tree(&mut self.session, &path, tree, merging, &mut created)?;
+        named.revert_protected(&self.initial_snapshot, &mut self.session)?;
+        named.check_placements(&self.initial_snapshot, &mut self.session)?;
+        self.outcome.changes.extend(created.into_iter().map(|path| ("created", vec![path])));
+        if is_set(":checkin") { self.check_in_created() } else { Ok(()) }
+    }
+
+    /// Creates a node and its missing parents.
+    fn create_with_parents(&mut self, path: &NodePath, primary_type: Option<&str>) -> Result<()> {
+        refuse_service_address(path)?;
+        let parent = path.parent().unwrap_or_else(NodePath::root);
+        let parent_type = match self.session.node(&parent)? {
+            Some(node) => node.primary_type().to_owned(),
+            None => {
+                self.create_with_parents(&parent, None)?;
+                self.outcome.changes.push(("created", vec![parent.to_string()]));
+                self.session
+                    .node(&parent)?
+                    .map(|node| node.primary_type().to_owned())
+                    .unwrap_or_default()
+            }
+        };
+        let default_type = match parent_type.as_str() {
+            "nt:folder" | "sling:Folder" | "sling:OrderedFolder" => parent_type.as_str(),
+            "rep:root" => "sling:Folder",
+            _ => "nt:unstructured",
+        };
+        self.session.add_node(path, primary_type.unwrap_or(default_type))?;
+        self.outcome.changes.push(("created", vec![path.to_string()]));
+        Ok(())
+    }
+
+    fn delete_item(&mut self, base: &NodePath, name: &str) -> Result<()> {
+        let path = base.resolve(name)?;
+        if self.session.node(&path)?.is_some() {
+            self.session.remove_node(&path)?;
+            self.outcome.changes.push(("deleted", vec![path.to_string()]));
+            return Ok(());
+        }
+        let (Some(parent), name) = (path.parent(), path.name()) else { return Ok(()) };
+        if self.session.node(&parent)?.is_some() && self.session.remove_property(&parent, name)? {
+            self.requested_properties.add(&parent, name, None, 0);
+            self.outcome.changes.push(("deleted", vec![path.to_string()]));
+        }
+        Ok(())
+    }
+
+    /// Moves or copies a node or property.
+    fn transfer_item(&mut self, from: &NodePath, to: &NodePath, is_move: bool) -> Result<()> {
+        if self.session.node(from)?.is_some() {
+            if self.session.node(to)?.is_some() {
+                self.session.remove_node(to)?;
+            }
+            let way = if is_move { RelocationKind::Move } else { RelocationKind::Copy };
+            match way {
+                RelocationKind::Move => self.session.move_node(from, to)?,
+                RelocationKind::Copy => self.session.copy_node(from, to)?,
+            }
+            self.requested_properties.relocate(from, to, way, 0);
+        } else {
+            let missing = || RequestFailure::not_found(from.as_str());
+            let parent = from.parent().ok_or_else(missing)?;
+            let property = self
+                .session
+                .node(&parent)?
+                .and_then(|node| node.property(from.name()))
+                .ok_or_else(missing)?;
+            let target = to.parent().ok_or_else(missing)?;
+            self.requested_properties.add(&target, to.name(), Some(property.clone()), 0);
+            self.session.set_property(&target, to.name(), property)?;
+            if is_move {
+                self.requested_properties.add(&parent, from.name(), None, 0);
+                self.session.remove_property(&parent, from.name())?;
+            }
+        }
+        let word = if is_move { "moved" } else { "copied" };
+        self.outcome.changes.push((word, vec![from.to_string(), to.to_string()]));
+        Ok(())
+    }
+
+    fn delete_node(&mut self, path: &str) -> Result<()> {
+        path.clone_into(&mut self.outcome.path);
+        self.session.remove_node(&NodePath::new(path)?)?;
+        self.outcome.changes.push(("deleted", vec![path.to_owned()]));
+        Ok(())
+    }
+
+    /// Moves or copies a node to `:dest`.
+    fn relocate_node(&mut self, operation: &str, path: &str, fields: &PostFields) -> Result<()> {
+        let from = NodePath::new(path)?;
+        let dest = fields
+            .command_value(":dest")
+            .ok_or_else(|| RequestFailure::bad_request("say where to: `:dest`"))?;
+        let parent = from.parent().unwrap_or_else(NodePath::root);
+        let to = match dest.strip_suffix('/') {
+            Some(folder) => parent.resolve(folder)?.child(from.name())?,
+            None => parent.resolve(dest)?,
+        };
+        if self.session.node(&to)?.is_some() {
+            if fields.command_value(":replace") != Some("true") {
+                return Err(tympan_content::Error::NodeExists(to).into());
+            }
+            self.session.remove_node(&to)?;
+        }
+        let way = if operation == "move" { RelocationKind::Move } else { RelocationKind::Copy };
+        match way {
+            RelocationKind::Move => self.session.move_node(&from, &to)?,
+            RelocationKind::Copy => self.session.copy_node(&from, &to)?,
+        }
+        self.requested_properties.relocate(&from, &to, way, 0);
+        to.as_str().clone_into(&mut self.outcome.path);
+        let word = if way == RelocationKind::Move { "moved" } else { "copied" };
+        self.outcome.changes.push((word, vec![from.to_string(), to.to_string()]));
+        if way == RelocationKind::Move && fields.command_value(":rewrite") == Some("true") {
+            self.rewrite_references(&from, &to)?;
+        }
+        if let Some(order) = order_command(fields) {
+            self.order_node(&to, order)?;
+        }
+        Ok(())
+    }
+
+    /// Rewrites references in other nodes to the new path of a node.
+    fn rewrite_references(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
+        let references = self.session.rewrite_references(from, to)?;
+        let place = |referrer: &Referrer| format!("{}/{}", referrer.path, referrer.property);
+        let rewritten = references.rewritten_referrers.iter();
+        self.outcome.changes.extend(rewritten.map(|one| ("modified", vec![place(one)])));
+        let kept = references.skipped_references.iter();
+        let kept = kept.map(|one| {
+            (SKIPPED_REFERENCE_KEYWORD, vec![place(&one.referrer), one.reason.to_owned()])
+        });
+        self.outcome.changes.extend(kept);
+        Ok(())
+    }
+
+    fn order_node(&mut self, path: &NodePath, order: &str) -> Result<()> {
+        let place = match order.split_once(' ') {
+            None if order == "first" => SiblingPosition::First,
+            None if order == "last" => SiblingPosition::Last,
+            Some(("before", name)) => SiblingPosition::Before(name.trim().to_owned()),
+            Some(("after", name)) => SiblingPosition::After(name.trim().to_owned()),
+            _ => self.position_at_index(path, order)?,
+        };
+        self.session.reorder_node(path, &place)?;
+        self.outcome.changes.push(("ordered", vec![path.to_string(), order.to_owned()]));
+        Ok(())
+    }
+
+    /// Parses `:order=3`: the index among the siblings, counted from 0.
+    fn position_at_index(&mut self, path: &NodePath, order: &str) -> Result<SiblingPosition> {
+        let number: usize = order.parse().map_err(|_| {
+            RequestFailure::bad_request("`:order` is first, last, before X, after X or a number")
+        })?;
+        let parent = path.parent().unwrap_or_else(NodePath::root);
+        let siblings = match self.session.node(&parent)? {
+            Some(node) => node.children()?,
+            None => Vec::new(),
+        };
+        let sibling = siblings.iter().filter(|node| node.path() != path).nth(number);
+        Ok(sibling
+            .map_or(SiblingPosition::Last, |node| SiblingPosition::Before(node.name().to_owned())))
+    }
+
+    /// Records the user and time of a change on each page whose content changed.
+    fn record_page_changes(&mut self) -> Result<()> {
+        // Nodes that a move or copy carried along are unchanged in themselves.
+        let changes = self.outcome.changes.iter();
+        let changes = changes
+            .filter(|(word, _)| !matches!(*word, "moved" | "copied" | SKIPPED_REFERENCE_KEYWORD));
+        let paths = changes.filter_map(|(_, paths)| paths.first().cloned());
+        record_page_modification(&mut self.session, paths.collect::<Vec<_>>(), self.user, self.now)
+    }
+}
+
+/// Folders whose paths are used as URLs of services.
+const SERVICE_FOLDERS: [&str; 5] = ["/bin", "/api", "/system", "/crx", "/login"];
+
+/// Refuses to create a node at the URL of a service: a form sent to a service that does not exist here, such as a
+/// servlet of AEM, was not meant to become content.
+///
+/// # Errors
+/// Not found.
+pub(crate) fn refuse_service_address(path: &NodePath) -> Result<()> {
+    let is_service = SERVICE_FOLDERS.iter().any(|folder| {
+        path.as_str()
+            .strip_prefix(folder)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || rest.starts_with('.'))
+    });
+    match is_service {
+        true => {
+            let message = format!("no service answers at `{path}`, and nothing is stored there");
+            Err(RequestFailure::new(StatusCode::NOT_FOUND, message))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Returns the response status requested for a nop.
+fn nop_response_status(fields: &PostFields) -> Result<Option<StatusCode>> {
+    let Some(text) = fields.command_value(":nopstatus") else { return Ok(None) };
+    let status = text.parse().ok().filter(|number| (100..600).contains(number));
+    let status = status.and_then(|number: u16| StatusCode::from_u16(number).ok());
+    // Sling accepts 100 to 999 and falls back to 200; informational statuses are no final response.
+    Ok(status.filter(|status| !status.is_informational()))
+}
+
+fn order_command(fields: &PostFields) -> Option<&str> {
+    fields.command_value(":order").filter(|order| !order.is_empty())
+}
